@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import re
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from agentest.support.text import shortened
 FINAL_STATE = "final_state"
 _TIMEOUT_S = 60.0
 _RUN_AGAIN = "run the scenario again"
+_STATE_NOT_STORED = f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 Checks = tuple[CheckResult, ...]
 _CHECK = "check"
@@ -59,19 +59,17 @@ async def check_conversation(
     if conversation.shortened or conversation.invalid is not None:
         return ()
     if conversation.failure:
-        return await _certain_violations(scenario, conversation, timeout_s)
+        never = [
+            each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)
+        ]
+        results = await _sayings(never, conversation, timeout_s)
+        return tuple(result for result in results if not result.passed and not result.error)
     end = _FinalMockState.of(conversation)
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
         *await _check(scenario, conversation, end, timeout_s),
     )
-
-
-async def _certain_violations(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
-    never = [each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)]
-    results = await _sayings(never, conversation, timeout_s)
-    return tuple(result for result in results if not result.passed and not result.error)
 
 
 async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeout_s: float) -> Checks:
@@ -119,11 +117,11 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
     if expected is None:
         return ()
     if end.state is None:
-        return (_undecided_state(_state_not_stored()),)
+        return (_undecided(FINAL_STATE, _STATE_NOT_STORED),)
     exact = {key: value for key, value in expected.items() if not end.lacks(key)}
     inexact = [key for key in expected if end.lacks(key)]
     results = await compare_state_keys(FINAL_STATE, exact, end.state, timeout_s)
-    return (*results, *((_undecided_state(_keys_inexact(inexact)),) if inexact else ()))
+    return (*results, *((_undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
 
 
 async def _check(
@@ -133,18 +131,10 @@ async def _check(
         return ()
     if has_state_parameter(scenario.check):
         if end.state is None:
-            return (undecided_check(_state_not_stored()),)
+            return (_undecided(_CHECK, _STATE_NOT_STORED),)
         if end.inexact:
-            return (undecided_check(_keys_inexact(sorted(end.inexact))),)
+            return (_undecided(_CHECK, _keys_inexact(sorted(end.inexact))),)
     return (await run_check(scenario.check, conversation, end.state, timeout_s),)
-
-
-def _undecided_state(why: str) -> CheckResult:
-    return CheckResult(check=FINAL_STATE, passed=False, summary=f"could not be told: {why}", error=why)
-
-
-def _state_not_stored() -> str:
-    return f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 
 def _keys_inexact(keys: list[str]) -> str:
@@ -182,19 +172,13 @@ async def run_check(
         if ends_the_run(error):
             raise
         if limit.expired and isinstance(error, TimeoutError):
-            return undecided_check(f"it gave no answer within {timeout_s:g} s", defined_at(check))
+            why = f"it gave no answer within {timeout_s:g} s"
+            return _undecided(_CHECK, _with_location(why, defined_at(check)))
         words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
-        return undecided_check(f"it raised {words}", raised_at(error, check))
-
-
-def undecided_check(why: str, at: str = "") -> CheckResult:
-    """Return the result of a check that could not be called or gave no answer."""
-    reason = _with_location(why, at)
-    return _result(passed=False, summary=f"could not be told: {reason}", error=reason)
+        return _undecided(_CHECK, _with_location(f"it raised {words}", raised_at(error, check)))
 
 
 def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
-    """Convert a return value: None or True passes, False fails, a text is the reason for a failure."""
     if answer is None or answer is True:
         return _result(passed=True, summary="holds")
     if answer is False:
@@ -202,18 +186,15 @@ def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
     if isinstance(answer, str) and answer.strip():
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
     text = shortened(safe_repr(answer))
-    return undecided_check(
-        f"it returned {text}, which says nothing; return None where all is well, else the reason why not",
-        defined_at(check),
-    )
+    why = f"it returned {text}, which says nothing; return None where all is well, else the reason why not"
+    return _undecided(_CHECK, _with_location(why, defined_at(check)))
 
 
-def _result(*, passed: bool, summary: str, error: str | None = None) -> CheckResult:
-    return CheckResult(check=_CHECK, passed=passed, summary=summary, error=error)
+def _result(*, passed: bool, summary: str) -> CheckResult:
+    return CheckResult(check=_CHECK, passed=passed, summary=summary)
 
 
 def _with_location(text: str, at: str) -> str:
-    """Insert a location in the user's files after the first line of a text."""
     first, newline, rest = text.partition("\n")
     return f"{first} ({at}){newline}{rest}" if at else text
 
@@ -227,7 +208,6 @@ def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
 
 
 def _assertion_source(error: AssertionError) -> str:
-    """Return the source line of the assertion with the values of its names."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     users_frames = [each for each in frames if is_users_file(each[0].f_code.co_filename)]
     if not users_frames:
@@ -376,7 +356,10 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
     """
     comparison = _comparison(expected, turn)
     try:
-        candidates = [r for r in _remarks_to_search(expected, turn) if _is_by(expected, r)]
+        remarks = turn.remarks
+        if expected.author is not None and turn.author is not None:
+            remarks = (*remarks, Remark(turn.author, turn.agent_message))
+        candidates = [r for r in remarks if expected.author is None or equal(expected.author, r.author)]
         matches = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
@@ -390,17 +373,6 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
         passed=passed,
         summary=f"expected {_expectation_text(expected)}" if passed else comparison,
     )
-
-
-def _remarks_to_search(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
-    """Return the remarks to search. The reply is one of them if an author is expected and known."""
-    if expected.author is None or turn.author is None:
-        return turn.remarks
-    return (*turn.remarks, Remark(turn.author, turn.agent_message))
-
-
-def _is_by(expected: ExpectedRemark, remark: Remark) -> bool:
-    return expected.author is None or equal(expected.author, remark.author)
 
 
 def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
@@ -437,15 +409,11 @@ def _conditions(expected: ExpectedRemark) -> Iterator[str]:
     for text in expected.contains:
         yield f" with {text!r}"
     for pattern in expected.regex:
-        yield f" with a match of {_pattern(pattern)}"
+        yield f" with a match of {pattern.pattern!r}"
     if expected.equals is not None:
         yield f" equal to {_short(expected.equals)}"
     for text in expected.not_contains:
         yield f", none with {text!r}"
-
-
-def _pattern(pattern: re.Pattern[str]) -> str:
-    return repr(pattern.pattern)
 
 
 def _name(author: str) -> str:

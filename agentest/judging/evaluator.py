@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.judge_input import AgentBackground
+from agentest.judging.judgement import ScenarioJudge
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
-from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.model import ScriptedTurn
 from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -29,40 +29,22 @@ from agentest.support.redaction import HIDDEN
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput
     from agentest.judging.grader import Grader, GraderResult
-    from agentest.judging.judge import Judge
-    from agentest.judging.judgement import ScenarioJudge
 
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioEvaluator:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioEvaluator(ScenarioJudge):
     """Evaluates the conversations of a scenario. It stores no state of any conversation."""
 
-    scenario: Scenario
-    scope: str
-    metrics: Sequence[str] = ()
-    """Built-in metrics to judge."""
     custom: Sequence[Metric] = ()
     graders: Sequence[Grader] = ()
-    judge: Judge | None = None
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """The models that graders request, if they are available."""
-    redact: Callable[[str], str] = field(default=str)
-    agent: AgentBackground = AgentBackground()
-    """Information about the agent.
-
-    If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
-    its answers show that it reports all calls.
-    """
     unstreamed: str = "it does not stream its replies"
     """Reason to report if the time to the first token is unknown."""
-    metrics_named: bool = True
-    """True if `metrics` were named explicitly; else all run by default, and those that cannot be judged are
-    skipped.
-    """
     credited: Collection[str] = ()
     """Trajectory metrics that thresholds name; others are not measured."""
     information: Collection[str] = ()
@@ -76,21 +58,6 @@ class ScenarioEvaluator:
     def judges_at_end(self) -> bool:
         """True if judges are called only after a conversation has ended."""
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
-
-    @property
-    def judging(self) -> ScenarioJudge:
-        """The questions for judges of the scenario's conversations."""
-        from agentest.judging.judgement import ScenarioJudge
-
-        return ScenarioJudge(
-            scenario=self.scenario,
-            scope=self.scope,
-            metrics=self.metrics,
-            judge=self.judge,
-            redact=self.redact,
-            agent=self.agent,
-            metrics_named=self.metrics_named,
-        )
 
     @property
     def _agent_name(self) -> str:
@@ -113,7 +80,6 @@ class ScenarioEvaluator:
     async def _turn_trajectory(
         self, scripted: ScriptedTurn, turns: Sequence[Turn]
     ) -> TrajectoryResult | None:
-        """Match the calls of the last turn against the trajectory in its script."""
         turn = turns[-1]
         from agentest.trajectory.call_facts import CallView
         from agentest.trajectory.matcher import match_all_trajectories

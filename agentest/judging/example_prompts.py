@@ -93,7 +93,7 @@ def render_example_prompts(mode: str) -> str:
         judge=Judge(listener, batch=Batch(mode)),
         agent=_AGENT,
     )
-    anyio.run(evaluator.judging.everything, _CONVERSATION, 1)
+    anyio.run(evaluator.everything, _CONVERSATION, 1)
     first_calls: dict[str, int] = {}
     calls = enumerate(listener.asked, start=1)
     return "\n\n".join(

@@ -122,8 +122,11 @@ def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
 
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
+    def not_json(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON value")
+
     try:
-        value = json.loads(reply, parse_constant=_not_json)
+        value = json.loads(reply, parse_constant=not_json)
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
@@ -139,22 +142,14 @@ def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
 
     jsonschema matches `patternProperties` itself, without a time limit.
     """
-    patterns = set(_patterns_of_keys(schema))
-    keys = set(_keys(value)) if patterns else ()
+    tables = [part.get("patternProperties") for part in _objects_in(schema)]
+    patterns = {
+        key for table in tables if isinstance(table, Mapping) for key in table if isinstance(key, str)
+    }
+    keys = {key for part in _objects_in(value) for key in part} if patterns else ()
     for pattern in patterns:
         for key in keys:
             _search(pattern, key)
-
-
-def _patterns_of_keys(schema: Any) -> Iterator[str]:
-    for part in _objects_in(schema):
-        patterns = part.get("patternProperties")
-        yield from (key for key in patterns if isinstance(key, str)) if isinstance(patterns, Mapping) else ()
-
-
-def _keys(value: Any) -> Iterator[str]:
-    for part in _objects_in(value):
-        yield from part
 
 
 def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
@@ -171,10 +166,6 @@ def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
 
 def _search(pattern: str, text: str) -> bool:
     return has_match(re.compile(pattern), text)
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
 
 
 async def check_conversation_sayings(
