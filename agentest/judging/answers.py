@@ -55,11 +55,6 @@ def no_bool(value: object) -> object:
     return value
 
 
-def _drop_evidence(schema: dict[str, Any]) -> None:
-    schema.pop("description", None)
-    del schema["properties"]["evidence"]
-
-
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:
     """Return a schema that lists the enum's values inline, without the enum's docstring."""
     return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
@@ -190,8 +185,12 @@ def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
 def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
     """Return the shape without evidence in its schema; an answer that includes evidence is still valid."""
 
+    def drop_evidence(schema: dict[str, Any]) -> None:
+        schema.pop("description", None)
+        del schema["properties"]["evidence"]
+
     class Answer(shape):  # type: ignore[misc, valid-type]
-        model_config = ConfigDict(json_schema_extra=_drop_evidence)
+        model_config = ConfigDict(json_schema_extra=drop_evidence)
 
     Answer.__name__ = Answer.__qualname__ = shape.__name__
     return Answer
@@ -248,19 +247,17 @@ def criterion_result(
     agreed = 2 * times > len(results)
     first = next(answer for answer in answers if answer.result is most)
     turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
+    # Mark a reason that equals a text reserved for criteria that were not judged.
+    is_reserved = first.reason in (DECIDED, NO_MODEL)
+    reason = f"the judge says: {first.reason}" if is_reserved else first.reason
     return CriterionResult(
         text=criterion.text,
         required=criterion.required,
         result=most if agreed else CriterionOutcome.CANNOT_TELL,
         turn_index=turn if agreed else None,
-        reason=_unreserved_reason(first.reason) if agreed else _disagreement(answers),
+        reason=reason if agreed else _disagreement(answers),
         samples=_all_values(results, requested),
     )
-
-
-def _unreserved_reason(reason: str) -> str:
-    """Return a judge's reason, marked if it equals a text reserved for criteria that were not judged."""
-    return f"the judge says: {reason}" if reason in (DECIDED, NO_MODEL) else reason
 
 
 def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
@@ -305,27 +302,17 @@ def _labels_score(
     chosen = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
     labels = tuple(label for label in metric.labels if label in chosen)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
-    evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
+    of_falsehoods = [answer.evidence for answer in failing if FALSE_INFORMATION in answer.labels]
+    evidence = next((each for each in of_falsehoods if each and each is not Evidence.SUPPORTED), None)
+    severities = [Severity.of(answer.severity) for answer in failing if answer.severity]
     return Score(
         labels[0],
         first.reason,
         _all_values(values, requested),
         labels=labels,
-        evidence=evidence,
-        severity=_median_severity(failing),
+        evidence=evidence if FALSE_INFORMATION in labels else None,
+        severity=median_high(severities) if len(severities) == len(failing) else None,
     )
-
-
-def _median_severity(answers: Sequence[LabelsAnswer]) -> Severity | None:
-    """Return the median severity, the worse of two; None if any answer lacks one."""
-    severities = [Severity.of(answer.severity) for answer in answers if answer.severity]
-    return median_high(severities) if len(severities) == len(answers) else None
-
-
-def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
-    """Return the evidence of the first answer that found a falsehood and gives evidence for it."""
-    evidence = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
-    return next((each for each in evidence if each and each is not Evidence.SUPPORTED), None)
 
 
 def _all_values(values: Sequence[Any], requested: int) -> tuple[Any, ...]:

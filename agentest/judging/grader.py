@@ -84,11 +84,9 @@ def informational_result(grade: GraderResult) -> GraderResult:
 
 
 def _skipped_if_unscored(result: MetricResult) -> MetricResult:
-    return (
-        Skipped(f"for information, and not scored: {result.error}")
-        if isinstance(result, Unscored)
-        else result
-    )
+    if not isinstance(result, Unscored):
+        return result
+    return Skipped(f"for information, and not scored: {result.error}")
 
 
 def _redacted(result: MetricResult, redact: Callable[[str], str]) -> MetricResult:
