@@ -11,8 +11,7 @@ from typing import Literal, TextIO
 from agentest.adk.cases import CaseSet, case_entries
 from agentest.adk.formats.criteria import Criteria
 from agentest.adk.plan import EvalRequest, read_sets
-from agentest.authoring.coverage import Coverage, measure
-from agentest.authoring.coverage_report import as_json, as_markdown, print_text
+from agentest.authoring.coverage import Coverage, as_json, as_markdown, measure, print_text
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.requests import RequestOptions
 from agentest.domain.results import ScenarioResult, Status
