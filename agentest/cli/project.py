@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
-from agentest.authoring.checks import Check, CheckOutcome
-from agentest.authoring.doctor import run_checks
+from agentest.authoring.doctor import Check, CheckOutcome, run_checks
 from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.cli.requests import RequestOptions
 from agentest.runner.prepare import Prepared
