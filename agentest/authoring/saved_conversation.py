@@ -16,7 +16,7 @@ from agentest.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.adk.set_edits import check_set
 from agentest.adk.set_files import ChangedOnDisk, SetContent
 from agentest.adk.set_text import open_set
-from agentest.authoring.export_selection import ExportedConversation, evaluation_set
+from agentest.authoring.export import ExportedConversation, evaluation_set
 from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation

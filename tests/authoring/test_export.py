@@ -26,8 +26,14 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
     tool_responses,
 )
-from agentest.authoring.export import export, write
-from agentest.authoring.export_selection import ExportedConversation, evaluation_set, read_earlier, select
+from agentest.authoring.export import (
+    ExportedConversation,
+    evaluation_set,
+    export,
+    read_earlier,
+    select,
+    write,
+)
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy

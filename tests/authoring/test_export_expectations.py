@@ -12,8 +12,7 @@ import evalset_documents as documents
 from stored import to_json
 
 from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.export import Exported, export, find, with_expectations
-from agentest.authoring.export_selection import ExportedConversation
+from agentest.authoring.export import Exported, ExportedConversation, export, find, with_expectations
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
