@@ -21,7 +21,6 @@ from agentest.adk.formats.eval_set import (
 )
 from agentest.adk.formats.set_reader import read_eval_set
 from agentest.domain.metrics import TRAJECTORY_METRICS
-from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import conversation_passed
 from agentest.scenarios import source_code
 from agentest.scenarios.discovery import discover_file, matches_name
@@ -29,9 +28,9 @@ from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
 from agentest.scenarios.source_code import (
+    ExportableConversation,
     ExportedExpectations,
     export_script,
-    exported_name,
     has_nameless_call,
     missing,
 )
@@ -364,30 +363,20 @@ def _sources(
 _MAX_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedConversation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedConversation(ExportableConversation):
     """A conversation of an earlier run, with the names that identify it."""
 
-    scenario: str
     agent: str
-    conversation: Conversation
     passed: bool
     criteria: int = 0
     """Number of criteria by which it was judged."""
-    name: str = ""
-    """Name of the exported scenario; "" derives it from the original, which may still exist."""
     file: str = ""
     """The scenario file or evaluation set, relative to the folder of the configuration."""
     eval_id: str = ""
     """For a case of an evaluation set."""
-    words: ExportedExpectations | None = None
-    """The expectations, if they differ from the same calls."""
     case_keys: AgentestKeys | None = None
     """The expectations for a case of an evaluation set."""
-
-    @property
-    def exported_name(self) -> str:
-        return self.name or exported_name(self.scenario, self.conversation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,11 +402,11 @@ def read_earlier(path: Path) -> EarlierResults:
     run = read_results(path)
     conversations = tuple(
         ExportedConversation(
-            scenario.name,
-            scenario.agent,
-            usable(result.conversation),
-            conversation_passed(result),
-            len(result.criteria),
+            scenario=scenario.name,
+            agent=scenario.agent,
+            conversation=usable(result.conversation),
+            passed=conversation_passed(result),
+            criteria=len(result.criteria),
             file=scenario.file,
             eval_id=scenario.case.eval_id if scenario.case else "",
         )

@@ -84,7 +84,9 @@ def results(tmp_path: Path, result: RunResult) -> Path:
 
 
 def held(*turns: Turn, id: str = "s-1", name: str = "s") -> ExportedConversation:
-    return ExportedConversation(name, "agent", Conversation(id, turns, Ending.SCRIPT), True)
+    return ExportedConversation(
+        scenario=name, agent="agent", conversation=Conversation(id, turns, Ending.SCRIPT), passed=True
+    )
 
 
 def run_of(*conversations: Any, name: str = "s") -> RunResult:

@@ -144,7 +144,12 @@ def test_cases_keep_what_they_say(tmp_path: Path) -> None:
     path = tmp_path / "shop.test.json"
     path.write_text(documents.text(documents.eval_set("shop", {**case, "agentest": own})))
     held = ExportedConversation(
-        "shop/c", "agent", builders.conversation(), passed=True, file=path.name, eval_id="c"
+        scenario="shop/c",
+        agent="agent",
+        conversation=builders.conversation(),
+        passed=True,
+        file=path.name,
+        eval_id="c",
     )
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)
