@@ -60,9 +60,9 @@ def parameters(tool: RecordedTool) -> tuple[MockParameter, ...] | None:
     if len({name.casefold() for name in names}) < len(names):
         return None
     made = [_parameter(name, tool, properties.get(name)) for name in names]
-    if any(each is None for each in made):
-        return None
     known = [each for each in made if each]
+    if len(known) < len(made):
+        return None
     return tuple(sorted(known, key=lambda each: each.default is not None))
 
 
@@ -90,14 +90,10 @@ def _parameter(name: str, tool: RecordedTool, declared: Mapping[str, Any] | None
     if not missing and (declared is None or name in required):
         return MockParameter(name=name, type=_union(types))
     default = _default(declared)
-    if default is not None and not (missing and _depends_on_arguments(tool)):
+    # If answers depend on arguments, an absent argument must differ from every value.
+    if default is not None and not (missing and len(tool.cases) > 1):
         return MockParameter(name=name, type=_union(types), default=default)
     return MockParameter(name=name, type=_union([*types, "None"]), default="None")
-
-
-def _depends_on_arguments(tool: RecordedTool) -> bool:
-    """Return True if answers depend on arguments: an absent argument must then differ from every value."""
-    return len(tool.cases) > 1
 
 
 def _default(declared: Mapping[str, Any] | None) -> str | None:
@@ -109,8 +105,9 @@ def _default(declared: Mapping[str, Any] | None) -> str | None:
 
 def _declared_types(schema: Mapping[str, Any]) -> list[str]:
     """Return the types that a schema allows; Any if the schema is complex."""
-    choices = schema.get("enum")
-    if isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES and _all_texts(choices):
+    choices: Any = schema.get("enum")
+    few = isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES
+    if few and all(isinstance(each, str) for each in choices):
         return [f"Literal[{', '.join(map(literal, choices))}]"]
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
@@ -119,17 +116,9 @@ def _declared_types(schema: Mapping[str, Any]) -> list[str]:
     declared = schema.get("type")
     names = declared if isinstance(declared, list) else [declared]
     if names == ["array"]:
-        return [_array(schema.get("items"))]
+        items = schema.get("items")
+        return [f"list[{_union(_declared_types(items) if isinstance(items, Mapping) else ['Any'])}]"]
     return [_IN_PYTHON.get(name, "Any") if isinstance(name, str) else "Any" for name in names]
-
-
-def _all_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
-def _array(items: Any) -> str:
-    inner = _declared_types(items) if isinstance(items, Mapping) else ["Any"]
-    return f"list[{_union(inner)}]"
 
 
 def _with_recorded_types(types: list[str], values: Iterable[Any]) -> list[str]:
@@ -138,7 +127,7 @@ def _with_recorded_types(types: list[str], values: Iterable[Any]) -> list[str]:
     for value in values:
         if not any(_accepts(each, value) for each in known):
             known.append(_type_of(value))
-    return _without_covered_types(known)
+    return [name for name in known if not (name == "int" and "float" in known)]
 
 
 def _accepts(name: str, value: Any) -> bool:
@@ -150,10 +139,6 @@ def _accepts(name: str, value: Any) -> bool:
             name == recorded_type or all(_accepts(name[5:-1], each) for each in value)
         )
     return name == recorded_type or (name == "float" and recorded_type == "int")
-
-
-def _without_covered_types(types: list[str]) -> list[str]:
-    return [name for name in types if not (name == "int" and "float" in types)]
 
 
 def _type_of(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -96,23 +97,19 @@ def gather_tools(
         statuses: for each conversation, the HTTP status of each call that has one.
     """
     calls_by_conversation = [tuple(calls) for calls in conversations]
-    known = _statuses_by_call(calls_by_conversation, statuses)
+    # By identity, because two equal calls can have different statuses.
+    known = {
+        id(call): status
+        for calls, of_calls in zip(calls_by_conversation, statuses, strict=False)
+        for call, status in zip(calls, of_calls, strict=False)
+        if status
+    }
     usable = [tuple(call for call in calls if _why_unusable(call) is None) for calls in calls_by_conversation]
     names = sorted({call.name for calls in usable for call in calls})
     made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
     notes = (*_left_out_notes(calls_by_conversation), *(note for _, of_tool in made for note in of_tool))
     return RecordedTools(tools=tools, notes=notes)
-
-
-def _statuses_by_call(
-    calls_by_conversation: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]
-) -> dict[int, int]:
-    """Map the identity of each call to its status, because two equal calls can have different ones."""
-    pairs = zip(calls_by_conversation, statuses, strict=False)
-    return {
-        id(c): s for calls, call_statuses in pairs for c, s in zip(calls, call_statuses, strict=False) if s
-    }
 
 
 def _why_unusable(call: ToolCall) -> str | None:
@@ -135,10 +132,8 @@ def _why_unusable(call: ToolCall) -> str | None:
 
 
 def _left_out_notes(conversations: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
-    reasons: dict[tuple[str, str], int] = {}
-    for call in (call for calls in conversations for call in calls):
-        if why := _why_unusable(call):
-            reasons[call.name, why] = reasons.get((call.name, why), 0) + 1
+    every = [call for calls in conversations for call in calls]
+    reasons = Counter((call.name, why) for call in every if (why := _why_unusable(call)))
     for (name, why), number in reasons.items():
         yield f"left out {count(number, 'call')} of {name!r}: {why}"
 
@@ -183,30 +178,19 @@ def _notes(tool: RecordedTool, disputed: int, calls: Sequence[ToolCall]) -> Iter
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
-    dates = sorted(_date_arguments(tool))
-    if dates:
+    cases = tool.cases if tool.same is None and len(tool.cases) > 1 else ()
+    values = [value for case in cases for value in (case.args or {}).values()]
+    if dates := sorted(value for value in values if isinstance(value, str) and _DATE.match(value)):
         yield (
             f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
             "today, others come tomorrow: write `_` in their place"
         )
-    untold = sum(call.result is None and not call.error and _is_only_reported(call) for call in calls)
-    if untold:
+    reported = [call for call in calls if call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)]
+    if untold := sum(call.result is None and not call.error for call in reported):
         yield (
             f"{tool.name}: of {count(untold, 'call')} no answer was told, or null: there its mock answers "
             "null; write what it should answer"
         )
-
-
-def _date_arguments(tool: RecordedTool) -> Iterator[str]:
-    """Yield date arguments on which the answer depends."""
-    for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
-        for value in (case.args or {}).values():
-            if isinstance(value, str) and _DATE.match(value):
-                yield value
-
-
-def _is_only_reported(call: ToolCall) -> bool:
-    return call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
 def _group_cases(
@@ -221,7 +205,8 @@ def _group_cases(
     for calls in conversations:
         mine: dict[str, list[RecordedToolAnswer]] = {}
         for call, answer in calls:
-            args = _comparable(call.args, redact, hidden) if has_arguments else None
+            clean, _ = _without_secrets(call.args, redact) if has_arguments else ({}, ())
+            args = {k: v for k, v in clean.items() if k not in hidden} if has_arguments else None
             key = call_key(args)
             answers = known.setdefault(key, (args, []))[1]
             if key not in mine:
@@ -235,11 +220,6 @@ def _group_cases(
     )
 
 
-def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str]) -> dict[str, Any]:
-    clean, _ = _without_secrets(args, redact)
-    return {key: value for key, value in clean.items() if key not in hidden}
-
-
 def _merge_answers(
     answer_lists: Sequence[Sequence[RecordedToolAnswer]],
 ) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
@@ -249,9 +229,13 @@ def _merge_answers(
     """
     shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
-    if all(_is_start_of(longest, answers) for answers in answer_lists):
-        return tuple(longest), False
-    return tuple(shortened[0]), True
+    last = len(longest) - 1
+    differ = any(
+        answer.form != longest[min(i, last)].form
+        for answers in answer_lists
+        for i, answer in enumerate(answers)
+    )
+    return tuple(shortened[0] if differ else longest), differ
 
 
 def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[RecordedToolAnswer]:
@@ -260,11 +244,6 @@ def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[Recorde
     while len(needed) > 1 and needed[-1].form == needed[-2].form:
         del needed[-1]
     return needed
-
-
-def _is_start_of(longest: Sequence[RecordedToolAnswer], answers: Sequence[RecordedToolAnswer]) -> bool:
-    last = len(longest) - 1
-    return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
 
 
 def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> RecordedToolAnswer:
@@ -285,11 +264,11 @@ def _mock_form(call: ToolCall) -> Any:
     result = call.result
     if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
         return result
-    return {"content": result} if all(map(_is_part, result)) else result
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") in _MCP_CONTENT_TYPES and len(value) > 1
+    are_parts = all(
+        isinstance(each, Mapping) and each.get("type") in _MCP_CONTENT_TYPES and len(each) > 1
+        for each in result
+    )
+    return {"content": result} if are_parts else result
 
 
 def call_key(args: Mapping[str, Any] | None) -> str:
