@@ -233,19 +233,15 @@ def search(
         files = [
             name
             for name in names
-            if name.endswith(".py") and _matches_patterns((*at, name), wanted, unwanted)
+            if name.endswith(".py")
+            and matches_any((*at, name), wanted)
+            and not matches_any((*at, name), unwanted)
         ]
         if files and (other := separate_run_folder(Path(folder), root, config, wanted)):
             left_out[other] = None
         else:
             paths += [Path(folder, name) for name in files]
     return SearchedFiles(tuple(sorted(paths)), tuple(sorted(left_out)))
-
-
-def _matches_patterns(
-    parts: tuple[str, ...], wanted: Iterable[tuple[str, ...]], unwanted: Iterable[tuple[str, ...]]
-) -> bool:
-    return matches_any(parts, wanted) and not matches_any(parts, unwanted)
 
 
 def separate_run_folder(
@@ -273,7 +269,7 @@ def is_scenario_file(
     if not path.is_relative_to(root) or path.suffix != ".py":
         return False
     parts = path.relative_to(root).parts
-    included = _matches_patterns(parts, patterns(include), patterns(exclude))
+    included = matches_any(parts, patterns(include)) and not matches_any(parts, patterns(exclude))
     return included and separate_run_folder(path.parent, root, config, patterns(include)) is None
 
 

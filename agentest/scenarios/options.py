@@ -19,7 +19,7 @@ from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
-from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
+from agentest.scenarios.parser import checked, has_text_keys, kind_of, known_keys, nonempty_text
 from agentest.support.calling import accepted_values
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 
@@ -66,9 +66,8 @@ def parse_check(value: Any, key: str = "check") -> Any:
     """Return the function that checks a conversation; None if there is none."""
     if value is None:
         return None
-    if not callable(value) or isinstance(value, type):
-        value_text = brief(value)
-        raise ValueError(f"{key}: expected a function of the conversation and the state, found {value_text}")
+    is_function = callable(value) and not isinstance(value, type)
+    checked(value, key, "a function of the conversation and the state", is_function)
     try:
         accepted_values(value, CHECK_PARAMETERS)
     except TypeError as error:
@@ -99,19 +98,10 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
-    if not isinstance(tools, Mapping):
-        raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}")
+    checked(tools, key, "a dict from tool name to mock", isinstance(tools, Mapping))
     return {
-        _tool_name(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
+        nonempty_text(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
     }
-
-
-def _tool_name(name: Any, key: str) -> str:
-    if not isinstance(name, str):
-        raise ValueError(f"{key}: expected a text, found {brief(name)}")
-    if not name.strip():
-        raise ValueError(f"{key}: is empty")
-    return name
 
 
 def _checked_mock(mock: Any, key: str) -> Mock:
@@ -129,7 +119,7 @@ def _checked_step(step: Any, key: str) -> Any:
     if isinstance(step, HttpResponse):
         _checked_step(step.body, key)
         return step
-    if _is_exception(step):
+    if isinstance(step, BaseException) or (isinstance(step, type) and issubclass(step, BaseException)):
         return step
     if callable(step):
         try:
@@ -138,22 +128,13 @@ def _checked_step(step: Any, key: str) -> Any:
             raise ValueError(
                 f"{key}: the function cannot be called with a tool's arguments: {error}"
             ) from None
-    _refuse_words(step, key)
+    if (word := word_in_value(step)) is not None:
+        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
     try:
         json_text(step)
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return step
-
-
-def _refuse_words(answer: Any, key: str) -> None:
-    word = word_in_value(answer)
-    if word is not None:
-        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException))
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

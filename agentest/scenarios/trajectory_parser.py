@@ -36,7 +36,8 @@ from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.matchers.validity import check_expected
 from agentest.scenarios.parser import (
     as_list,
-    bool_or_none,
+    boolean,
+    checked,
     count_not_none,
     count_of,
     known_keys,
@@ -116,8 +117,7 @@ def call(
         ValueError: if one of these has an invalid value, which may have been meant as an argument.
     """
     all_args = args if args is not None else {}
-    if not isinstance(all_args, Mapping):
-        raise ValueError(f"call({brief(tool)}): expected a dict of arguments, found {brief(all_args)}")
+    checked(all_args, f"call({brief(tool)})", "a dict of arguments", isinstance(all_args, Mapping))
     if twice := [name for name in more if name in all_args]:
         raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
     name = checked_tool_name(tool, f"call({brief(tool)})")
@@ -142,9 +142,7 @@ def call(
 
 def exactly(expected: ExpectedCall) -> ExpectedCall:
     """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
-    if not isinstance(expected, ExpectedCall):
-        raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
-    return as_exact_call(expected)
+    return as_exact_call(checked(expected, "exactly", "call(…)", isinstance(expected, ExpectedCall)))
 
 
 def any_of(*alternatives: Any) -> AnyOf:
@@ -230,17 +228,13 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
-    return _with_matchers(_checked(expected, key))
+    _checked(expected, key)
+    args = None if args is None else replace_forms(args, is_word=False)
+    return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
 def _is_empty_text(value: Any) -> bool:
     return isinstance(value, str) and not value
-
-
-def _with_matchers(expected: ExpectedCall) -> ExpectedCall:
-    """Replace matchers written as data in the arguments and result of a call."""
-    args = None if expected.args is None else replace_forms(expected.args, is_word=False)
-    return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
 def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
@@ -265,8 +259,7 @@ def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
     for word, error in call_option_problems(expected.where, False, False, expected.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (expected.args or {}).items():
-        if not isinstance(name, str):
-            raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
+        checked(name, f"{key}.args", "the name of an argument", isinstance(name, str))
         check_expected(value, f"{key}.args.{name}", is_json=True)
     check_expected(expected.result, f"{key}.result", of_key=False, is_json=True)
     return expected
@@ -274,8 +267,7 @@ def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
 
 def parse_any_of(value: Any, key: str) -> AnyOf:
     """Parse alternatives: each item of a list is a call, or a list of calls."""
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {brief(value)}")
+    checked(value, key, "a list of calls, or of lists of calls", isinstance(value, list | tuple))
     if not any(item or not isinstance(item, list | tuple) for item in value):
         raise ValueError(f"{key}: is empty; write the calls of which one is enough")
     return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
@@ -355,8 +347,7 @@ def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
 
 def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
     """Parse an order between two calls."""
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{key}: expected two calls, [a, b], found {brief(value)}")
+    checked(value, key, "two calls, [a, b]", isinstance(value, list | tuple) and len(value) == 2)
     first, then = (_parsed_side(each, f"{key}[{at}]") for at, each in enumerate(value))
     return CallOrder(kind, first, then)
 
@@ -384,14 +375,11 @@ def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory,
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
     items = [_parsed_trajectories(each, f"{key}[{at}]") for at, each in enumerate(value)]
-    _check_names([each[0].name for each in items], key)
-    return tuple(trajectory for each in items for trajectory in each)
-
-
-def _check_names(names: Sequence[str], key: str) -> None:
+    names = [each[0].name for each in items]
     for at, name in enumerate(names):
         if name and names.index(name) < at:
             raise ValueError(f"{key}[{at}].name: {key}[{names.index(name)}] is called {name!r}, too")
+    return tuple(trajectory for each in items for trajectory in each)
 
 
 def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
@@ -474,7 +462,7 @@ def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
 
 
 def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
-    return bool(bool_or_none(options.get(name), f"{key}.{name}"))
+    return boolean(options.get(name, False), f"{key}.{name}")
 
 
 def _expected(
@@ -521,8 +509,7 @@ def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     if not isinstance(value, Mapping):
         return count_of(value, key)
     for tool in value:
-        if not isinstance(tool, str) or not tool:
-            raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
+        checked(tool, key, "names of tools, or globs like `get_*`", isinstance(tool, str) and bool(tool))
     return {tool: count_not_none(number, f"{key}.{tool}") for tool, number in value.items()}
 
 

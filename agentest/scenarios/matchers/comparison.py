@@ -155,7 +155,9 @@ def equal(expected: Any, actual: Any) -> bool:
     if isinstance(expected, Matcher):
         return expected.holds(actual, equal)
     if kind is dict or isinstance(expected, Mapping):
-        return (type(actual) is dict or isinstance(actual, Mapping)) and _equal_keys(expected, actual)
+        return (type(actual) is dict or isinstance(actual, Mapping)) and (
+            actual.keys() <= expected.keys() and includes(expected, actual)
+        )
     if isinstance(expected, list | tuple):
         return (
             isinstance(actual, list | tuple)
@@ -181,10 +183,6 @@ def call_predicate(expected: Any, question: Callable[[], Any]) -> bool:
         at = raised_at(error, expected)
         message = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
         raise PredicateFailed(f"{shown(expected)} raised {message}" + (f" ({at})" if at else "")) from error
-
-
-def _equal_keys(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
-    return actual.keys() <= expected.keys() and includes(expected, actual)
 
 
 def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
