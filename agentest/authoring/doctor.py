@@ -253,7 +253,6 @@ _LESS = f"Mostly it is less: conversations end early. {_LIMIT}"
 
 
 def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:
-    """Return the cost of the calls; None if the price is unknown."""
     if spec is None or not calls:
         return 0.0
     price = price_of(spec.name) if spec.priced else None

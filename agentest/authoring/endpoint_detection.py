@@ -184,7 +184,6 @@ def _describe_unknown(
 
 
 def _guess_settings(url: str, response: ProbeResponse | None) -> tuple[dict[str, Any], str] | None:
-    """Guess settings from weaker signs; return them with the sign in a sentence."""
     named = type_of_path(url)
     if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
         return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
@@ -200,7 +199,6 @@ def _guess_settings(url: str, response: ProbeResponse | None) -> tuple[dict[str,
 
 
 def _response_text(response: ProbeResponse | None) -> str:
-    """Describe the response to an empty request, as the end of a sentence."""
     if response is None:
         return "it did not answer an empty request in time, or not in HTTP."
     if is_login(response):

@@ -12,8 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from agentest.authoring.mock_signatures import MockParameter, names_used, parameters
-from agentest.authoring.recorded_calls import RecordedCase, RecordedTool, RecordedToolAnswer, call_key
+from agentest.authoring.recorded_calls import (
+    MockParameter,
+    RecordedCase,
+    RecordedTool,
+    RecordedToolAnswer,
+    call_key,
+    names_used,
+    parameters,
+)
 from agentest.scenarios.python_formatting import (
     SourceItem,
     SourceNode,
@@ -320,7 +327,6 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
 
 
 def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
-    """Return a function name for each tool, similar to the tool's name."""
     names: list[str] = []
     for tool in tools:
         base = re.sub(r"\W+", "_", tool.name, flags=re.ASCII).strip("_") or "tool"
@@ -335,8 +341,6 @@ def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
 
 
 class _AnswerFiles:
-    """Long answers by path."""
-
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.answers: dict[str, str] = {}

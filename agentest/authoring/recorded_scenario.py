@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from agentest.authoring.mock_signatures import is_parameter
-from agentest.authoring.recorded_calls import RecordedTool, call_key, redacted_json
+from agentest.authoring.recorded_calls import RecordedTool, call_key, is_parameter, redacted_json
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.scenarios.python_formatting import (
     SourceNode,

@@ -208,7 +208,6 @@ def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFi
 
 
 def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
-    """Add the scenario's initial session to the case."""
     session = talk.scenario.session
     if session is None or not session.state:
         return case
@@ -265,7 +264,6 @@ def starting_point(exported: ExportableConversation, scenario: Scenario) -> str:
 
 
 def _open_decisions(exported: ExportableConversation, scenario: Scenario) -> Iterator[str]:
-    """Yield the decisions that are left to the person, one comment line each."""
     if turns := exported.conversation.turns:
         yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
     if not scenario.goal:

@@ -189,7 +189,6 @@ class PersonConversation:
         self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
 
     def _partial_transcript(self) -> Conversation | None:
-        """Return the transcript of a conversation that was stopped."""
         if self._mocks is None:
             return None
         calls_of = self._mocks.calls_of

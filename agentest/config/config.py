@@ -78,7 +78,6 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _compare_overrides(cls, data: Any) -> Any:
-        """Expand each entry of `compare` to a complete agent."""
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
         agent = data.get("agent")
@@ -88,7 +87,6 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _agents_know_their_names(cls, data: Any) -> Any:
-        """Name each entry of `agents` after its key."""
         if not isinstance(data, Mapping) or not isinstance(data.get("agents"), Mapping):
             return data
         named = {

@@ -209,7 +209,6 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
 
 
 def _placeholder_hint(lines: list[str], number: int) -> str:
-    """Return a hint if the line contains an unquoted placeholder, which YAML reads as a mapping."""
     unquoted = _UNQUOTED.search(lines[number]) if number < len(lines) else None
     return f'; placeholders stand in quotes: "{unquoted[1]}"' if unquoted else ""
 
@@ -345,7 +344,6 @@ class AliasSizes:
 
 
 def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield the direct children of a node."""
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     if isinstance(node, yaml.MappingNode):

@@ -131,7 +131,6 @@ class LabelsAnswer(_Answer):
 
     @property
     def value(self) -> str:
-        """The first label by precedence, or `no failure` if the list is empty."""
         return self.labels[0] if self.labels else NO_FAILURE
 
 
@@ -261,7 +260,6 @@ def criterion_result(
 
 
 def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
-    """Explain why answers without a majority decide nothing: each result once, with a reason."""
     reasons = {answer.result: answer.reason for answer in reversed(answers)}
     return "the answers differ: " + "; ".join(
         f"{result}: {reason}" for result, reason in sorted(reasons.items())
@@ -269,7 +267,6 @@ def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
 
 
 def _majority_missing(answers: Sequence[str]) -> str:
-    """Explain why answers have no majority. Their number is even only if some samples are missing."""
     counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(answers).items())
     return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 

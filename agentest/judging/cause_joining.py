@@ -57,8 +57,6 @@ class Causes(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _MergedCause:
-    """Groups merged into one root cause so far."""
-
     title: str
     members: tuple[JudgedCause, ...]
 

@@ -82,8 +82,6 @@ async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeou
 
 @dataclass(frozen=True, slots=True)
 class _FinalMockState:
-    """The mocks' state at the end of a conversation."""
-
     state: Mapping[str, Any] | None
     """None: unknown."""
     inexact: frozenset[str] = frozenset()
@@ -308,7 +306,6 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
 
 
 def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
-    """List the parts that differ: `orders.17.status: expected 'refunded', got 'open'`."""
     problems = [*islice(value_problems(wanted, actual, key), _SHOWN_PROBLEMS + 1)]
     if not problems or any(problem.path == key for problem in problems):
         return summary
@@ -317,7 +314,6 @@ def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
 
 
 def _found_instead(key: str, state: Mapping[str, Any]) -> str:
-    """Describe the state where a key is missing; for a path, where it ends: `orders has 17, 18`."""
     leading = ((name, argument(state, name)) for name in leading_keys(key)[1:])
     reached = next(((name, value) for name, value in leading if value is not MISSING), None)
     if reached is None:

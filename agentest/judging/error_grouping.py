@@ -274,7 +274,6 @@ def _scenario_parts(scenario: Scenario, instructions: str) -> Iterator[str]:
 
 
 def _chars_per_item(chars: int, among: int, least: int, most: int) -> int:
-    """Return the number of characters per item that keeps all items together within the limit."""
     return max(least, min(most, chars // max(among, 1)))
 
 
@@ -388,7 +387,6 @@ def add_examples(
 
 
 def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn | None:
-    """Return the failure's turn. A failure of the whole conversation is shown by the last turn."""
     if failure.turn_index is None:
         return conversation.turns[-1] if conversation.turns else None
     return next((turn for turn in conversation.turns if turn.turn_index == failure.turn_index), None)

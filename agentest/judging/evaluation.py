@@ -124,12 +124,10 @@ class ConversationEvaluation:
         return self._with_partial_credit(result)
 
     def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
-        """Add the trajectory metrics that thresholds require."""
         credit = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
         return replace(result, metrics={**result.metrics, **credit}) if credit else result
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
-        """Return the turns in order, with everything except graders' scores."""
         judgements = [*self._judged, *self._rejudged.values()]
         judged = {index: metrics for each in self._judged for index, metrics in each.turns.items()}
         again = {index: each.turns[index] for index, each in self._rejudged.items()}
@@ -158,7 +156,6 @@ class ConversationEvaluation:
         return [measuring] if self._evaluator.custom else []
 
     async def _check(self, conversation: Conversation) -> None:
-        """Run everything that needs no judge."""
         for turns in growing_histories(conversation):
             if self._at_end or self._has_late_calls(turns[-1]):
                 self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
@@ -197,7 +194,6 @@ class ConversationEvaluation:
         return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
-        """Return True if the conversation fails regardless of judges."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
         result = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
         return conversation_failed(self._with_partial_credit(result))
@@ -234,7 +230,6 @@ def add_grades(turn: TurnEvaluation, grades: Mapping[str, GraderResult]) -> Turn
 def _with_last_checks(
     turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
 ) -> tuple[TurnEvaluation, ...]:
-    """Add checks to the last turn."""
     if not (turns and checks):
         return turns
     return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
@@ -312,7 +307,6 @@ def partial_credit(
 
 
 def _why_unknown(trajectory: TrajectoryResult) -> str | None:
-    """Return why a trajectory's score is unknown; None if it is known or the trajectory ignores calls."""
     if trajectory.error or trajectory.score or trajectory.actual is None:
         return trajectory.error
     return "it is not known of all calls whether they are as expected"

@@ -61,8 +61,6 @@ _CONVERSATION = Conversation(
 
 
 class _RecordingModel:
-    """A model that records requests and never answers."""
-
     name = "nobody"
 
     def __init__(self) -> None:

@@ -260,7 +260,6 @@ class ConfirmedJudge(Judge):
     def _confirmed(
         self, first: Mapping[JudgeQuestion, SampledAnswers], second: Mapping[JudgeQuestion, SampledAnswers]
     ) -> dict[JudgeQuestion, SampledAnswers]:
-        """Return each first answer if the second model agrees, else no answer and the reason."""
         return {
             question: answers
             if self._agrees(question, second[question])
@@ -274,7 +273,6 @@ class ConfirmedJudge(Judge):
         return bool(answers.usable) and self._fails(question, self._result_of(question, answers))
 
     def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
-        """Return True if this result can fail the scenario."""
         match opinion:
             case CriterionResult():
                 return opinion.required and opinion.result is CriterionOutcome.VIOLATED

@@ -165,7 +165,6 @@ def background_parts(background: JudgeBackground) -> list[str]:
 
 
 def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the introduction with a block for each text that is not empty; [] if all are empty."""
     blocks = [block(name, text, limit=_BACKGROUND_CHARS) for name, text in texts.items() if text]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 

@@ -148,14 +148,12 @@ class ScenarioJudge:
         return [name for name in self.metrics if BUILTIN[name].level is level]
 
     def _conversation_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
-        """Return the questions about the conversation; none if it was cut short."""
         if conversation.failure or not conversation.turns:
             return []
         return [*map(JudgeQuestion, self._metrics_of(MetricLevel.CONVERSATION)), *self._criteria]
 
     @property
     def _criteria(self) -> dict[JudgeQuestion, Criterion]:
-        """Question → criterion, in the scenario's order."""
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
 
     def _all_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:

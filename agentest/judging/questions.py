@@ -267,7 +267,6 @@ def basic_question_text(metric: str) -> str:
 
 
 def _label_lines(metric: MetricDefinition) -> list[str]:
-    """Return a line per failure label; an empty list means no failure."""
     return [f"- {label}: {meaning}" for label, meaning in metric.labels.items() if label != NO_FAILURE]
 
 

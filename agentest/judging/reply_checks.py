@@ -225,7 +225,6 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
 
 
 def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
-    """Return the turns to search; none if the conversation ended before the turn."""
     if saying.in_turn is None:
         return turns
     index = saying.in_turn + (len(turns) if saying.in_turn < 0 else 0)
@@ -252,7 +251,6 @@ def reply_contains(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
 
 
 def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:
-    """Call a function with copies of the arguments that it takes."""
     offered: dict[str, Callable[[], Any]] = {
         "reply": lambda: turn.agent_message,
         "turn": lambda: copy_turn(turn),
@@ -276,7 +274,6 @@ def _result_found(saying: Saying, turn: Turn) -> CheckResult:
 
 
 def _forbidden_part(wanted: Any, reply: str) -> str:
-    """Return the forbidden part of a reply; "" if it is unknown."""
     if isinstance(wanted, str):
         return wanted if wanted in reply else ""
     if isinstance(wanted, Text):
@@ -331,7 +328,6 @@ def _saying_result(saying: Saying, *, passed: bool, summary: str, turn: Turn | N
 
 
 def _expectation_text(saying: Saying) -> str:
-    """Describe the expected value and its place: `'refunded' in a reply`."""
     where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
     if _is_function(saying):
         return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
@@ -339,7 +335,6 @@ def _expectation_text(saying: Saying) -> str:
 
 
 def _is_function(saying: Saying) -> bool:
-    """Return True if a function decides, which is not a part of a reply."""
     return isinstance(saying.wanted, FUNCTIONS)
 
 

@@ -148,7 +148,6 @@ def _is_never_empty(wanted: Any) -> bool:
 
 
 def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
-    """Yield a problem for each pair of expected calls that would have to be the same call."""
     first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(trajectory.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
@@ -195,7 +194,6 @@ def are_equivalent_steps(step: Step, other: Step) -> bool:
 
 
 def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
-    """Yield all calls of a list, including alternatives, each with the key of its item."""
     for at, step in enumerate(steps):
         for each in calls_in([step]):
             yield f"{key}[{at}]", each

@@ -186,7 +186,6 @@ def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Return the scenarios in order; one whose name is taken is refused."""
     first: dict[str, Scenario] = {}
     unique = []
     for scenario in scenarios:

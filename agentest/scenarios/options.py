@@ -105,7 +105,6 @@ def _mocks(tools: Any, key: str) -> dict[str, Mock]:
 
 
 def _checked_mock(mock: Any, key: str) -> Mock:
-    """Validate a mock: bind its functions, and check that plain values are JSON."""
     if isinstance(mock, MockSequence):
         return MockSequence(
             tuple(_checked_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps))
@@ -191,7 +190,6 @@ def _assigned_cells(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any
 
 
 def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
-    """Return True if an expression calls an async function without awaiting it."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name) and any(

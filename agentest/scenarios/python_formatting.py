@@ -124,7 +124,6 @@ def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> s
 
 
 def _used(node: SourceNode) -> Iterator[str]:
-    """Yield the names of all called functions and atoms."""
     if isinstance(node, str):
         yield node.removesuffix("()")
     elif isinstance(node, BracketedSource):
@@ -155,7 +154,6 @@ def literal(text: str) -> str:
 
 
 def _body(text: str) -> str:
-    """Escape everything but quotes; `repr` knows which characters are not printable."""
     if text.isascii() and text.isprintable() and "\\" not in text:
         return text
     return _SPECIAL.sub(lambda match: repr(match[0])[1:-1], text)
@@ -220,7 +218,6 @@ def _pieces(text: str, width: int) -> Iterator[str]:
 
 
 def _words(text: str, width: int) -> Iterator[str]:
-    """Yield words with trailing space, or single characters of a word that is wider than this."""
     for match in _WORD.finditer(text):
         word = match[0]
         yield from (word,) if _max_columns(word) <= width else word

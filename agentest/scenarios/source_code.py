@@ -355,7 +355,6 @@ def _pattern(value: re.Pattern[Any], at: str) -> SourceNode:
 
 
 def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of fields that differ from their default."""
     for each in fields(value):
         field_value = getattr(value, each.name)
         is_default = field_value is each.default or field_value == each.default

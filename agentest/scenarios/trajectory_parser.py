@@ -253,7 +253,6 @@ def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
 
 
 def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
-    """Validate a call, which may have been constructed without `call(…)`."""
     checked_tool_name(expected.name, f"{key}.name")
     _arg_match_mode(expected.arg_match_mode, key)
     for word, error in call_option_problems(expected.where, False, False, expected.nth):
@@ -468,7 +467,6 @@ def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
 def _expected(
     options: Mapping[str, Any], key: str, calls_key: str
 ) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
-    """Return the expected calls, and the orders among them or under separate keys."""
     expected = options.get("expected")
     items = () if expected is None else _list(expected, f"{key}.{calls_key}")
     with_orders = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
@@ -541,7 +539,6 @@ def _default_mode(value: Any, key: str) -> ModeOf:
 
 
 def _resolved(step: Any, mode_of: ModeOf) -> Any:
-    """Set the mode of each call in a step."""
     if isinstance(step, AnyOf):
         return AnyOf(tuple(tuple(_resolved(each, mode_of) for each in path) for path in step.paths))
     if not step.mode_unsaid:

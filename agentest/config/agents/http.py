@@ -116,7 +116,6 @@ class HttpTemplateAgent(HttpAgent):
         )
 
     def _requests(self) -> Iterator[tuple[str, HttpRequestSettings]]:
-        """Yield key → request, for all requests except that of the turn."""
         for key in ("setup", "teardown"):
             yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
         if self.poll:
@@ -180,7 +179,6 @@ class HttpTemplateAgent(HttpAgent):
         return self
 
     def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that are known after these steps."""
         shared = per == "run"
         for index, step in enumerate(getattr(self, key)):
             if step.per == per:

@@ -134,7 +134,6 @@ class Server(Section):
 
 
 def _reject_single_server(value: Any) -> Any:
-    """Validate `servers` unless it is a single server."""
     alone = isinstance(value, Server) or (
         isinstance(value, Mapping) and isinstance(value.get("command"), str | list)
     )

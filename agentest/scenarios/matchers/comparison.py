@@ -267,7 +267,6 @@ class ValueDifference:
 
 
 def _lengths_text(expected: Any, actual: Any) -> str:
-    """Return the lengths of two lists, because their shortened texts may look alike."""
     if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
         return ""
     return f" (a list of {len(actual)}, not of {len(expected)})"
