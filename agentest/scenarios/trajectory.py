@@ -151,15 +151,11 @@ def _count_paths(step: Step) -> int:
         return 1
     single, counts = False, 0
     for path in step.paths:
-        if _is_single(path):
+        if len(path) == 1 and (isinstance(path[0], ExpectedCall) or path[0].single is not None):
             single = True
         else:
             counts += how_many_paths(path)
     return counts + single
-
-
-def _is_single(path: Sequence[Step]) -> bool:
-    return len(path) == 1 and (isinstance(path[0], ExpectedCall) or path[0].single is not None)
 
 
 def calls_in(steps: Sequence[Step]) -> Iterator[ExpectedCall]:
