@@ -114,10 +114,7 @@ class ReachableAnswer(BaseModel):
 def resolved(
     loaded: LoadedConfig, request: RunRequest, environ: MutableMapping[str, str], tell: Tell
 ) -> Specs:
-    """Resolve the models of all roles, and report on their keys.
-
-    A role is missing from the result if its model cannot be called.
-    """
+    """Resolve the models of all roles that can be called, and report on their keys."""
     override = request.options.model or environ.get(MODEL_VARIABLE) or None
     config = loaded.config
     specs: dict[str, ModelSpec | None] = {}
@@ -208,11 +205,7 @@ _OF_JUDGE = {
 
 
 def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") -> Check:
-    """Report the maximum number of model calls of a run, and their cost.
-
-    Args:
-        expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
-    """
+    """Report the maximum number of model calls of a run, their cost, and an estimate from an earlier run."""
     most = _max_price_check(plan, config, specs)
     if not expected or not any(specs.values()):
         return most
@@ -296,10 +289,7 @@ def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None
 async def check_agent(
     checked: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
 ) -> None:
-    """Start the agent if necessary, check it, and stop whatever was started.
-
-    `say` receives a message about each long wait.
-    """
+    """Start the agent if necessary, check it, and stop whatever was started. `say` reports long waits."""
     calls = _check_calls(checked)
     notes: list[str] = []
     servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)

@@ -177,12 +177,7 @@ class SourceExpectations:
 
 
 def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
-    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
-
-    Args:
-        root: the folder to which files in results are relative.
-        started: start of the run, in seconds since 1970.
-    """
+    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets."""
     sources = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in conversations)
     files = _RunFiles(root, started)
     expected: dict[tuple[str, str], Scenario] = {}
@@ -247,11 +242,7 @@ class _RunFiles:
 
 
 class ExpectationWriter:
-    """Collects what is written of a scenario. Values that cannot be written are left out, with a note.
-
-    Args:
-        turns: the conversation's number of turns; the scenario may expect something in a later one.
-    """
+    """Collects what is written of a scenario, for a conversation with this number of turns, and notes."""
 
     def __init__(self, name: str, scenario: Scenario, turns: int) -> None:
         fitting = tuple(s for s in scenario.expect if s.in_turn is None or -turns <= s.in_turn < turns)
@@ -421,14 +412,7 @@ def read_earlier(path: Path) -> EarlierResults:
 
 
 def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
-    """Return the finished conversations that match the filters.
-
-    Args:
-        scenarios: parts of scenario names, in any letter case; () for all.
-        ids: ids of conversations; () for all.
-
-    Raises UsageError for a filter without a match, and if nothing is left.
-    """
+    """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
     if not earlier.conversations:
         raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
     _check_filters(earlier, scenarios, ids)

@@ -274,11 +274,7 @@ class MockModule:
 
 
 def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
-    """Return the module with these mocks.
-
-    Args:
-        stem: file name without `.py`, which is also the name of the folder of long answers.
-    """
+    """Return the module with these mocks. `stem` is its file name without `.py`."""
     files = _AnswerFiles(f"{stem}_answers")
     names = _function_names(tools)
     mocks = [_MockWriter(tool, name, files).mock() for tool, name in zip(tools, names, strict=True)]

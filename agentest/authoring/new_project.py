@@ -197,10 +197,7 @@ def write_new(path: Path, text: str, about: str) -> WrittenFile:
 
 
 def ignore(folder: Path) -> WrittenFile:
-    """Add missing entries to .gitignore.
-
-    Raises UsageError.
-    """
+    """Add missing entries to .gitignore. Raises UsageError."""
     path = folder / ".gitignore"
     try:
         known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None

@@ -227,10 +227,7 @@ def _group_cases(
 def _merge_answers(
     answer_lists: Sequence[Sequence[RecordedToolAnswer]],
 ) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
-    """Return the longest list of answers to a call, if all other lists are beginnings of it.
-
-    If they contradict each other, return those of the first conversation and True.
-    """
+    """Return the longest of lists that begin alike; else the first list, and True."""
     shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
     last = len(longest) - 1

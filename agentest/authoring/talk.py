@@ -315,11 +315,7 @@ def choices(request: RunRequest, environ: MutableMapping[str, str] = os.environ)
 def prepare_talk(
     request: RunRequest, choice: TalkChoice, environ: MutableMapping[str, str] = os.environ
 ) -> PreparedTalk:
-    """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError.
-
-    Args:
-        request: provides root and configuration.
-    """
+    """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError."""
     loaded = configure(request, environ)
     paths = _paths(request.root, choice, loaded)
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
@@ -370,11 +366,7 @@ class ActionNotPossible(Exception):
 
 
 class PersonUser:
-    """A user whose messages arrive one by one, when the conversation waits for them.
-
-    Args:
-        on_listening: is called whenever the conversation waits for the next message.
-    """
+    """A user whose messages arrive one by one, when the conversation waits for them."""
 
     def __init__(self, on_listening: Callable[[], object]) -> None:
         self._on_listening = on_listening

@@ -162,11 +162,7 @@ _STREAM = "-"
 
 
 def parse_report(text: str, root: Path | None = None) -> ReportRequest:
-    """Parse `NAME` or `NAME=PATH`. Raises ValueError.
-
-    Args:
-        root: the folder for relative paths.
-    """
+    """Parse `NAME` or `NAME=PATH`, relative to `root`. Raises ValueError."""
     name, equals, path = text.partition("=")
     if equals and not name:
         raise ValueError(f"found {text!r}; expected NAME=PATH, such as junit={path or 'report.xml'}")

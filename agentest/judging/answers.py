@@ -235,12 +235,7 @@ def score_of(metric: str, answers: Sequence[Any], requested: int) -> Score | Uns
 def criterion_result(
     criterion: Criterion, answers: Sequence[CriterionAnswer], requested: int, turns: int
 ) -> CriterionResult:
-    """Combine several answers about a criterion: the majority result, else `cannot tell`.
-
-    Args:
-        requested: number of answers requested; if more than one, the result lists all of them.
-        turns: number of turns in the conversation; an index outside of this range is dropped.
-    """
+    """Combine several answers about a criterion: the majority result, else `cannot tell`."""
     results = [answer.result for answer in answers]
     most, times = Counter(results).most_common(1)[0]
     agreed = 2 * times > len(results)

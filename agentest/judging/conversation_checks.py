@@ -150,12 +150,7 @@ async def run_check(
     state: Mapping[str, Any] | None,
     timeout_s: float = _TIMEOUT_S,
 ) -> CheckResult:
-    """Call a check with a conversation and return its result.
-
-    Args:
-        state: the mocks' live state, for a check that takes it.
-        timeout_s: time limit in seconds.
-    """
+    """Call a check with a conversation, and the mocks' live state if it takes it, and return its result."""
     offered: dict[str, Callable[[], Any]] = {
         "conversation": lambda: copy_conversation(conversation),
         "state": lambda: state,
@@ -236,12 +231,7 @@ _SHOWN_REMARKS = 10
 
 
 async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
-    """Check a turn's `session_state` and `remarks`.
-
-    Args:
-        agent: the agent's name, for messages about hidden state.
-        timeout_s: time limit in seconds for users' code.
-    """
+    """Check a turn's `session_state` and `remarks`."""
     state: Checks = ()
     if expect.session_state is not None:
         state = await check_session_state("session_state", expect.session_state, turn, agent, timeout_s)

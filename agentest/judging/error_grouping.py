@@ -93,10 +93,7 @@ class Groups(BaseModel):
 
 
 def groups_answer_for(ids: Collection[str]) -> type[Groups]:
-    """Return the shape of an answer about the failures with these ids.
-
-    An answer that names another id, or groups no failure, is invalid, so that the model is called again.
-    """
+    """Return the shape of an answer about these ids, which is invalid if it names another or none."""
 
     def checked(groups: list[Group]) -> list[Group]:
         named = [id for group in groups for id in group.occurrences]
@@ -226,13 +223,7 @@ def dedup_messages(
     *,
     instructions: str = "",
 ) -> list[Message]:
-    """Return the messages that ask the model to group failures.
-
-    Args:
-        failures: at most `MOST_FAILURES` of them.
-        conversations: the conversations in which the failures occurred; others are not shown.
-        instructions: the agent's system prompt.
-    """
+    """Return the messages that ask the model to group at most `MOST_FAILURES` failures."""
     by_id = {each.conversation.conversation_id: each for each in conversations}
     parts = [
         *_scenario_parts(scenario, instructions),

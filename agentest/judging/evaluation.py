@@ -140,9 +140,7 @@ class ConversationEvaluation:
         return _with_last_checks(tuple(turns), self._final_state)
 
     async def _judge_while_measuring(self, others: Sequence[MeasurementTask], judge: MeasurementTask) -> None:
-        """Judge while other metrics are measured. Without a judge, start no task for it because it takes no
-        time.
-        """
+        """Judge while other metrics are measured. Without a judge, start no task for it."""
         if self._evaluator.judge is not None:
             await run_concurrently([*others, judge])
             return
@@ -150,9 +148,7 @@ class ConversationEvaluation:
         await judge()
 
     def _if_custom_metrics(self, measuring: MeasurementTask) -> list[MeasurementTask]:
-        """Return the measurement if there are custom metrics. Each task is a point at which a run can be
-        stopped.
-        """
+        """Return the measurement if there are custom metrics; each task is a point to stop a run."""
         return [measuring] if self._evaluator.custom else []
 
     async def _check(self, conversation: Conversation) -> None:
@@ -172,19 +168,14 @@ class ConversationEvaluation:
             self._judged.append(await self._evaluator.judge_conversation(conversation, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
-        """Judge a turn again that was judged before late calls arrived.
-
-        The first answers do not count even if they arrive last.
-        """
+        """Judge a turn again that was judged before late calls arrived. The first answers do not count."""
         judged = await self._evaluator.one_turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
         index = turns[-1].turn_index
         self._rejudged[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
 
     def _turns_with_late_calls(self, conversation: Conversation) -> list[Sequence[Turn]]:
-        """Return the first turn whose calls arrived after it closed and all later turns, each with its
-        predecessors.
-        """
+        """Return the histories of the first turn with late calls and of all later turns."""
         turns = growing_histories(conversation)
         late = (n for n, each in enumerate(turns) if self._has_late_calls(each[-1]))
         return turns[next(late, len(turns)) :]

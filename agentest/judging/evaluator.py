@@ -255,11 +255,7 @@ class ScenarioEvaluator(ScenarioJudge):
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """Mark failed checks as undecided if something other than the agent may have caused the failure.
-
-    Args:
-        why: the possible cause, such as a call that Agentest refused to answer; None: no such cause is known.
-    """
+    """Mark failed checks as undecided if `why` names something other than the agent that may be the cause."""
     if not why:
         return checks
     reason = f"which cannot be judged: {why}"

@@ -77,12 +77,7 @@ class _RecordingModel:
 
 
 def render_example_prompts(mode: str) -> str:
-    """Return every judge call about a conversation of two turns as text; a repeated message is only
-    referenced.
-
-    Args:
-        mode: a value of `judge.batch`: `off`, `turn` or `conversation`.
-    """
+    """Return every judge call about two turns in a `judge.batch` mode; repeated messages are referenced."""
     listener = _RecordingModel()
     evaluator = ScenarioEvaluator(
         scenario=_SCENARIO,

@@ -85,14 +85,7 @@ _FINGERPRINT_CHARS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPrompt:
-    """The texts of a question, and the shape of its answer.
-
-    Attributes:
-        alone: its full text in a call of its own.
-        common: texts that it shares with other questions, each included once in a joint call.
-        text: the rest of its text in a joint call.
-        answer: the shape of an answer.
-    """
+    """The texts of a question, alone and in a joint call, which has `common` texts once, and its answer."""
 
     alone: str
     common: tuple[str, ...]
@@ -166,13 +159,7 @@ def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
 
 
 def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
-    """Return the shape of an answer to several questions. Evidence about a turn is requested once.
-
-    Its attribute `what_is_left` is the `UsableParts` shape, which parses an answer that is partly invalid.
-
-    Args:
-        by_turn: True if questions about turns are in one object per turn.
-    """
+    """Return the shape of an answer to several questions; `what_is_left` parses its valid parts."""
     turns: dict[int, list[tuple[str, type[BaseModel]]]] = {}
     conversation_fields: list[tuple[str, type[BaseModel]]] = []
     with_evidence: set[int | None] = set()
@@ -278,11 +265,7 @@ def prompts_text(metric: str | None = None) -> str:
 
 
 def fingerprint(metric: str, batch: Batch) -> str:
-    """Return a hash that changes whenever the text of a judge's prompt changes.
-
-    Args:
-        metric: a built-in metric; any other name stands for the criteria of scenarios.
-    """
+    """Return a hash of a judge's prompt; a name that is not a metric stands for criteria."""
     if metric in BUILTIN:
         questions = [JudgeQuestion(metric, turn) for turn in (0, 1)]
     else:

@@ -32,9 +32,7 @@ _TIMEOUT_S = 60.0
 async def run_reply_checks(
     expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S
 ) -> tuple[CheckResult, ...]:
-    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take very
-    long.
-    """
+    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take long."""
     if not (expect.regex or expect.json_schema):
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
@@ -73,12 +71,7 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
 
 
 def check_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
-    """Return the checks of the time to the first token.
-
-    Args:
-        agent: the agent's name.
-        unstreamed: the reason to report if the time is unknown.
-    """
+    """Return the checks of the time to the first token; `unstreamed` is the reason if it is unknown."""
     return tuple(_first_token(longest, turn, agent, unstreamed) for longest in expect.max_first_token_ms)
 
 
@@ -138,10 +131,7 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
 
 
 def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
-    """Raise PatternTimeout for a pattern that takes too long on a key of the value.
-
-    jsonschema matches `patternProperties` itself, without a time limit.
-    """
+    """Raise PatternTimeout for slow patterns of keys: jsonschema has no time limit for them."""
     tables = [part.get("patternProperties") for part in _objects_in(schema)]
     patterns = {
         key for table in tables if isinstance(table, Mapping) for key in table if isinstance(key, str)
@@ -174,13 +164,7 @@ async def check_conversation_sayings(
     conversation: Conversation,
     timeout_s: float = _TIMEOUT_S,
 ) -> tuple[CheckResult, ...]:
-    """Return a result for each saying, in order.
-
-    Args:
-        turns: the turns to search; `in_turn` is an index into them.
-        conversation: passed to users' functions.
-        timeout_s: time limit in seconds for each saying.
-    """
+    """Return a result for each saying about these turns, in order; functions get the conversation."""
     each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
     return tuple(await run_concurrently(each))
 

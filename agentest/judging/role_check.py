@@ -120,13 +120,7 @@ class UserCheck:
         *,
         has_tools: bool = False,
     ) -> Finding | None:
-        """Return what is wrong with a conversation; None if its user stayed in role. Never raises.
-
-        Args:
-            instructions: the user's instructions.
-            attempt: number of earlier attempts at this conversation.
-            has_tools: True if the user has its own tools.
-        """
+        """Return what is wrong with a conversation; None if its user stayed in role. Never raises."""
         first = attempt * self.samples
         numbers, check_key = range(first, first + self.samples), replace(key, metric=METRIC)
         messages = check_messages(instructions, conversation, has_tools=has_tools)
@@ -153,10 +147,7 @@ def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
 def check_messages(
     instructions: str, conversation: Conversation, *, has_tools: bool = False
 ) -> list[Message]:
-    """Build the messages to the judge of a user with these instructions.
-
-    Leaves out the agent's tool calls, which the user does not see. Shows the calls of the user's own tools.
-    """
+    """Build the messages to a user's judge, without the agent's tool calls, which the user does not see."""
     parts = [
         block("user_instructions", instructions),
         "The conversation:",

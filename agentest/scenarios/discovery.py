@@ -72,9 +72,7 @@ class DiscoveredScenarios:
         ]
 
     def redacted(self, redact: Redactor) -> DiscoveredScenarios:
-        """Return a copy with secrets redacted in names, tags and messages about files that could not be
-        loaded.
-        """
+        """Return a copy with secrets redacted in names, tags and messages."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
         scenarios = _with_unique_names(_redacted(each, redact) for each in self.scenarios)
         return replace(self, broken=broken, scenarios=tuple(scenarios))
@@ -246,11 +244,7 @@ def search(
 def separate_run_folder(
     folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
 ) -> Path | None:
-    """Return the first folder between `root` and `folder` that has its own configuration, other than
-    `config`.
-
-    A folder that a pattern of `include` names does not count.
-    """
+    """Return the first folder with its own configuration that `include` does not name; None: no such."""
     used = config.resolve().parent if config else None
     folders = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
     for part in folders[1:]:
@@ -332,10 +326,7 @@ def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Sc
 
 
 def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
-    """The scenarios whose call spans the line, or else those that the statement around it makes.
-
-    Several of them where one call makes several, as in a loop.
-    """
+    """Return the scenarios whose call spans the line, or else those that the statement around it makes."""
     if not scenarios:
         return []
     tree = ast.parse(Path(scenarios[0].file).read_bytes())

@@ -171,11 +171,7 @@ class Scenario:
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
 
     def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
-        """Return the built-in metrics that can be judged.
-
-        Metrics of turns require a goal; metrics of the whole conversation require a goal or an expected
-        outcome.
-        """
+        """Return the built-in metrics that can be judged, which require a goal or an expected outcome."""
         aims = {
             MetricLevel.TURN: bool(self.goal),
             MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),

@@ -121,9 +121,7 @@ Path = tuple[Slot, ...]
 
 
 def paths_of(expected: Sequence[Step]) -> tuple[Path, ...]:
-    """Return all paths, each with a slot for every expected call. Without longer alternatives there is one
-    path.
-    """
+    """Return all paths, each with a slot for every expected call; one path without longer alternatives."""
     return tuple(_joined_paths(expected))
 
 

@@ -105,11 +105,7 @@ SavedValues = Annotated[dict[str, ValueSource], AfterValidator(_checked_names)]
 
 
 def check_endpoint(value: str, base: str = "") -> None:
-    """Check a URL, which may have placeholders only in its path and query. Raises ValueError.
-
-    Args:
-        base: the URL that the value may be relative to.
-    """
+    """Check a URL, relative to `base`, with placeholders only in its path and query. Raises ValueError."""
     bare = _PLACEHOLDER.sub("x", value)
     origin = urlsplit(value).netloc if "://" in value else ""
     if value.startswith("{{") or _PLACEHOLDER.search(origin) or "{" in origin:

@@ -30,9 +30,7 @@ class PredicateFailed(Exception):
 
 
 class ComparisonUnknown(PredicateFailed):
-    """Raised if the result is unknown: a regular expression timed out, or a call's arguments are not
-    reported.
-    """
+    """Raised if a regular expression timed out, or a call's arguments are not reported."""
 
 
 class Matcher:
@@ -64,10 +62,7 @@ class Matcher:
         return False
 
     def parts(self, actual: Any) -> list[tuple[str, Any, Any]] | None:
-        """Return what is compared as (path, expected, actual), to locate a difference.
-
-        None: it has no parts.
-        """
+        """Return what is compared as (path, expected, actual), to locate a difference; None: no parts."""
         del actual
         return None
 
