@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -20,7 +20,7 @@ from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Blame, Conversation, T
 from agentest.judging.judgement import ScenarioJudge
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
-from agentest.scenarios.model import ScriptedTurn
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -72,30 +72,20 @@ class ScenarioEvaluator(ScenarioJudge):
         scripted = script[turn.turn_index]
         return TurnEvaluation(
             turn_index=turn.turn_index,
-            trajectory=await self._turn_trajectory(scripted, turns) if scripted.trajectory else None,
-            checks=await self._checks(scripted.expect, turns) if scripted.expect else (),
-            reference=scripted.reference,
-        )
-
-    async def _turn_trajectory(
-        self, scripted: ScriptedTurn, turns: Sequence[Turn]
-    ) -> TrajectoryResult | None:
-        turn = turns[-1]
-        from agentest.trajectory.call_facts import CallView
-        from agentest.trajectory.matcher import match_all_trajectories
-
-        why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
-        result = await match_all_trajectories(
-            scripted.trajectory,
-            without_redacted_parts(why, calls),
-            1,
-            CallView(
+            trajectory=await self._matched(
+                scripted.trajectory,
+                [turn],
+                (*turn.tool_calls, *turn.asked_calls),
+                1,
                 blind=self.agent.visibility.hidden(turn, turns),
                 listed=self.agent.visibility.listed_in(turn),
                 of_turn=True,
-            ),
+            )
+            if scripted.trajectory
+            else None,
+            checks=await self._checks(scripted.expect, turns) if scripted.expect else (),
+            reference=scripted.reference,
         )
-        return undecided_trajectory(why, calls, result)
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""
@@ -193,22 +183,36 @@ class ScenarioEvaluator(ScenarioJudge):
         """Match the calls of the whole conversation against the scenario's trajectory."""
         if conversation.shortened or not self.scenario.trajectory:
             return None
+        failure = conversation.failure
+        return await self._matched(
+            self.scenario.trajectory,
+            (*conversation.turns, conversation.unfinished),
+            conversation.tool_calls,
+            conversation.started_turns,
+            complete=failure is None or failure.blame is Blame.AGENT,
+            blind=self.agent.visibility.hidden(conversation),
+            listed=self.agent.visibility.listed_in(conversation),
+        )
+
+    async def _matched(
+        self,
+        trajectories: Sequence[Trajectory],
+        turns: Iterable[Turn | UnfinishedTurn | None],
+        calls: Sequence[ToolCall],
+        number_of_turns: int,
+        **view: Any,
+    ) -> TrajectoryResult | None:
+        """Match calls of these turns. A result that depends on redacted text is undecided."""
         from agentest.trajectory.call_facts import CallView
         from agentest.trajectory.matcher import match_all_trajectories
 
-        failure = conversation.failure
-        why = why_redacted((*conversation.turns, conversation.unfinished))
-        result = await match_all_trajectories(
-            self.scenario.trajectory,
-            without_redacted_parts(why, conversation.tool_calls),
-            conversation.started_turns,
-            CallView(
-                complete=failure is None or failure.blame is Blame.AGENT,
-                blind=self.agent.visibility.hidden(conversation),
-                listed=self.agent.visibility.listed_in(conversation),
-            ),
-        )
-        return undecided_trajectory(why, conversation.tool_calls, result)
+        why = why_redacted(turns)
+        known = calls if why is None else tuple(map(_known_parts_of_call, calls))
+        result = await match_all_trajectories(trajectories, known, number_of_turns, CallView(**view))
+        if why is None or result is None:
+            return result
+        is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
+        return replace(result, matched=False, summary=why, error=why) if is_unknown else result
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the session's state after the last turn against the scenario's expectation."""
@@ -286,24 +290,9 @@ def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[
     )
 
 
-def without_redacted_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-    """Mark arguments and results with redacted parts as unknown."""
-    return calls if why is None else tuple(map(_known_parts_of_call, calls))
-
-
 def _known_parts_of_call(call: ToolCall) -> ToolCall:
     if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
         call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNKNOWN)
     if HIDDEN in safe_repr(call.result):
         call = replace(call, result=None, error=None, mocked=False, seen_by=SeenBy.AGENT)
     return call
-
-
-def undecided_trajectory(
-    why: str | None, calls: Sequence[ToolCall], result: TrajectoryResult | None
-) -> TrajectoryResult | None:
-    """Return the result for `known_parts`, marked as undecided if it depends on redacted text."""
-    if why is None or result is None:
-        return result
-    is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
-    return replace(result, matched=False, summary=why, error=why) if is_unknown else result

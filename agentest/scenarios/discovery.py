@@ -281,7 +281,7 @@ class PathChoice:
 
     def has(self, file: Path) -> bool:
         """Return True if a file is the chosen one, or is in the chosen folder."""
-        return _real(file).is_relative_to(_real(self.path))
+        return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(self.path))
 
 
 def parse_path_choice(text: str, folder: Path) -> PathChoice:
@@ -348,7 +348,3 @@ def _span(node: ast.expr | ast.stmt) -> range:
 def nearest_to_line(scenarios: Sequence[Scenario], line: int) -> Scenario | None:
     """Return the scenario of a file that begins nearest to a line."""
     return min(scenarios, key=lambda scenario: abs(scenario.line - line), default=None)
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))

@@ -64,23 +64,12 @@ _MAX_DEPTH = 20
 OrderKind = Literal["before", "never_after"]
 ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
 DEMANDS = (
-    "expected",
-    "expected_writes",
-    "forbidden",
-    "max_calls",
-    "min_calls",
-    "max_turns",
-    "max_calls_per_tool",
-    *ORDERS,
+    *("expected", "expected_writes", "forbidden", "max_calls", "min_calls", "max_turns"),
+    *("max_calls_per_tool", *ORDERS),
 )
 """Keys that are requirements."""
 SETTINGS = (
-    "match_mode",
-    "name",
-    "ignore_failed",
-    "reads",
-    "at_most_once",
-    "rounds",
+    *("match_mode", "name", "ignore_failed", "reads", "at_most_once", "rounds"),
     "default_arg_match_mode",
 )
 """Keys that modify requirements."""
@@ -212,7 +201,7 @@ def _exact(value: Any, key: str) -> ExpectedCall:
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     options = known_keys(value, _CALL_KEYS, key)
-    if options.get("name") is None or _is_empty_text(options["name"]):
+    if options.get("name") in (None, ""):
         raise ValueError(f"{key}.name: the name of the tool is missing")
     name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
     if args is not None and not isinstance(args, Mapping):
@@ -221,7 +210,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     expected = ExpectedCall(
         name,
         args,
-        _arg_match_mode("partial" if mode is None else mode, key),
+        _arg_match_mode("partial" if mode is None else mode, f"{key}.arg_match_mode"),
         options.get("where"),
         options.get("result", ANYTHING),
         _parsed_position(options, key),
@@ -233,10 +222,6 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
-def _is_empty_text(value: Any) -> bool:
-    return isinstance(value, str) and not value
-
-
 def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
     first, last, nth = options.get("first", False), options.get("last", False), options.get("nth")
     for word, error in call_option_problems(options.get("where"), first, last, nth):
@@ -246,15 +231,13 @@ def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
 
 def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
     if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-        raise ValueError(
-            f"{key}.arg_match_mode: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
-        )
+        raise ValueError(f"{key}: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}")
     return mode  # type: ignore[return-value]
 
 
 def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
     checked_tool_name(expected.name, f"{key}.name")
-    _arg_match_mode(expected.arg_match_mode, key)
+    _arg_match_mode(expected.arg_match_mode, f"{key}.arg_match_mode")
     for word, error in call_option_problems(expected.where, False, False, expected.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (expected.args or {}).items():
@@ -301,27 +284,6 @@ def _depth(steps: Sequence[Step], at: int = 0) -> int:
         return at
     inside = [path for step in steps if isinstance(step, AnyOf) for path in step.paths]
     return max((_depth(path, at + 1) for path in inside), default=at)
-
-
-def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
-    """Raise ValueError if alternatives result in too many paths."""
-    number = how_many_paths(steps)
-    if number > MOST_PATHS:
-        raise ValueError(
-            f"{key}: its any_of lists make {number:,} different ways, and {MOST_PATHS:,} are the most; "
-            "alternatives of one call each make none: write any_of(call(…), call(…)) where that is enough"
-        )
-
-
-def order_in(value: Any, key: str) -> CallOrder | None:
-    """Return the order that an item of a list represents, or None."""
-    if isinstance(value, CallOrder):
-        return parse_order(value.kind, (value.first, value.then), key)
-    word = word_in(value) if isinstance(value, Mapping) else None
-    for kind in ORDERS:
-        if word == kind:
-            return parse_order(kind, _only_value(value), f"{key}.{kind}")
-    return None
 
 
 def parse_orders(kind: OrderKind, value: Any, key: str) -> tuple[CallOrder, ...]:
@@ -469,17 +431,28 @@ def _expected(
 ) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
     expected = options.get("expected")
     items = () if expected is None else _list(expected, f"{key}.{calls_key}")
-    with_orders = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
-    steps = tuple(
-        parse_step(each, f"{key}.{calls_key}[{at}]") for at, each, order in with_orders if not order
-    )
-    check_number_of_paths(steps, f"{key}.{calls_key}")
-    orders = [order for _, _, order in with_orders if order]
+    steps: list[Step] = []
+    orders: list[CallOrder] = []
+    for at, item in enumerate(items):
+        item_key = f"{key}.{calls_key}[{at}]"
+        word = word_in(item) if isinstance(item, Mapping) else None
+        if isinstance(item, CallOrder):
+            orders.append(parse_order(item.kind, (item.first, item.then), item_key))
+        elif kind := next((kind for kind in ORDERS if kind == word), None):
+            orders.append(parse_order(kind, _only_value(item), f"{item_key}.{kind}"))
+        else:
+            steps.append(parse_step(item, item_key))
+    if (number := how_many_paths(steps)) > MOST_PATHS:
+        raise ValueError(
+            f"{key}.{calls_key}: its any_of lists make {number:,} different ways, and {MOST_PATHS:,} are "
+            "the most; alternatives of one call each make none: write any_of(call(…), call(…)) where that "
+            "is enough"
+        )
     for kind in ORDERS:
         orders += parse_orders(kind, options.get(kind), f"{key}.{kind}")
     in_line = tuple(order for kind in ORDERS for order in orders if order.kind == kind)
     are_orders = bool(items) and not steps  # orders alone do not forbid other calls
-    return None if expected is None or are_orders else steps, in_line
+    return None if expected is None or are_orders else tuple(steps), in_line
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
@@ -519,13 +492,11 @@ def _default_mode(value: Any, key: str) -> ModeOf:
     modes: Mapping[str, ArgMatchMode] = (
         value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
     )
+    key = f"{key}.default_arg_match_mode"
     for tool, mode in modes.items():
-        tool_key = f".{tool}" if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
-            checked_tool_name(tool, f"{key}.default_arg_match_mode")
-        if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-            wrong = f"found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
-            raise ValueError(f"{key}.default_arg_match_mode{tool_key}: {wrong}")
+            checked_tool_name(tool, key)
+        _arg_match_mode(mode, f"{key}.{tool}" if isinstance(value, Mapping) else key)
     # Exact names come first, `*` last.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
 
