@@ -94,20 +94,14 @@ class _FinalMockState:
             return cls(conversation.live_state)
         return cls(copied(conversation.mock_state), frozenset(conversation.inexact_state))
 
-    @property
-    def cut(self) -> bool:
-        return bool(self.inexact) and CUT_OFF in (self.state or {})
-
     def lacks(self, key: str) -> bool:
-        """Return True if the exact value of a key, or its absence, is unknown.
-
-        For a path, this depends on the key that leads into it.
-        """
+        """Return True if the value of a key, or of one that leads into it, is not known exactly."""
         state = self.state or {}
         if key in state:
             return key in self.inexact
         leading = leading_keys(key)
-        return not self.inexact.isdisjoint(leading) or (self.cut and state.keys().isdisjoint(leading))
+        cut = bool(self.inexact) and CUT_OFF in state
+        return not self.inexact.isdisjoint(leading) or (cut and state.keys().isdisjoint(leading))
 
 
 async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: float) -> Checks:
@@ -370,40 +364,33 @@ def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
 
 
 def _comparison(expected: ExpectedRemark, turn: Turn) -> str:
-    remarks = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    remarks = [
+        f"{shortened(r.author, _SHOWN_CHARS)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]
+    ]
     if len(turn.remarks) > len(remarks):
         remarks.append(f"… {len(turn.remarks) - len(remarks)} more")
     before = (
         f"before the reply was said {', '.join(remarks)}" if remarks else "nothing was said before the reply"
     )
-    return f"expected {_expectation_text(expected)}; {before}{_reply_text(expected, turn)}"
-
-
-def _reply_text(expected: ExpectedRemark, turn: Turn) -> str:
+    text = f"expected {_expectation_text(expected)}; {before}"
     if turn.author is None:
-        return ""
+        return text
     alone = " (which counts where `author` is named)" if expected.author is None else ""
-    return f"; {_name(turn.author)} gave the reply{alone}: {_short(turn.agent_message)}"
+    author = shortened(turn.author, _SHOWN_CHARS)
+    return f"{text}; {author} gave the reply{alone}: {_short(turn.agent_message)}"
 
 
 def _expectation_text(expected: ExpectedRemark) -> str:
-    who = "" if expected.author is None else f" of {_short(expected.author)}"
-    return f"a remark{who}{''.join(_conditions(expected))}"
-
-
-def _conditions(expected: ExpectedRemark) -> Iterator[str]:
-    for text in expected.contains:
-        yield f" with {text!r}"
-    for pattern in expected.regex:
-        yield f" with a match of {pattern.pattern!r}"
-    if expected.equals is not None:
-        yield f" equal to {_short(expected.equals)}"
-    for text in expected.not_contains:
-        yield f", none with {text!r}"
-
-
-def _name(author: str) -> str:
-    return shortened(author, _SHOWN_CHARS)
+    return "".join(
+        [
+            "a remark",
+            *([] if expected.author is None else [f" of {_short(expected.author)}"]),
+            *(f" with {text!r}" for text in expected.contains),
+            *(f" with a match of {pattern.pattern!r}" for pattern in expected.regex),
+            *([] if expected.equals is None else [f" equal to {_short(expected.equals)}"]),
+            *(f", none with {text!r}" for text in expected.not_contains),
+        ]
+    )
 
 
 def _short(value: Any) -> str:

@@ -232,8 +232,8 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
         (turn.turn_index, name, label, result)
         for turn in turns
         for name, result in turn.metrics.items()
-        if isinstance(result, Score)
-        for label in _failed_labels(result)
+        if isinstance(result, Score) and isinstance(result.value, str) and result.value != NO_FAILURE
+        for label in (result.labels or (result.value,))
     ]
     return tuple(
         LabelledFailure(
@@ -247,12 +247,6 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
         )
         for n, (turn, name, label, score) in enumerate(failures, start=1)
     )
-
-
-def _failed_labels(score: Score) -> tuple[str, ...]:
-    if not isinstance(score.value, str) or score.value == NO_FAILURE:
-        return ()
-    return score.labels or (score.value,)
 
 
 _VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = require_entry_for_each(
@@ -284,9 +278,9 @@ def partial_credit(
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
-    results = [each.result for each in located_trajectories(result)]
-    unknown = [why for each in results if (why := _why_unknown(each))]
-    scores = [each.score for each in results if each.score]
+    compared = [each.result for each in located_trajectories(result)]
+    unknown = [why for each in compared if (why := _why_unknown(each))]
+    scores = [each.score for each in compared if each.score]
     reached = {turn.turn_index for turn in result.turns}
     not_reached = [turn for index, turn in enumerate(scenario.turns) if index not in reached]
     scores += [_ZERO_SCORE for turn in not_reached for each in turn.trajectory if each.about_calls]
@@ -294,16 +288,16 @@ def partial_credit(
         lacking = _SHORTENED if result.conversation.shortened else "no trajectory about calls was compared"
         why = "; ".join(dict.fromkeys(unknown)) or lacking
         return dict.fromkeys(names, Unscored(why))
-    return {name: _mean_score(name, scores) for name in TRAJECTORY_METRICS if name in names}
+    results: dict[str, MetricResult] = {}
+    for name in (name for name in TRAJECTORY_METRICS if name in names):
+        values = [_VALUES[name](score) for score in scores]
+        each = f": {', '.join(f'{value:.2g}' for value in values)}" if values[1:] else ""
+        noun = "trajectories" if values[1:] else "trajectory"
+        results[name] = Score(mean(values), f"of {len(values)} {noun}{each}")
+    return results
 
 
 def _why_unknown(trajectory: TrajectoryResult) -> str | None:
     if trajectory.error or trajectory.score or trajectory.actual is None:
         return trajectory.error
     return "it is not known of all calls whether they are as expected"
-
-
-def _mean_score(name: str, scores: Sequence[TrajectoryScore]) -> Score:
-    values = [_VALUES[name](score) for score in scores]
-    each = f": {', '.join(f'{value:.2g}' for value in values)}" if values[1:] else ""
-    return Score(mean(values), f"of {len(values)} trajector{'ies' if values[1:] else 'y'}{each}")

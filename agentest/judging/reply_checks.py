@@ -246,15 +246,20 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     location = f"the reply of turn {turn.turn_index}"
     outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
+    expected = f"expected {_expectation_text(saying)}"
     if not saying.never:
-        return _saying_result(
-            saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
+        return CheckResult(
+            check="says", passed=True, summary=f"{expected}; {outcome}", turn_index=turn.turn_index
         )
     part = _forbidden_part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
-    summary = f"expected {_expectation_text(saying)}, but {outcome}{which}"
-    reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
-    return replace(_saying_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
+    return CheckResult(
+        check="never_says",
+        passed=False,
+        summary=f"{expected}, but {outcome}{which}",
+        turn_index=turn.turn_index,
+        reply=_quoted(turn.agent_message, max(0, turn.agent_message.find(part))),
+    )
 
 
 def _forbidden_part(wanted: Any, reply: str) -> str:
@@ -281,38 +286,34 @@ def _matching_part(wanted: Text, reply: str) -> str:
 
 
 def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int) -> CheckResult:
-    result = _saying_result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
+    expected = f"expected {_expectation_text(saying)}"
     if saying.never:
-        return result
+        return CheckResult(check="never_says", passed=True, summary=expected)
+    if len(looked_at) == 1:
+        reply = _quoted(looked_at[0].agent_message, 0)
+        index = looked_at[0].turn_index
+        return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
+    none = f"none of {len(looked_at)} replies"
+    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
     if not looked_at:
-        return replace(
-            result, summary=f"{result.summary}, but the conversation has {count(turn_count, 'turn')}"
-        )
-    if len(looked_at) > 1:
-        none = f"none of {len(looked_at)} replies"
-        outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
-        return replace(result, summary=f"{result.summary}; {outcome}")
-    (turn,) = looked_at
-    reply = _quoted(turn.agent_message, 0)
-    return replace(result, reply=reply, turn_index=turn.turn_index)
+        outcome = f", but the conversation has {count(turn_count, 'turn')}"
+    return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")
 
 
 def _undecided_saying(saying: Saying, why: str) -> CheckResult:
-    result = _saying_result(
-        saying, passed=False, summary=f"could not be told: {why}; expected {_expectation_text(saying)}"
-    )
-    return replace(result, error=why)
-
-
-def _saying_result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = None) -> CheckResult:
+    summary = f"could not be told: {why}; expected {_expectation_text(saying)}"
     check = "never_says" if saying.never else "says"
-    return CheckResult(
-        check=check, passed=passed, summary=summary, turn_index=turn.turn_index if turn else None
-    )
+    return CheckResult(check=check, passed=False, summary=summary, error=why)
 
 
 def _expectation_text(saying: Saying) -> str:
-    where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
+    index = saying.in_turn
+    if index is None:
+        where = "any reply" if saying.never else "a reply"
+    elif index >= 0:
+        where = f"the reply of turn {index}"
+    else:
+        where = "the last reply" if index == -1 else f"reply {-index} from the end"
     if _is_function(saying):
         return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
     return f"{'no ' if saying.never else ''}{_brief(saying.wanted)} in {where}"
@@ -320,15 +321,6 @@ def _expectation_text(saying: Saying) -> str:
 
 def _is_function(saying: Saying) -> bool:
     return isinstance(saying.wanted, FUNCTIONS)
-
-
-def _place_text(index: int | None) -> str:
-    """Name the reply to search; "": all replies."""
-    if index is None:
-        return ""
-    if index >= 0:
-        return f"the reply of turn {index}"
-    return "the last reply" if index == -1 else f"reply {-index} from the end"
 
 
 def _brief(wanted: Any) -> str:

@@ -9,7 +9,8 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache, partial
 from types import FunctionType, ModuleType
@@ -48,18 +49,16 @@ def _copied_state(state: Mapping[str, Any], key: str) -> dict[str, Any]:
         value_text = brief(word)
         raise ValueError(f"{key}: {value_text} is for what is expected, and no value of a state")
     memo: dict[int, Any] = {}  # shared, so that objects used by two keys are copied once
-    return {name: _copied_value(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
-
-
-def _copied_value(value: Any, memo: dict[int, Any], key: str) -> Any:
-    try:
-        return deepcopy(value, memo)
-    except Exception as error:  # noqa: BLE001 - users' copy methods may raise anything
-        raise ValueError(
-            f"{key}: cannot be copied, and each conversation has a copy of its own "
-            f"({brief(error)}); let a mock make it: "
-            f'ctx.state.setdefault("name", …)'
-        ) from None
+    copy: dict[str, Any] = {}
+    for name, value in state.items():
+        try:
+            copy[name] = deepcopy(value, memo)
+        except Exception as error:  # noqa: BLE001 - users' copy methods may raise anything
+            raise ValueError(
+                f"{key}[{brief(name)}]: cannot be copied, and each conversation has a copy of its own "
+                f'({brief(error)}); let a mock make it: ctx.state.setdefault("name", …)'
+            ) from None
+    return copy
 
 
 def parse_check(value: Any, key: str = "check") -> Any:
@@ -160,7 +159,11 @@ def _flaw(function: FunctionType) -> str | None:
     nodes = [node for statement in tree.body for node in ast.walk(statement)]
     stored = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     local = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *stored}
-    known = _outer_names(function, local)
+    outside = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with suppress(ValueError):  # not assigned yet
+            outside[name] = cell.cell_contents
+    known = {name: value for name, value in outside.items() if name not in local}
     for node in nodes:
         at = f"line {function.__code__.co_firstlineno + getattr(node, 'lineno', 1) - 1}"
         if isinstance(node, ast.Expr) and _makes_coroutine(node.value, known, tree):
@@ -172,21 +175,6 @@ def _flaw(function: FunctionType) -> str | None:
     if not any(map(callable, defaults)) and not any(_may_fail(node, local, known) for node in nodes):
         return "it can never fail; have it `assert`, or return False or the reason why it does not hold"
     return None
-
-
-def _outer_names(function: FunctionType, local: set[str]) -> dict[str, Any]:
-    """Return the names outside of the function that its source may use, with their values."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    outside = {**function.__globals__, **dict(_assigned_cells(cells))}
-    return {name: value for name, value in outside.items() if name not in local}
-
-
-def _assigned_cells(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for name, cell in cells:
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
 
 
 def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:

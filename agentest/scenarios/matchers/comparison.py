@@ -258,13 +258,10 @@ class ValueDifference:
         wanted = shortened(shown(self.expected), _VALUE_CHARS)
         if self.actual is MISSING:
             return f"expected {wanted}, not given"
-        return f"expected {wanted}, got {got}{_lengths_text(self.expected, self.actual)}"
-
-
-def _lengths_text(expected: Any, actual: Any) -> str:
-    if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
-        return ""
-    return f" (a list of {len(actual)}, not of {len(expected)})"
+        # The shortened texts of two lists may look alike.
+        lists = isinstance(self.expected, list | tuple) and isinstance(self.actual, list | tuple)
+        lengths = f" (a list of {len(self.actual)}, not of {len(self.expected)})" if lists else ""
+        return f"expected {wanted}, got {got}{lengths}"
 
 
 def argument_problems(
