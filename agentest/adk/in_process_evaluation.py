@@ -26,9 +26,8 @@ from agentest.adk.metrics.custom_metrics import (
 from agentest.adk.metrics.evaluator_base import Code
 from agentest.adk.plan import agent_at, loaded_with
 from agentest.config.agent_types import AgentConfig
-from agentest.config.agents.adk import AdkModuleAgent, is_adk_object
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.custom import CustomAgent
+from agentest.config.agents.in_process import AdkModuleAgent, CustomAgent, is_adk_object
 from agentest.config.file import LoadedConfig, find_config, load
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Emit, Event, ScenarioFinished

@@ -27,9 +27,9 @@ from agentest.adk.formats.set_reader import (
 from agentest.adk.metrics.custom_metrics import CustomMetricCode, experimental_notes, prepare_custom_metrics
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
-from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
 from agentest.domain.tool_visibility import ToolVisibility

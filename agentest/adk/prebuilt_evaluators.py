@@ -33,7 +33,7 @@ from agentest.adk.metrics.evaluator_base import (
 from agentest.adk.metrics.grader import facts_of, uses_judge
 from agentest.adk.metrics.grader_factory import conversation_of, make_grader
 from agentest.adk.plan import loaded_with
-from agentest.config.agents.custom import CustomAgent
+from agentest.config.agents.in_process import CustomAgent
 from agentest.domain.results import ConversationResult, Deduplication, Severity, TurnEvaluation
 from agentest.domain.verdict import averages, decide
 from agentest.judging.grader import graded

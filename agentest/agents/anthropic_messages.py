@@ -35,7 +35,7 @@ from agentest.agents.protocol_client import (
     content_parts,
     json_events,
 )
-from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
+from agentest.config.agents.model_apis import AnthropicMessagesAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError

@@ -23,7 +23,7 @@ from agentest.agents.json_reader import read_text
 from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
-from agentest.config.agents.command import CommandAgent
+from agentest.config.agents.dialogue import CommandAgent
 from agentest.domain.messages import Message
 from agentest.mock_servers.port import with_user_variables
 from agentest.support.deadlines import TimeLimit

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.port import Agent, OpenAgent, Resources
-from agentest.config.agent_types import AgentConfig, type_of
+from agentest.config.agent_types import AGENT_TYPES, AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.support.calling import run_in_progress
 from agentest.support.errors import AgentUnreachable, ConfigError
@@ -58,7 +58,7 @@ async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> A
     """Open an agent. The module of a protocol is imported only if the configuration uses that type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
-    open_agent: OpenAgent = import_module(type_of(config).client).open_agent
+    open_agent: OpenAgent = import_module(AGENT_TYPES[config.type].client).open_agent
     agent = open_agent(name, config, resources)
     return await agent if isawaitable(agent) else agent
 

@@ -16,7 +16,7 @@ from agentest.agents.reply_paths import (
     text_of,
     where_text_is,
 )
-from agentest.config.agents.base import DialogueAgent
+from agentest.config.agents.dialogue import DialogueAgent
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall

@@ -19,7 +19,7 @@ from agentest.agents.message_mapping import MessagePaths, TurnReader, last_resul
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import text_of
-from agentest.config.agents.websocket import WebSocketAgent
+from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import product
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
 
 from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
+from agentest.report.console.printer import Printer
+from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
+from agentest.report.markdown import ICONS, literal, table_head, table_row
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
+from agentest.support.json_text import json_document
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count
 
 TASK, PATH = "task:", "path:"
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)
@@ -64,50 +75,22 @@ def key_of(name: str, case: CaseId | None) -> Key:
     return (case.eval_set_id, case.eval_id) if case else name
 
 
-def place_unit(unit: Unit, status: Status | None) -> PlacedScenario:
-    """Place a planned scenario. Raises UsageError for a tag without a name."""
-    scenario = unit.scenario
-    level = _default_level(is_case=scenario.case is not None, scripted=scenario.scripted)
-    where = f"{unit.file}:{scenario.line}"
-    return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
-
-
-def place_result_case(result: ScenarioResult, case: CaseId, status: Status | None) -> PlacedScenario:
-    """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
-    scripted = all(each.conversation.ending not in REASONS_TO_STOP for each in result.conversations)
-    level = _default_level(is_case=True, scripted=scripted)
-    return _placed(result.name, f"{result.file}:{result.line}", result.tags, case, level, status)
-
-
-def _default_level(*, is_case: bool, scripted: bool) -> CoverageLevel:
-    if not scripted:
-        return CoverageLevel.SCENARIO
-    return CoverageLevel.INTEGRATION if is_case else CoverageLevel.UNIT
-
-
 def _placed(
-    name: str,
-    where: str,
-    tags: tuple[str, ...],
-    case: CaseId | None,
-    level: CoverageLevel,
-    status: Status | None,
+    name: str, where: str, tags: tuple[str, ...], case: CaseId | None, scripted: bool, status: Status | None
 ) -> PlacedScenario:
-    task, path, position = _position_by_id(case) if case else ("", "", "")
-    tasks, paths = _named(tags, TASK, where) or _as_tuple(task), _named(tags, PATH, where) or _as_tuple(path)
-    levels = tuple(each for each in CoverageLevel if each in tags) or (level,)
-    return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else position)
-
-
-def _position_by_id(case: CaseId) -> tuple[str, str, str]:
-    """Return task, path, and own path of a case: from an id like `task/path/…`, else its set is the task."""
-    task, _, rest = (part.strip() for part in case.eval_id.partition("/"))
-    path = rest.partition("/")[0].strip()
-    return (task, path, "") if task and path else (case.eval_set_id, "", case.eval_id)
-
-
-def _as_tuple(name: str) -> tuple[str, ...]:
-    return (name,) if name else ()
+    """Place a scenario or case. Raises UsageError for a tag without a name."""
+    task = path = own_path = ""
+    if case:  # an id like `task/path/…` names both, else the set is the task
+        task, _, rest = (part.strip() for part in case.eval_id.partition("/"))
+        path = rest.partition("/")[0].strip()
+        if not (task and path):
+            task, path, own_path = case.eval_set_id, "", case.eval_id
+    tasks = _named(tags, TASK, where) or ((task,) if task else ())
+    paths = _named(tags, PATH, where) or ((path,) if path else ())
+    by_kind = CoverageLevel.INTEGRATION if case else CoverageLevel.UNIT
+    levels = tuple(each for each in CoverageLevel if each in tags)
+    levels = levels or ((by_kind if scripted else CoverageLevel.SCENARIO),)
+    return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else own_path)
 
 
 def _named(tags: Iterable[str], prefix: str, where: str) -> tuple[str, ...]:
@@ -167,21 +150,20 @@ class Coverage:
     @property
     def cells(self) -> dict[tuple[str, str], tuple[PlacedScenario, ...]]:
         """Return the scenarios of every task and path; () for a gap."""
-        cells: dict[tuple[str, str], list[PlacedScenario]] = {
-            (t, p): [] for t in self.tasks for p in self.paths
-        }
+        cells = dict.fromkeys(product(self.tasks, self.paths), tuple[PlacedScenario, ...]())
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.paths):
-                cells[cell].append(scenario)
-        return {cell: tuple(scenarios) for cell, scenarios in cells.items()}
+                cells[cell] += (scenario,)
+        return cells
 
     @property
     def gaps(self) -> dict[str, tuple[str, ...]]:
         """Map each task to the paths for which it has no scenario. Tasks without gaps are left out."""
-        empty = [cell for cell, scenarios in self.cells.items() if not scenarios]
-        return {
-            t: tuple(path for task, path in empty if task == t) for t in dict.fromkeys(t for t, _ in empty)
-        }
+        gaps: dict[str, tuple[str, ...]] = {}
+        for (task, path), scenarios in self.cells.items():
+            if not scenarios:
+                gaps[task] = (*gaps.get(task, ()), path)
+        return gaps
 
     @property
     def levels(self) -> dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]]:
@@ -204,9 +186,7 @@ class Coverage:
     def cells_share(self) -> CoveredShare | None:
         """Return the share of cells with a scenario; None if no scenario is placed."""
         cells = self.cells
-        return (
-            CoveredShare(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
-        )
+        return CoveredShare(sum(map(bool, cells.values())), len(cells)) if cells else None
 
     @property
     def tools_share(self) -> CoveredShare | None:
@@ -248,24 +228,18 @@ def measure(
         for run in in_order
     ]
     statuses = _latest_statuses(counted)
-    scenarios = [place_unit(unit, statuses.get(key)) for (key, _), unit in planned.items()]
-    return Coverage(
-        (*scenarios, *_placed_result_cases(counted, known, statuses)),
-        skipped,
-        _tools(units, _all_calls(counted)),
-        tuple(results),
-        sum(len(result.conversations) for run in counted for result in run),
-    )
-
-
-def _all_calls(counted: Sequence[Sequence[ScenarioResult]]) -> list[ToolCall]:
-    return [
-        call
-        for run in counted
-        for result in run
-        for each in result.conversations
-        for call in each.conversation.tool_calls
-    ]
+    scenarios = []
+    for (key, file), unit in planned.items():
+        each, where = unit.scenario, f"{file}:{unit.scenario.line}"
+        scenarios.append(_placed(each.name, where, each.tags, each.case, each.scripted, statuses.get(key)))
+    for key, result in {_key(result): result for run in counted for result in run}.items():
+        if result.case and key not in known:
+            scripted = all(c.conversation.ending not in REASONS_TO_STOP for c in result.conversations)
+            where = f"{result.file}:{result.line}"
+            scenarios.append(_placed(result.name, where, result.tags, result.case, scripted, statuses[key]))
+    conversations = [each.conversation for run in counted for result in run for each in result.conversations]
+    calls = [call for each in conversations for call in each.tool_calls]
+    return Coverage(tuple(scenarios), skipped, _tools(units, calls), tuple(results), len(conversations))
 
 
 def _key(result: ScenarioResult) -> Key:
@@ -273,11 +247,7 @@ def _key(result: ScenarioResult) -> Key:
 
 
 def _latest_statuses(runs: Iterable[Sequence[ScenarioResult]]) -> dict[Key, Status | None]:
-    """Return the status of each scenario: the worst of all agents in the last run that has it.
-
-    Args:
-        runs: oldest first.
-    """
+    """Return the worst status of all agents in the last run of each scenario, from runs in order."""
     latest: dict[tuple[Key, str], Status | None] = {}
     for run in runs:
         latest |= _worst_of(((_key(result), result.agent), result.verdict.status) for result in run)
@@ -294,27 +264,262 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
     return worst_by_key
 
 
-def _placed_result_cases(
-    runs: Iterable[Sequence[ScenarioResult]], planned: Container[Key], statuses: Mapping[Key, Status | None]
-) -> Iterator[PlacedScenario]:
-    last = {_key(result): result for run in runs for result in run}
-    for key, result in last.items():
-        if result.case and key not in planned:
-            yield place_result_case(result, result.case, statuses[key])
-
-
 def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage, ...]:
+    def has_failed(call: ToolCall) -> bool:
+        """Return True if the agent saw the call fail: an exception, invalid arguments, or an `error`."""
+        error = call.result.get("error") if isinstance(call.result, Mapping) else None
+        return bool(call.error or error or (call.invalid_arguments and not are_arguments_unknown(call)))
+
     mocked = [name for unit in units for name in unit.scenario.tools]
     called = Counter(call.name for call in calls)
-    failed = Counter(call.name for call in calls if _failed(call))
-    return tuple(
-        ToolUsage(name, called[name], failed[name])
-        for name in dict.fromkeys([*mocked, *(call.name for call in calls)])
+    failed = Counter(call.name for call in calls if has_failed(call))
+    return tuple(ToolUsage(name, called[name], failed[name]) for name in dict.fromkeys([*mocked, *called]))
+
+
+_SHOWN = 5
+_CELL, _GAP = 5, 3
+"""Width of a cell such as `✓ 1/1`, and of the space between cells."""
+_LEVELS = "Unit, integration and scenario tests"
+_LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
+_HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
+
+
+def print_text(coverage: Coverage, console: Console) -> None:
+    """Print tables and lists."""
+    printer = Printer(console)
+
+    def print_table(head: Sequence[str], rows: Iterable[Iterable[Part]], *, numbers: bool = False) -> None:
+        """Print a table; with `numbers`, all columns but the first are aligned right."""
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for number, name in enumerate(head):
+            justify: Literal["left", "right"] = "right" if numbers and number else "left"
+            table.add_column(printer.text([name]), overflow="fold", justify=justify)
+        for row in rows:
+            table.add_row(*(printer.text([part]) for part in row))
+        printer.write_table(table)
+
+    printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
+    for paths in _path_groups(coverage, console) if coverage.cells else ():
+        print_table(
+            ["task", *paths],
+            (
+                [task, *(_cell(coverage, coverage.cells[task, p], printer) for p in paths)]
+                for task in coverage.tasks
+            ),
+        )
+        printer.write([BLANK])
+    printer.write([*_matrix_lines(coverage, printer), BLANK])
+    if coverage.levels:
+        printer.write([line(0, (_LEVELS, "bold"), ("  by tag, else by kind", "dim")), BLANK])
+        print_table(
+            _LEVEL_HEAD,
+            (
+                [*cell, *(_cell(coverage, row[level], printer, "dim") for level in row)]
+                for cell, row in coverage.levels.items()
+            ),
+        )
+        printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
+    conversations = f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
+    source = conversations if coverage.results else "from the scenarios' mocks"
+    printer.write([line(0, ("Tools", "bold"), (f"  {source}", "dim")), BLANK])
+    if coverage.results and coverage.tools:
+        print_table(
+            ["tool", "called", "failed"],
+            (
+                (
+                    tool.name,
+                    f"{tool.called:,}" if tool.called else ("never", "red"),
+                    f"{tool.failed:,}" if tool.failed else ("–", "dim"),
+                )
+                for tool in coverage.tools
+            ),
+            numbers=True,
+        )
+    printer.write(_tool_lines(coverage))
+
+
+def _path_groups(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
+    """Yield groups of paths that fit on the terminal next to the tasks."""
+    wraps = console.is_terminal and not console.soft_wrap
+    room = console.width - max(map(cell_len, coverage.tasks)) if wraps else None
+    together: tuple[str, ...] = ()
+    for path in coverage.paths:
+        columns = sum(max(cell_len(each), _CELL) + _GAP for each in (*together, path))
+        if together and room is not None and columns > room:
+            yield together
+            together = ()
+        together = (*together, path)
+    yield together
+
+
+def _levels_line(coverage: Coverage) -> str:
+    rows = coverage.levels.values()
+    have = {level: sum(bool(row[level]) for row in rows) for level in CoverageLevel}
+    verb = "has" if have[CoverageLevel.UNIT] == 1 else "have"
+    return (
+        f"{count(len(rows), 'path')}: {have[CoverageLevel.UNIT]} {verb} a unit test, "
+        f"{have[CoverageLevel.INTEGRATION]} an integration test, "
+        f"{have[CoverageLevel.SCENARIO]} a scenario test"
     )
 
 
-def _failed(call: ToolCall) -> bool:
-    """Return True if the agent saw the call fail: an exception, invalid arguments, or an `error`."""
-    error = call.result.get("error") if isinstance(call.result, Mapping) else None
-    invalid = call.invalid_arguments and not are_arguments_unknown(call)
-    return bool(call.error or invalid or error)
+def _cell(
+    coverage: Coverage, scenarios: Sequence[PlacedScenario], printer: Printer | None, gap_style: str = "red"
+) -> Part:
+    """Return the contents of a cell, for the console or, without a printer, for Markdown."""
+    if not scenarios:
+        return "–", gap_style
+    if not coverage.results:
+        return str(len(scenarios))
+    status = worst(s.status for s in scenarios)
+    passed = f"{sum(s.status is Status.PASSED for s in scenarios)}/{len(scenarios)}"
+    if status is None:
+        return f"{'?' if printer else '❔'} {passed}", "yellow"
+    return f"{printer.glyphs.marks[status] if printer else ICONS[status]} {passed}", STYLES[status]
+
+
+def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[ConsoleLine]:
+    share = coverage.cells_share
+    if not share:
+        yield line(0, ("Nothing to show: ", "yellow"), f"no scenario has both tags, like {_HOW_TO_TAG}.")
+    elif coverage.results:
+        statuses = (Status.PASSED, Status.FAILED, Status.ERRORED)
+        meanings = ", ".join(f"{printer.glyphs.marks[status]} {status}" for status in statuses)
+        yield line(0, (f"passed/scenarios: {meanings}, ? not in the results, – none", "dim"))
+        yield BLANK
+    if share:
+        yield line(0, *_share(share, "cell", "has a scenario", "have a scenario"))
+    if coverage.gaps:
+        yield line(0, ("Without a scenario", "bold"))
+        for task, paths in coverage.gaps.items():
+            yield ConsoleLine(("  ", task, ": "), ((", ".join(paths),),))
+    if coverage.outside and share:
+        yield line(0, (f"{_outside_text(coverage)}: they need a task: and a path: tag", "bold"))
+        for scenario in coverage.outside[:_SHOWN]:
+            yield ConsoleLine(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
+        if len(coverage.outside) > _SHOWN:
+            yield line(2, (f"and {len(coverage.outside) - _SHOWN} more", "dim"))
+    if coverage.skipped:
+        yield line(0, (_skipped(coverage), "dim"))
+
+
+def _share(share: CoveredShare, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
+    style = "green" if share.covered == share.of else "yellow"
+    did = verb if share.covered == 1 else verbs
+    return (f"{share.covered} of {count(share.of, noun)} {did} ", (f"({share.percent} %)", f"bold {style}"))
+
+
+def _outside_text(coverage: Coverage) -> str:
+    return f"{count(len(coverage.outside), 'scenario')} in no cell"
+
+
+def _skipped(coverage: Coverage) -> str:
+    return f"{count(coverage.skipped, 'scenario')} skipped, which cover nothing"
+
+
+def _tool_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
+    names = ", ".join(tool.name for tool in coverage.tools)
+    if not coverage.tools:
+        yield line(0, "No scenario mocks a tool" + (", and none was called." if coverage.results else "."))
+    elif not coverage.results:
+        yield ConsoleLine((f"{count(len(coverage.tools), 'tool')}: ",), ((names,),))
+        yield line(0, "Whether they are called is known after a run: agentest run --reporter json")
+    if share := coverage.tools_share:
+        yield BLANK
+        yield line(0, *_share(share, "tool", "was called", "were called"))
+        never_failed = [tool.name for tool in coverage.tools if tool.called and not tool.failed]
+        if never_failed:
+            yield ConsoleLine(("Never seen failing: ",), ((", ".join(never_failed),),))
+
+
+def as_json(coverage: Coverage) -> str:
+    """Return a JSON document: the matrix, its gaps, the tools, and shares in percent."""
+    cells = coverage.cells.items()
+    document: dict[str, Any] = {
+        "tasks": coverage.tasks,
+        "paths": coverage.paths,
+        "cells": [
+            {"task": task, "path": path, "scenarios": _listed(scenarios)} for (task, path), scenarios in cells
+        ],
+        "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
+        "levels": [
+            {"task": task, "path": path, **{level.value: _listed(placed) for level, placed in row.items()}}
+            for (task, path), row in coverage.levels.items()
+        ],
+        "untagged": [{"name": s.name, "where": s.where} for s in coverage.outside],
+        "skipped": coverage.skipped,
+        "tools": [{"name": t.name, "called": t.called, "failed": t.failed} for t in coverage.tools],
+        "neverCalled": [t.name for t in coverage.tools if coverage.results and not t.called],
+        "results": coverage.results,
+        "shares": {"cells": _share_json(coverage.cells_share), "tools": _share_json(coverage.tools_share)},
+    }
+    return json_document(json.loads(json.dumps(document)))
+
+
+def _listed(scenarios: Iterable[PlacedScenario]) -> list[dict[str, Any]]:
+    return [{"name": s.name, "status": s.status and s.status.value} for s in scenarios]
+
+
+def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
+    return {"covered": share.covered, "of": share.of, "percent": share.percent} if share else None
+
+
+def as_markdown(coverage: Coverage) -> str:
+    """Return Markdown tables for a pull request."""
+    rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
+    return "\n".join(rows) + "\n"
+
+
+def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
+    share = coverage.cells_share
+    if not share:
+        yield f"**Tasks × paths**: no scenario has both tags, like `{_HOW_TO_TAG}`."
+        return
+    yield f"**Tasks × paths**: {_share_text(share, 'cell')} with a scenario"
+    yield ""
+    cells = coverage.cells
+    rows = (
+        [task, *_markdown_cells(coverage, (cells[task, path] for path in coverage.paths))]
+        for task in coverage.tasks
+    )
+    yield _markdown_table(["task", *coverage.paths], rows)
+    if coverage.outside:
+        yield f"\n{_outside_text(coverage)}."
+    if coverage.skipped:
+        yield f"\n{_skipped(coverage)}."
+
+
+def _levels_markdown(coverage: Coverage) -> Iterator[str]:
+    if coverage.levels:
+        yield f"**{_LEVELS}**"
+        yield ""
+        rows = ([*cell, *_markdown_cells(coverage, row.values())] for cell, row in coverage.levels.items())
+        yield _markdown_table(_LEVEL_HEAD, rows)
+        yield ""
+
+
+def _markdown_cells(coverage: Coverage, cells: Iterable[Sequence[PlacedScenario]]) -> Iterator[str]:
+    for scenarios in cells:
+        cell = _cell(coverage, scenarios, None)
+        yield cell if isinstance(cell, str) else cell[0]
+
+
+def _tools_markdown(coverage: Coverage) -> Iterator[str]:
+    share = coverage.tools_share
+    if not share:
+        why = "there are no results" if coverage.tools else "no scenario mocks one"
+        yield f"**Tools**: {why}."
+        return
+    yield f"**Tools**: {_share_text(share, 'tool')} called"
+    yield ""
+    rows = ([t.name, str(t.called) if t.called else "never", str(t.failed or "–")] for t in coverage.tools)
+    yield _markdown_table(["tool", "called", "failed"], rows)
+
+
+def _share_text(share: CoveredShare, noun: str) -> str:
+    return f"{share.covered} of {count(share.of, noun)} ({share.percent} %)"
+
+
+def _markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [table_row(map(literal, row)) for row in rows]
+    return (table_head([*map(literal, head)]) + "".join(cells)).rstrip("\n")

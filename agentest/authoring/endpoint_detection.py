@@ -59,11 +59,6 @@ class DetectedAgent:
 
 def detect_agent(url: str) -> DetectedAgent:
     """Detect the agent at a URL. Raises UsageError for an invalid URL, and if nothing answers."""
-    _check(url)
-    return run_event_loop(_detect, url)
-
-
-def _check(url: str) -> None:
     try:
         check_url(_as_http_url(url))
     except ValueError as error:
@@ -73,6 +68,7 @@ def _check(url: str) -> None:
             "--endpoint holds a credential, which would stand in a file that others read. Leave it out; in "
             "the configuration, write ${VARIABLE} for it, or send it with `headers`"
         )
+    return run_event_loop(_detect, url)
 
 
 def _as_http_url(url: str) -> str:
@@ -89,26 +85,17 @@ async def _detect(url: str) -> DetectedAgent:
         at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
         response = await probe.post_nothing()  # asked before, so the answer is cached
         at_other_path = next(iter(detected), None)
-        if at_endpoint is None and (
-            at_other_path is None or _is_other_agent(response, at_other_path, probe.url)
-        ):
+        chosen = at_endpoint
+        if at_endpoint is None and at_other_path is not None:
+            # The path may have another agent than the one found at a different path of its server.
+            kind = str(at_other_path.settings["type"])
+            at_root = urlsplit(probe.url).path in ("", "/") or kind in _ROOT_ENDPOINT_TYPES
+            nothing = response is None or response.status in (404, 405)
+            if at_root or nothing or (response and detect_type(response) == kind):
+                chosen = at_other_path
+        if chosen is None:
             return _describe_unknown(url, response, at_other_path)
-        chosen = at_endpoint or at_other_path
-        assert chosen is not None
         return await _describe_known(chosen, probe, response)
-
-
-def _is_other_agent(response: ProbeResponse | None, at_other_path: DetectedProtocol, url: str) -> bool:
-    """Return True if the path has another agent than the one found at a different path of its server."""
-    kind = str(at_other_path.settings["type"])
-    if (
-        urlsplit(url).path in ("", "/")
-        or kind in _ROOT_ENDPOINT_TYPES
-        or response is None
-        or response.status in (404, 405)
-    ):
-        return False
-    return detect_type(response) != kind
 
 
 async def _check_listening(url: str, client: Client) -> None:
@@ -162,54 +149,43 @@ def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any
 def _describe_unknown(
     url: str, response: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> DetectedAgent:
-    guess = _guess_settings(url, response)
-    if guess is not None:
-        settings, remark = guess
-        missing = tuple(_missing_settings(response, settings))
+    named = type_of_path(url)
+    missing = missing_fields(response.json) if response else ()
+    body = body_of_fields(missing) if missing else {}
+    settings: dict[str, Any] = {"type": DEFAULT_TYPE, "endpoint": url}
+    remark = ""
+    if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
+        settings["type"], remark = named, f"Taken for {NAMES[named]}, by its path."
+    elif misses(response, DEFAULT_TYPE):
+        remark = "Taken for chat completions: it missed the `messages` in an empty request."
+    elif body and all(body.values()):
+        settings |= {"type": "http", "body": body}
+        remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
+    if remark:
+        lacking = tuple(_missing_settings(response, settings))
         return DetectedAgent(
-            settings=settings, remarks=(remark, *missing), is_known=True, is_complete=not missing
+            settings=settings, remarks=(remark, *lacking), is_known=True, is_complete=not lacking
         )
+    if url.startswith("ws"):
+        settings["type"] = "websocket"
     other = f"Elsewhere at this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
     remarks = (
         f"What this address speaks was not recognised: {_response_text(response)}",
         other,
         "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
     )
-    kind = "websocket" if url.startswith("ws") else DEFAULT_TYPE
-    settings = {"type": kind, "endpoint": url}
     return DetectedAgent(
         settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
     )
 
 
-def _guess_settings(url: str, response: ProbeResponse | None) -> tuple[dict[str, Any], str] | None:
-    """Guess settings from weaker signs; return them with the sign in a sentence."""
-    named = type_of_path(url)
-    if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
-        return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
-    if misses(response, DEFAULT_TYPE):
-        remark = "Taken for chat completions: it missed the `messages` in an empty request."
-        return {"type": DEFAULT_TYPE, "endpoint": url}, remark
-    missing = missing_fields(response.json) if response else ()
-    body = body_of_fields(missing) if missing else {}
-    if body and all(body.values()):
-        remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
-        return {"type": "http", "endpoint": url, "body": body}, remark
-    return None
-
-
 def _response_text(response: ProbeResponse | None) -> str:
-    """Describe the response to an empty request, as the end of a sentence."""
     if response is None:
         return "it did not answer an empty request in time, or not in HTTP."
     if is_login(response):
         return f"{LOGIN}."
-    advice = hint(response.status, "is the path right?")
-    return (
-        advice
-        if advice.endswith("?")
-        else f"{advice or f'it answered an empty request with {response.status}'}."
-    )
+    advice = hint(response.status, _PATH) or f"it answered an empty request with {response.status}"
+    return advice if advice.endswith("?") else f"{advice}."
 
 
 _PATIENCE_S = 5.0

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from agentest.adk.formats.eval_set import AgentestKeys
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.export_selection import (
-    EarlierResults,
-    ExportedConversation,
-    Selection,
-    read_earlier,
-    select,
+from pydantic import TypeAdapter
+
+from agentest.adk.formats.eval_set import (
+    CAMEL_CASE,
+    AgentestKeys,
+    EvalCase,
+    EvalSet,
+    Invocation,
+    eval_set_json,
 )
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.domain.metrics import TRAJECTORY_METRICS
+from agentest.domain.verdict import conversation_passed
 from agentest.scenarios import source_code
-from agentest.scenarios.discovery import discover_file
-from agentest.scenarios.expectations import Expect, Saying
+from agentest.scenarios.discovery import discover_file, matches_name
+from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
-from agentest.scenarios.source_code import ExportedExpectations
+from agentest.scenarios.source_code import (
+    ExportableConversation,
+    ExportedExpectations,
+    export_script,
+    has_nameless_call,
+    missing,
+)
 from agentest.scenarios.trajectory import Trajectory
+from agentest.store.adk_results import turn_invocation
+from agentest.store.reader import read_results, usable
 from agentest.support.errors import UsageError
+from agentest.support.files import write_atomically
 from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, did_you_mean
 
 Form = Literal["evalset", "scenario"]
 Expecting = Literal["calls", "scenario"]
@@ -75,7 +89,11 @@ def export(
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
     if expect == "scenario":
-        selection = _with_scenario_expectations(earlier, selection, form, root)
+        expectations = find(selection.conversations, root, earlier.started)
+        conversations, notes = with_expectations(selection.conversations, expectations, form)
+        if any(each.case_keys for each in conversations):
+            notes.append(_COMPARED_BY_CRITERIA)
+        selection = Selection(conversations, (*selection.notes, *expectations.notes, *notes))
     if form == "evalset":
         made = _evaluation_set(earlier, selection, output, camel_case)
     else:
@@ -87,20 +105,8 @@ def export(
     return made
 
 
-def _with_scenario_expectations(
-    earlier: EarlierResults, selection: Selection, form: Form, root: Path
-) -> Selection:
-    """Replace the expectations of conversations with those of their scenario files."""
-    expectations = find(selection.conversations, root, earlier.started)
-    conversations, notes = with_expectations(selection.conversations, expectations, form)
-    if any(each.case_keys for each in conversations):
-        notes.append(_COMPARED_BY_CRITERIA)
-    return Selection(conversations, (*selection.notes, *expectations.notes, *notes))
-
-
 def write(exported: Exported, output: Path, *, force: bool) -> None:
     """Write the file. Raises UsageError if it exists, unless `force` is set."""
-    from agentest.support.files import write_atomically
 
     if output.exists() and not force:
         raise UsageError(f"--output: {output} exists already; --force replaces it")
@@ -113,36 +119,26 @@ def write(exported: Exported, output: Path, *, force: bool) -> None:
 def _evaluation_set(
     earlier: EarlierResults, selection: Selection, output: Path | None, camel_case: bool
 ) -> Exported:
-    from agentest.adk.formats.eval_set import CAMEL_CASE, eval_set_json
-    from agentest.authoring.export_selection import evaluation_set
-
+    # ADK names its files after the set.
+    set_id = (output.name.split(".")[0] if output else "") or _SET_ID
     try:
-        made = evaluation_set(selection.conversations, _set_id(output), earlier.started)
+        made = evaluation_set(selection.conversations, set_id, earlier.started)
         content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
         raise _unwritable_error(earlier, error) from None
-    notes = (*selection.notes, *_session_notes(selection), *[CAMEL_CASE] * camel_case)
-    return Exported(content, count(len(selection.conversations), "case"), notes)
-
-
-def _session_notes(selection: Selection) -> Iterator[str]:
-    """Yield a note about initial states that cannot be exported, because a session needs more data."""
+    notes = list(selection.notes)
     for each in selection.conversations:
-        if each.conversation.initial_state:
+        if each.conversation.initial_state:  # a session needs more data
             keys = ", ".join(each.conversation.initial_state)
-            yield (
+            notes.append(
                 f"{each.conversation.conversation_id}: its session began with a state ({keys}), which is "
                 "left out; write it into the case: session_input with app_name, user_id and state"
             )
-
-
-def _set_id(output: Path | None) -> str:
-    """Return the file name without its suffix, as ADK names its files."""
-    return output.name.split(".")[0] or _SET_ID if output else _SET_ID
+    summary = count(len(selection.conversations), "case")
+    return Exported(content, summary, (*notes, *[CAMEL_CASE] * camel_case))
 
 
 def _script(earlier: EarlierResults, selection: Selection) -> Exported:
-    from agentest.scenarios.source_code import export_script, has_nameless_call
 
     exportable = tuple(each for each in selection.conversations if not has_nameless_call(each.conversation))
     if not exportable:
@@ -172,50 +168,19 @@ _UNCHANGING = "exported tools answer as they did, and change no state"
 _OTHERS = "they are not about one conversation, or a judge's"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnExpectations:
-    """Expectations after one message of a script."""
-
-    trajectory: tuple[Trajectory, ...] = ()
-    expect: Expect | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioExpectations:
-    """The expectations of a scenario or case that can apply to an exported conversation.
-
-    Attributes:
-        turns: expectations after each message of a script.
-        left_out: options that cannot be exported → why.
-    """
-
-    trajectory: tuple[Trajectory, ...] = ()
-    expect: tuple[Saying, ...] = ()
-    final_session_state: Mapping[str, Any] | None = None
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    turns: tuple[TurnExpectations, ...] = ()
-    date: str | None = None
-    left_out: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class SourceExpectations:
     """Expectations by file and scenario name, and notes for the user."""
 
-    expected: Mapping[tuple[str, str], ScenarioExpectations]
+    expected: Mapping[tuple[str, str], Scenario]
     notes: tuple[str, ...]
 
 
 def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
-    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
-
-    Args:
-        root: the folder to which files in results are relative.
-        started: start of the run, in seconds since 1970.
-    """
+    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets."""
     sources = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in conversations)
     files = _RunFiles(root, started)
-    expected: dict[tuple[str, str], ScenarioExpectations] = {}
+    expected: dict[tuple[str, str], Scenario] = {}
     notes: list[str] = []
     for file, name, eval_id in sources:
         try:
@@ -236,7 +201,7 @@ class _RunFiles:
         self._cases: dict[str, Mapping[str, AgentestKeys | None]] = {}
         self.notes: list[str] = []
 
-    def scenario(self, file: str, name: str) -> ScenarioExpectations:
+    def scenario(self, file: str, name: str) -> Scenario:
         if file not in self._scenarios:
             discovered = discover_file(self._path(file), self._imports, root=self._root)
             if discovered.broken:
@@ -246,16 +211,26 @@ class _RunFiles:
             if scenario.name == name and scenario.refused:
                 raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
             if scenario.name == name:
-                return _of_scenario(scenario)
+                return scenario
         raise UsageError(f"{file} has no scenario of that name any more")
 
-    def case(self, file: str, eval_id: str) -> ScenarioExpectations:
+    def case(self, file: str, eval_id: str) -> Scenario:
         if file not in self._cases:
             cases = read_eval_set(self._path(file)).eval_set.eval_cases
             self._cases[file] = {case.eval_id: case.agentest for case in cases}
         if eval_id not in self._cases[file]:
             raise UsageError(f"{file} has no case {eval_id!r} any more")
-        return _of_case(self._cases[file][eval_id] or AgentestKeys())
+        expected = (self._cases[file][eval_id] or AgentestKeys()).expectations
+        return Scenario(
+            name=eval_id,
+            file=file,
+            line=0,
+            trajectory=expected.trajectory,
+            expect=expected.expect,
+            final_state=expected.final_state,
+            thresholds=expected.thresholds,
+            date=expected.date,
+        )
 
     def _path(self, file: str) -> Path:
         path = self._root / file
@@ -266,53 +241,22 @@ class _RunFiles:
         return path
 
 
-def _of_scenario(scenario: Scenario) -> ScenarioExpectations:
-    reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
-    return ScenarioExpectations(
-        trajectory=scenario.trajectory,
-        expect=scenario.expect,
-        final_session_state=scenario.final_session_state,
-        thresholds=_trajectory_thresholds(scenario.thresholds),
-        turns=tuple(
-            TurnExpectations(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns
-        ),
-        date=scenario.date,
-        left_out={
-            **{name: why for name, why in reasons.items() if getattr(scenario, name)},
-            **_other_thresholds(scenario.thresholds),
-        },
-    )
-
-
-def _of_case(keys: AgentestKeys) -> ScenarioExpectations:
-    expected = keys.expectations
-    thresholds = expected.get("thresholds", {})
-    unchanging = {"final_state": _UNCHANGING} if expected.get("final_state") else {}
-    return ScenarioExpectations(
-        trajectory=expected.get("trajectory", ()),
-        expect=expected.get("expect", ()),
-        thresholds=_trajectory_thresholds(thresholds),
-        date=expected.get("date"),
-        left_out={**unchanging, **_other_thresholds(thresholds)},
-    )
-
-
-def _trajectory_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
-    return {name: least for name, least in thresholds.items() if name in TRAJECTORY_METRICS}
-
-
-def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
-    others = ", ".join(name for name in thresholds if name not in _trajectory_thresholds(thresholds))
-    return {f"thresholds ({others})": _OTHERS} if others else {}
-
-
 class ExpectationWriter:
-    """Collects what is written of a scenario. Values that cannot be written are left out, with a note."""
+    """Collects what is written of a scenario, for a conversation with this number of turns, and notes."""
 
-    def __init__(self, name: str, expected: ScenarioExpectations) -> None:
+    def __init__(self, name: str, scenario: Scenario, turns: int) -> None:
+        fitting = tuple(s for s in scenario.expect if s.in_turn is None or -turns <= s.in_turn < turns)
+        thresholds = {key: value for key, value in scenario.thresholds.items() if key in TRAJECTORY_METRICS}
+        self.expected = replace(scenario, expect=fitting, thresholds=thresholds)
         self.name = name
-        self.expected = expected
-        self.notes = [f"{name}: {key} is left out: {why}" for key, why in expected.left_out.items()]
+        self.notes: list[str] = []
+        for key in ("final_state", "check"):
+            if getattr(scenario, key):
+                self.note(f"{key} is left out: {_UNCHANGING}")
+        if others := [key for key in scenario.thresholds if key not in thresholds]:
+            self.note(f"thresholds ({', '.join(others)}) is left out: {_OTHERS}")
+        if len(fitting) < len(scenario.expect):
+            self.note(f"expect in a later turn is left out: the conversation had {count(turns, 'turn')}")
 
     def note(self, text: str) -> None:
         self.notes.append(f"{self.name}: {text}")
@@ -326,7 +270,7 @@ class ExpectationWriter:
             return None
 
     def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
-        """Return the written form of all values that have one."""
+        """Return the values that have a written form."""
         writable = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
         return tuple(value for value, ok in zip(values, writable, strict=True) if ok)
 
@@ -344,7 +288,7 @@ def with_expectations(
         if expected is None:
             completed.append(each)
             continue
-        writer = ExpectationWriter(each.scenario, _limited_to_turns(expected, len(each.conversation.turns)))
+        writer = ExpectationWriter(each.scenario, expected, len(each.conversation.turns))
         if form == "scenario":
             each = replace(each, words=as_source(writer))
         else:
@@ -354,17 +298,6 @@ def with_expectations(
         completed.append(each)
         notes += [note for note in writer.notes if note not in notes]
     return tuple(completed), notes
-
-
-def _limited_to_turns(expected: ScenarioExpectations, turns: int) -> ScenarioExpectations:
-    """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
-    fitting = tuple(
-        saying for saying in expected.expect if saying.in_turn is None or -turns <= saying.in_turn < turns
-    )
-    if len(fitting) == len(expected.expect):
-        return expected
-    why = f"the conversation had {count(turns, 'turn')}"
-    return replace(expected, expect=fitting, left_out={**expected.left_out, "expect in a later turn": why})
 
 
 def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
@@ -402,16 +335,11 @@ def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
     if not (trajectory or expect):
         return None
     return AgentestKeys(
-        trajectory=_single_or_list(trajectory),
-        expect=_single_or_list(expect),
+        trajectory=(trajectory if len(trajectory) > 1 else trajectory[0]) if trajectory else None,
+        expect=(expect if len(expect) > 1 else expect[0]) if expect else None,
         thresholds=dict(expected.thresholds) or None,
         date=expected.date,
     )
-
-
-def _single_or_list(values: Sequence[Any]) -> Any:
-    """Return a single value as it is, several as a list; None if there is none."""
-    return (values[0] if len(values) == 1 else list(values)) if values else None
 
 
 def _sources(
@@ -421,3 +349,151 @@ def _sources(
         yield "trajectory", source_code.trajectories(parts)
     if expect is not None and (written := writer.part(f"{at}expect", expect, source_code.expect)) is not None:
         yield "expect", written
+
+
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedConversation(ExportableConversation):
+    """A conversation of an earlier run, with the names that identify it."""
+
+    agent: str
+    passed: bool
+    criteria: int = 0
+    """Number of criteria by which it was judged."""
+    file: str = ""
+    """The scenario file or evaluation set, relative to the folder of the configuration."""
+    eval_id: str = ""
+    """For a case of an evaluation set."""
+    case_keys: AgentestKeys | None = None
+    """The expectations for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierResults:
+    """The content of a results.json."""
+
+    path: Path
+    started: float
+    """Start in seconds since 1970; 0 if unknown."""
+    conversations: tuple[ExportedConversation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The conversations to export, and notes for the user."""
+
+    conversations: tuple[ExportedConversation, ...]
+    notes: tuple[str, ...]
+
+
+def read_earlier(path: Path) -> EarlierResults:
+    """Read the conversations of a results.json. Raises UsageError."""
+    run = read_results(path)
+    conversations = tuple(
+        ExportedConversation(
+            scenario=scenario.name,
+            agent=scenario.agent,
+            conversation=usable(result.conversation),
+            passed=conversation_passed(result),
+            criteria=len(result.criteria),
+            file=scenario.file,
+            eval_id=scenario.case.eval_id if scenario.case else "",
+        )
+        for scenario in run.scenarios
+        for result in scenario.conversations
+    )
+    try:
+        started = datetime.fromisoformat(run.started_at).timestamp()
+    except (ValueError, OverflowError, OSError):
+        started = 0.0
+    return EarlierResults(path, started, conversations)
+
+
+def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+    """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
+    if not earlier.conversations:
+        raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
+    _check_filters(earlier, scenarios, ids)
+    chosen = [
+        each
+        for each in earlier.conversations
+        if (not scenarios or matches_name(each.scenario, scenarios))
+        and (not ids or each.conversation.conversation_id in ids)
+    ]
+    if not chosen:
+        raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
+    finished = [each for each in chosen if missing(each.conversation) is None]
+    if not finished:
+        raise UsageError(
+            f"{earlier.path}: no conversation is left to export\n"
+            + "\n".join(_left_out_notes(chosen, len(chosen)))
+        )
+    return Selection(tuple(finished), (*_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished)))
+
+
+def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
+    """Yield notes about what exported conversations show, and what is lost of them."""
+    if ids := [each.conversation.conversation_id for each in finished if not each.passed]:
+        more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
+        yield (
+            "these did not pass in their run; make sure that they show what the agent should do: "
+            f"{', '.join(ids[:_MAX_SHOWN])}{more}"
+        )
+    # Exported scenarios run without a model.
+    for name, criteria in {each.scenario: each.criteria for each in finished if each.criteria}.items():
+        yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
+    calls: Counter[str] = Counter()
+    for each in finished:
+        calls[each.scenario] += len(each.conversation.user_calls)
+    for name, made in calls.items():
+        if made:
+            what = f"{count(made, 'call')} of the simulated user's own tools"
+            yield f"{name}: {what} left out: a script has none"
+
+
+def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> None:
+    names = {each.scenario for each in earlier.conversations}
+    for text in scenarios:
+        if not any(matches_name(name, (text,)) for name in names):
+            raise UsageError(
+                f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
+                f"{did_you_mean(text, names)}"
+            )
+    known = {each.conversation.conversation_id for each in earlier.conversations}
+    for wanted in ids:
+        if wanted not in known:
+            raise UsageError(
+                f"--conversation: {earlier.path} holds no conversation {wanted!r}; "
+                f"{did_you_mean(wanted, known)}"
+            )
+
+
+def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[str]:
+    notes = [
+        f"left out {each.conversation.conversation_id}, {why}"
+        for each in chosen
+        if (why := missing(each.conversation))
+    ]
+    return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
+
+
+_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
+
+
+def evaluation_set(
+    conversations: Sequence[ExportedConversation], eval_set_id: str, created: float
+) -> EvalSet:
+    """Convert each conversation to a case with its id, and each turn to an invocation.
+
+    Cases have no `session_input`, because the results do not show how the agent stores its sessions.
+    """
+
+    def case_of(exported: ExportedConversation) -> EvalCase:
+        id = exported.conversation.conversation_id
+        made = (turn_invocation(turn, f"{id}-{turn.turn_index}") for turn in exported.conversation.turns)
+        invocations = (_INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
+        return EvalCase(id, tuple(invocations), creation_timestamp=created, agentest=exported.case_keys)
+
+    return EvalSet(eval_set_id, tuple(map(case_of, conversations)), creation_timestamp=created)

@@ -6,18 +6,27 @@ import builtins
 import json
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from agentest.authoring.mock_signatures import MockParameter, names_used, parameters
-from agentest.authoring.recorded_calls import RecordedCase, RecordedTool, RecordedToolAnswer
+from agentest.authoring.recorded_calls import (
+    MockParameter,
+    RecordedCase,
+    RecordedTool,
+    RecordedToolAnswer,
+    call_key,
+    names_used,
+    parameters,
+)
 from agentest.scenarios.python_formatting import (
     SourceItem,
     SourceNode,
     StringLiteral,
     bracketed,
+    call_of,
     fits_line,
     literal,
     node,
@@ -36,14 +45,6 @@ _BODY = 4
 _DOC_CHARS = 72
 
 
-class AnswerFiles(Protocol):
-    """Stores answers that are too long for a module."""
-
-    def store(self, tool: str, text: str) -> str:
-        """Store JSON text, and return its name."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockSource:
     """The source code of the mock of one tool."""
@@ -56,51 +57,42 @@ class MockSource:
     """Names that it uses: of `typing`, `agentest`, and helpers."""
 
 
-def mock_of(tool: RecordedTool, name: str, files: AnswerFiles) -> MockSource:
-    """Return the mock of a tool. If it needs a function, `name` is the function's name."""
-    writer = _Writer(tool, name, files)
-    if tool.same is not None and tool.parameters is None:
-        return writer.value((tool.same,))
-    if tool.same is None and len(tool.cases) == 1:
-        return writer.value(tool.cases[0].answers)
-    return writer.function()
+class _MockWriter:
+    """Writes the mock of one tool. If it needs a function, `name` is the function's name."""
 
-
-class _Writer:
-    def __init__(self, tool: RecordedTool, name: str, files: AnswerFiles) -> None:
+    def __init__(self, tool: RecordedTool, name: str, files: _AnswerFiles) -> None:
         self._tool = tool
         self._name = name
         self._files = files
         self._names: set[str] = set()
 
-    def value(self, answers: Sequence[RecordedToolAnswer]) -> MockSource:
-        """Return a single value, or a sequence for several answers or an error."""
-        nodes = [self._step(answer) for answer in answers]
-        if len(nodes) == 1 and not answers[0].error:
-            return self._mock(nodes[0])
-        self._names.add("sequence")
-        return self._mock(bracketed("sequence(", map(SourceItem, nodes), ")"))
-
-    def function(self) -> MockSource:
-        """Return a function, typed if the names and values of the arguments allow it."""
-        known = parameters(self._tool)
-        if known is None and self._tool.same is not None:
-            return self.value((self._tool.same,))
-        typed = known is not None and self._can_match(known)
-        body = [*self._docstring(), *self._body(known if typed else None)]
-        rows = [*self._head(known if typed else None), *body]
-        return self._mock(self._name, tuple(rows))
-
-    def _mock(self, value: SourceNode, function: tuple[str, ...] = ()) -> MockSource:
+    def mock(self) -> MockSource:
+        tool, known = self._tool, parameters(self._tool)
+        function: tuple[str, ...] = ()
+        if tool.same is not None and (tool.parameters is None or known is None):
+            value = self._value((tool.same,))
+        elif tool.same is None and len(tool.cases) == 1:
+            value = self._value(tool.cases[0].answers)
+        else:
+            typed = known if known is not None and self._can_match(known) else None
+            value, function = self._name, (*self._head(typed), *self._docstring(), *self._body(typed))
         return MockSource(function=function, value=value, names=frozenset(self._names))
+
+    def _value(self, answers: Sequence[RecordedToolAnswer]) -> SourceNode:
+        """Return a single value, or a sequence for several answers or an error."""
+        nodes = list(map(self._step, answers))
+        if len(nodes) == 1 and not answers[0].error:
+            return nodes[0]
+        self._names.add("sequence")
+        return call_of("sequence", nodes)
 
     def _can_match(self, known: Sequence[MockParameter]) -> bool:
         if self._tool.same is not None:
             return True
-        cases = self._tool.cases
-        plain = all(_is_plain(value) for case in cases for value in (case.args or {}).values())
-        apart = len({tuple(_pattern_key(case, known)) for case in cases}) == len(cases)
-        return plain and apart and all(fits_line(self._case_row(case, known)) for case in cases)
+        cases = [case.args or {} for case in self._tool.cases]
+        plain = all(v is None or isinstance(v, str | int | float) for args in cases for v in args.values())
+        apart = len({call_key({p.name: args.get(p.name) for p in known}) for args in cases}) == len(cases)
+        return plain and apart and all(fits_line(self._case_row(case, known)) for case in self._tool.cases)
 
     def _head(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
         turns = self._tool.same is None and any(len(case.answers) > 1 for case in self._tool.cases)
@@ -110,7 +102,8 @@ class _Writer:
             self._names.add("MockContext")
             sources.insert(0 if known is not None else 1, "ctx: MockContext")
         result = self._result_type()
-        return rows(SourceItem(bracketed(f"def {self._name}(", map(SourceItem, sources), f") -> {result}:")))
+        contents = tuple(map(SourceItem, sources))
+        return rows(SourceItem(bracketed(f"def {self._name}(", contents, f") -> {result}:")))
 
     def _result_type(self) -> str:
         answers = [answer for case in self._tool.cases for answer in case.answers]
@@ -141,35 +134,37 @@ class _Writer:
         yield f'{indent}"""'
 
     def _body(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
-        same = self._tool.same
-        if same is not None:
-            yield from self._answer_rows((same,), _BODY)
+        if self._tool.same is not None:
+            yield from self._answer_rows((self._tool.same,), _BODY)
             return
+        self._names.add(NOT_RECORDED)
         if known is None:
             yield from self._by_args()
+            named: dict[str, SourceNode] = {}
         else:
             yield from self._by_match(known)
-        self._names.add(NOT_RECORDED)
-        items = [SourceItem("**args")]
-        if known is not None:
-            items = [SourceItem(name, f"{name}=") for name in self._subject(known)]
-        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *items], ")")
+            named = {name: name for name in self._subject(known)}
+        rest = ["**args"] if known is None else []
+        call = call_of(NOT_RECORDED, [StringLiteral(self._tool.name), *rest], named)
         yield from rows(SourceItem(call, "raise "), _BODY)
 
     def _subject(self, known: Sequence[MockParameter]) -> list[str]:
         return [each.name for each in known if each.name not in self._tool.hidden]
 
     def _by_match(self, known: Sequence[MockParameter]) -> Iterator[str]:
-        subject = self._subject(known)
-        yield from rows(SourceItem(", ".join(subject), "match "), _BODY, ":")
-        for case in sorted(self._tool.cases, key=_bool_sort_key):
+        yield from rows(SourceItem(", ".join(self._subject(known)), "match "), _BODY, ":")
+        # `case True` must precede `case 1`, which also matches True.
+        for case in sorted(
+            self._tool.cases,
+            key=lambda case: not any(isinstance(value, bool) for value in (case.args or {}).values()),
+        ):
             yield self._case_row(case, known)
-            yield from self._answer_rows(case.answers, 3 * _BODY, self._case_label(case))
+            yield from self._answer_rows(case.answers, 3 * _BODY, case)
 
     def _case_row(self, case: RecordedCase, known: Sequence[MockParameter]) -> str:
         args = case.args or {}
-        names = self._subject(known)
-        patterns = [_pattern(args[name]) if name in args else "None" for name in names]
+        made = [node(args[name]) if name in args else "None" for name in self._subject(known)]
+        patterns = [literal(each.value) if isinstance(each, StringLiteral) else str(each) for each in made]
         return f"{' ' * 2 * _BODY}case {', '.join(patterns)}:"
 
     def _by_args(self) -> Iterator[str]:
@@ -177,52 +172,38 @@ class _Writer:
             names = ", ".join(literal(name) for name in sorted(self._tool.hidden))
             choice = f"{{key: value for key, value in args.items() if key not in ({names},)}}"
             yield f"{' ' * _BODY}args = {choice}"
-        alike = _has_equal_calls(self._tool.cases)
-        for case in self._tool.cases:
-            args = dict(case.args or {})
+        calls = [dict(case.args or {}) for case in self._tool.cases]
+        # Python considers two calls equal if one has True and the other 1.
+        alike = any(call == other for i, call in enumerate(calls) for other in calls[:i])
+        for case, args in zip(self._tool.cases, calls, strict=True):
+            condition = SourceItem(node(args), "if args == ")
             if alike:
                 self._names.add("json")
-                yield from rows(
-                    SourceItem(
-                        StringLiteral(json.dumps(args, sort_keys=True)),
-                        "if json.dumps(args, sort_keys=True) == ",
-                    ),
-                    _BODY,
-                    ":",
-                )
-            else:
-                yield from rows(SourceItem(node(args), "if args == "), _BODY, ":")
-            yield from self._answer_rows(case.answers, 2 * _BODY, self._case_label(case))
-
-    def _case_label(self, case: RecordedCase) -> str:
-        return f"{self._name} {self._tool.cases.index(case) + 1}"
+                text = StringLiteral(json.dumps(args, sort_keys=True))
+                condition = SourceItem(text, "if json.dumps(args, sort_keys=True) == ")
+            yield from rows(condition, _BODY, ":")
+            yield from self._answer_rows(case.answers, 2 * _BODY, case)
 
     def _answer_rows(
-        self, answers: Sequence[RecordedToolAnswer], indent: int, label: str = ""
+        self, answers: Sequence[RecordedToolAnswer], indent: int, case: RecordedCase | None = None
     ) -> Iterator[str]:
-        if len(answers) > 1:
-            self._names.add(IN_TURN)
-            items = [
-                SourceItem("ctx"),
-                SourceItem(StringLiteral(label)),
-                *(SourceItem(self._step(each)) for each in answers),
-            ]
-            yield from rows(SourceItem(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
-        elif answers[0].error:
-            yield from rows(SourceItem(self._failure(answers[0]), "raise "), indent)
-        else:
-            yield from rows(SourceItem(self._node(answers[0].value), "return "), indent)
+        if len(answers) == 1 or case is None:
+            lead = "raise " if answers[0].error else "return "
+            yield from rows(SourceItem(self._step(answers[0]), lead), indent)
+            return
+        self._names.add(IN_TURN)
+        label = StringLiteral(f"{self._name} {self._tool.cases.index(case) + 1}")
+        call = call_of(IN_TURN, ["ctx", label, *map(self._step, answers)])
+        yield from rows(SourceItem(call, "return "), indent)
 
     def _step(self, answer: RecordedToolAnswer) -> SourceNode:
-        return self._failure(answer) if answer.error else self._node(answer.value)
-
-    def _failure(self, answer: RecordedToolAnswer) -> SourceNode:
-        """Return the expression that raises the error."""
+        """Return the answer's value, or the expression that raises its error."""
+        if not answer.error:
+            return self._node(answer.value)
         if answer.status is None:
-            return bracketed("RuntimeError(", [SourceItem(StringLiteral(answer.error or ""))], ")")
+            return call_of("RuntimeError", [StringLiteral(answer.error)])
         self._names.add("HttpResponse")
-        items = [SourceItem(str(answer.status)), SourceItem(self._node(answer.value))]
-        return bracketed("HttpResponse(", items, ")")
+        return call_of("HttpResponse", [str(answer.status), self._node(answer.value)])
 
     def _node(self, value: Any) -> SourceNode:
         if not _needs_file(value):
@@ -243,42 +224,14 @@ def _needs_file(value: Any) -> bool:
     return False
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
-
-
-def _pattern(value: Any) -> str:
-    made = node(value)
-    return literal(made.value) if isinstance(made, StringLiteral) else str(made)
-
-
-def _pattern_key(case: RecordedCase, known: Sequence[MockParameter]) -> Iterator[str]:
-    for each in known:
-        value = (case.args or {}).get(each.name)
-        yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _bool_sort_key(case: RecordedCase) -> bool:
-    """Sort key: `case True` must precede `case 1`, which also matches True."""
-    return not any(isinstance(value, bool) for value in (case.args or {}).values())
-
-
-def _has_equal_calls(cases: Sequence[RecordedCase]) -> bool:
-    """Return True if Python considers two calls equal, because True equals 1."""
-    args = [dict(case.args or {}) for case in cases]
-    return any(call == other for i, call in enumerate(args) for other in args[:i])
-
-
 def _in_docstring(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"""', "'''")
     return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
 
 
-def format_call_comment(name: str, args: Mapping[str, Any] | None) -> str:
-    """Return a call on one line, for comments."""
-    if args is None:
-        return f"{name}(…)"
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"
+def _call_comment(name: str, args: Mapping[str, Any] | None) -> str:
+    arguments = "…" if args is None else ", ".join(f"{key}={value!r}" for key, value in args.items())
+    return shortened(f"{name}({arguments})", _COMMENT_CHARS)
 
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")
@@ -321,56 +274,40 @@ class MockModule:
 
 
 def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
-    """Return the module with these mocks.
-
-    Args:
-        stem: file name without `.py`, which is also the name of the folder of long answers.
-    """
+    """Return the module with these mocks. `stem` is its file name without `.py`."""
     files = _AnswerFiles(f"{stem}_answers")
     names = _function_names(tools)
-    mocks = [mock_of(tool, name, files) for tool, name in zip(tools, names, strict=True)]
-    used = _with_needs({name for mock in mocks for name in mock.names})
-    parts = [
-        [_module_docstring(stem)],
-        *_imports(used),
-        *(list(mock.function) for mock in mocks if mock.function),
-        *([_SOURCE[name]] for name in _HELPERS if name in used),
-        list(_dict(tools, mocks)),
-    ]
-    return MockModule(source=_join_parts(parts), files=files.answers)
-
-
-def _join_parts(parts: Sequence[Sequence[str]]) -> str:
-    """Join the parts with two blank lines around functions and one elsewhere."""
-    text = ""
-    for i, part in enumerate(parts):
-        source = "\n".join(part)
-        wide = source.startswith("def ") or (i > 0 and parts[i - 1][0].startswith("def "))
-        text += ("\n\n\n" if wide else "\n\n") * bool(text) + source
-    return text + "\n"
-
-
-def _module_docstring(stem: str) -> str:
-    return (
+    mocks = [_MockWriter(tool, name, files).mock() for tool, name in zip(tools, names, strict=True)]
+    used = {"Any", *(name for mock in mocks for name in mock.names)}
+    used |= {need for name in used for need in _NEEDS.get(name, ())}
+    about = (
         '"""Mocks that answer as the real tools did when `agentest record-tools` recorded them.\n\n'
         "The file is yours: rename, shorten and change what is here. In a scenario:\n\n"
         f"    from {stem} import tools\n\n"
         '    scenario("…", tools=tools, …)\n"""'
     )
+    parts = [
+        about,
+        *_imports(used),
+        *("\n".join(mock.function) for mock in mocks if mock.function),
+        *(_SOURCE[name] for name in _HELPERS if name in used),
+        "\n".join(_dict(tools, mocks)),
+    ]
+    source = about
+    for before, part in pairwise(parts):
+        # Two blank lines around functions, and one elsewhere.
+        wide = part.startswith("def ") or before.startswith("def ")
+        source += ("\n\n\n" if wide else "\n\n") + part
+    return MockModule(source=f"{source}\n", files=files.answers)
 
 
-def _with_needs(used: Iterable[str]) -> set[str]:
-    known = {"Any", *used}
-    return known | {need for name in known for need in _NEEDS.get(name, ())}
-
-
-def _imports(used: set[str]) -> Iterator[list[str]]:
+def _imports(used: set[str]) -> Iterator[str]:
     standard = ["import json"] if "json" in used else []
     standard += ["from pathlib import Path"] if "Path" in used else []
     standard.append("from typing import " + ", ".join(name for name in _OF_TYPING if name in used))
-    yield standard
+    yield "\n".join(standard)
     if ours := [name for name in _OF_AGENTEST if name in used]:
-        yield ["from agentest import " + ", ".join(ours)]
+        yield "from agentest import " + ", ".join(ours)
 
 
 def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterator[str]:
@@ -380,14 +317,12 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
     yield "tools: dict[str, Any] = {"
     for tool, mock in zip(tools, mocks, strict=True):
         if not mock.function:
-            comment = shortened(format_call_comment(tool.name, tool.cases[0].args), _COMMENT_CHARS)
-            yield f"    # {comment}"
+            yield f"    # {_call_comment(tool.name, tool.cases[0].args)}"
         yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"
 
 
 def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
-    """Return a function name for each tool, similar to the tool's name."""
     names: list[str] = []
     for tool in tools:
         base = re.sub(r"\W+", "_", tool.name, flags=re.ASCII).strip("_") or "tool"
@@ -402,8 +337,6 @@ def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
 
 
 class _AnswerFiles:
-    """Long answers by path."""
-
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.answers: dict[str, str] = {}
@@ -459,7 +392,11 @@ def targets(
     module = output or (scenario.parent if scenario else folder) / DEFAULT
     _check_names(module, scenario, show)
     if force is None:
-        _check_moved(module, show)
+        if module.exists():
+            raise UsageError(
+                f"--record-tools: {show(module)} exists already, and nothing was recorded; give that file "
+                "another name first"
+            )
     elif not force:
         _check_free(module, "--output", show)
         if scenario:
@@ -494,27 +431,15 @@ def _check_free(path: Path, option: str, show: Callable[[Path], str]) -> None:
         )
 
 
-def _check_moved(path: Path, show: Callable[[Path], str]) -> None:
-    if path.exists():
-        raise UsageError(
-            f"--record-tools: {show(path)} exists already, and nothing was recorded; give that file another "
-            "name first"
-        )
-
-
 def write_module(module: MockModule, at: MockTargets) -> None:
     """Write the module and its long answers. Raises UsageError."""
     for name, text in module.files.items():
-        _write(at.module.parent / name, text)
-    _write(at.module, module.source)
+        write_text(at.module.parent / name, text)
+    write_text(at.module, module.source)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file. Raises UsageError."""
-    _write(path, text)
-
-
-def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, text.encode())

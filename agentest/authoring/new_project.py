@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import yaml
 
 from agentest.authoring.endpoint_detection import DetectedAgent, detect_agent
 from agentest.config.config import Config
-from agentest.config.file import NAMES
+from agentest.config.file import NAMES, repository_root
 from agentest.scenarios.discovery import search
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from
@@ -83,34 +84,35 @@ def begin(request: InitRequest) -> InitResult:
         raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
     folder = request.folder.absolute()
     existing = next((folder / name for name in NAMES if (folder / name).exists()), None)
-    if request.demo:
-        _check_demo(existing)
-    agent = detect_agent(request.endpoint) if request.endpoint else None
-    make_folder(folder)
-    files = (*_project(request, folder, existing, agent), ignore(folder), *_ci(request.ci, folder))
-    return InitResult(
-        files=files,
-        notes=tuple(_notes(request, existing, agent, files)),
-        step=_next_step(request, existing, agent),
-        is_known=agent is None or agent.is_known,
-    )
-
-
-def _next_step(request: InitRequest, existing: Path | None, agent: DetectedAgent | None) -> NextStep:
-    if agent:
-        return NextStep.RUN if agent.is_complete and not existing else NextStep.WRITE
-    if existing and not request.demo:
-        return NextStep.LOOK
-    return NextStep.RUN if request.demo else NextStep.WRITE
-
-
-def _check_demo(existing: Path | None) -> None:
-    """Raise UsageError if the demo's scenarios would run against the user's agent."""
-    if existing and DEMO_AGENT not in existing.read_text(encoding="utf-8", errors="replace"):
+    # The demo's scenarios must not run against the user's agent.
+    if request.demo and existing and DEMO_AGENT not in _text_of(existing):
         raise UsageError(
             f"{existing} is there already, and the demo has a configuration of its own: name another folder, "
             "like agentest init demo --demo"
         )
+    agent = detect_agent(request.endpoint) if request.endpoint else None
+    make_folder(folder)
+    ci_file = _ci(request.ci, folder)
+    files = (*_project(request, folder, existing, agent), ignore(folder), *([ci_file] if ci_file else []))
+    notes = list(agent.remarks) if agent else []
+    if agent and existing:
+        from agentest.agents.response_features import settings_line
+
+        notes.append(f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}")
+    if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:
+        path = path_from(repository_root(folder), ci_file.path)
+        notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
+    step = NextStep.WRITE
+    if request.demo or (agent and agent.is_complete and not existing):
+        step = NextStep.RUN
+    elif existing and not agent:
+        step = NextStep.LOOK
+    is_known = agent is None or agent.is_known
+    return InitResult(files=files, notes=tuple(notes), step=step, is_known=is_known)
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _project(
@@ -118,80 +120,56 @@ def _project(
 ) -> Iterator[WrittenFile]:
     if existing:
         yield WrittenFile(path=existing, deed=FileAction.STAYS, about="it was there")
+    elif request.demo:
+        about = "the agent, and how it is started"
+        yield write_new(folder / CONFIG, _demo_config(port_for(folder)), about)
+    elif agent:
+        # The settings may come from a server, which must not read the environment.
+        settings = _without_variables(agent.settings)
+        text = _config_text(settings, agent.remarks, _CREDENTIALS + _SERVER)
+        yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
     else:
-        yield write_new(folder / CONFIG, _config(request, folder, agent), _about_config(request, agent))
+        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER)
+        yield write_new(folder / CONFIG, text, "write your agent's address into it")
     if request.demo:
-        yield write_new(folder / DEMO_AGENT, template(DEMO_AGENT), "a small agent, to try things on")
-    scenario = next(iter(_scenarios(folder)), None)
+        demo = (_TEMPLATES / DEMO_AGENT).read_text(encoding="utf-8")
+        yield write_new(folder / DEMO_AGENT, demo, "a small agent, to try things on")
+    include, exclude = (
+        Config.model_fields[key].get_default(call_default_factory=True) for key in ("include", "exclude")
+    )
+    scenario = next(iter(search(folder, include, exclude).files), None)
     if scenario and scenario != folder / FIRST:
         yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
     else:
-        text = template("demo.sim.txt" if request.demo else "first.sim.txt")
+        name = "demo.sim.txt" if request.demo else "first.sim.txt"
+        text = (_TEMPLATES / name).read_text(encoding="utf-8")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
 
 
-def _scenarios(folder: Path) -> tuple[Path, ...]:
-    defaults = Config.model_fields
-    include, exclude = (
-        defaults[key].get_default(call_default_factory=True) for key in ("include", "exclude")
-    )
-    return search(folder, include, exclude).files
-
-
-def _config(request: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
-    if request.demo:
-        return demo_config(port_for(folder))
-    return detected_agent_config(agent.settings, agent.remarks) if agent else placeholder_config()
-
-
-def _about_config(request: InitRequest, agent: DetectedAgent | None) -> str:
-    if request.demo:
-        return "the agent, and how it is started"
-    return f"type: {agent.settings['type']}" if agent else "write your agent's address into it"
-
-
-def _ci(ci: CiName | None, folder: Path) -> Iterator[WrittenFile]:
+def _ci(ci: CiName | None, folder: Path) -> WrittenFile | None:
     if ci is None:
-        return
-    root = _repository_root(folder)
-    subfolder = PurePosixPath(folder.relative_to(root).as_posix())
-    if ci == "github":
-        path, text = root / ".github/workflows/agentest.yml", github_workflow(subfolder)
-    else:
-        is_foreign = (root / ".gitlab-ci.yml").exists() and not _is_written_by_agentest(
-            root / ".gitlab-ci.yml"
+        return None
+    root = repository_root(folder)
+    path, gitlab = root / ".github/workflows/agentest.yml", root / ".gitlab-ci.yml"
+    if ci == "gitlab":
+        is_own = not gitlab.exists() or (
+            gitlab.is_file() and _text_of(gitlab).startswith("# Written by `agentest")
         )
-        path = root / (".gitlab/agentest.gitlab-ci.yml" if is_foreign else ".gitlab-ci.yml")
-        text = gitlab_job(subfolder)
-    yield write_new(path, text, "runs the scenarios for every change")
+        path = gitlab if is_own else root / ".gitlab/agentest.gitlab-ci.yml"
+    text = ci_text(ci, PurePosixPath(folder.relative_to(root).as_posix()))
+    return write_new(path, text, "runs the scenarios for every change")
 
 
-def _is_written_by_agentest(path: Path) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8", errors="replace").startswith(
-        "# Written by `agentest"
-    )
-
-
-def _repository_root(folder: Path) -> Path:
-    """Return the root of the folder's repository; the folder itself if there is none."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
-
-
-def _notes(
-    request: InitRequest, existing: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
-) -> Iterator[str]:
-    from agentest.agents.response_features import settings_line
-
-    if agent:
-        yield from agent.remarks
-    if agent and existing:
-        yield f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}"
-    included = next(
-        (f for f in files if f.path.parent.name == ".gitlab" and f.deed is FileAction.WROTE), None
-    )
-    if included:
-        path = path_from(_repository_root(request.folder.absolute()), included.path)
-        yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
+def ci_text(ci: CiName, folder: PurePosixPath) -> str:
+    """Return a workflow or job for a project in this folder of its repository; `.` is the root."""
+    is_root = str(folder) == "."
+    if ci == "github":
+        where = f"    defaults:\n      run:\n        working-directory: {_yaml_scalar(str(folder))}\n"
+    else:
+        where = f"    - {_yaml_scalar(f'cd {shlex.quote(str(folder))}')}\n"
+    text = (_TEMPLATES / f"{ci}.yml").read_text(encoding="utf-8")
+    text = text.replace("    # WORKING-DIRECTORY\n", "" if is_root else where)
+    return text.replace("FOLDER", "" if is_root else f"{folder}/")
 
 
 def make_folder(path: Path) -> None:
@@ -219,14 +197,12 @@ def write_new(path: Path, text: str, about: str) -> WrittenFile:
 
 
 def ignore(folder: Path) -> WrittenFile:
-    """Add missing entries to .gitignore.
-
-    Raises UsageError.
-    """
+    """Add missing entries to .gitignore. Raises UsageError."""
     path = folder / ".gitignore"
     try:
         known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
-        missing = [entry for entry in IGNORED if not _is_ignored(entry, known or "")]
+        lines = {line.strip().lstrip("/").rstrip("/*") for line in (known or "").splitlines()}
+        missing = [entry for entry in IGNORED if entry.rstrip("/") not in lines]
         if missing:
             _append_lines(path, known, missing)
     except OSError as error:
@@ -235,11 +211,6 @@ def ignore(folder: Path) -> WrittenFile:
         return WrittenFile(path=path, deed=FileAction.STAYS, about=f"it has {' and '.join(IGNORED)}")
     deed = FileAction.WROTE if known is None else FileAction.ADDED
     return WrittenFile(path=path, deed=deed, about=" and ".join(missing))
-
-
-def _is_ignored(entry: str, text: str) -> bool:
-    lines = {line.strip().lstrip("/").rstrip("/*") for line in text.splitlines()}
-    return entry.rstrip("/") in lines
 
 
 def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
@@ -267,20 +238,19 @@ def port_for(folder: Path) -> int:
     Two demos on one machine get different ports, so that neither mistakes the other's agent for its own.
     """
     start = crc32(str(folder.resolve()).encode("utf-8", "surrogateescape"))
-    ports = (_FIRST + (start + step) % _MANY for step in range(_MANY))
-    return next((port for port in ports if _is_free(port)), _FIRST)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
+    for step in range(_MANY):
+        port = _FIRST + (start + step) % _MANY
+        with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+            return port
+    return _FIRST
 
 
 PLACEHOLDER = "http://localhost:8000/v1/chat/completions"
+_ABOUT_PLACEHOLDER = (
+    "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
+    "the agent running, `agentest doctor` looks at what answers there, and says which.",
+)
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEAD = "# The agent under test, and how runs go. Written by `agentest init`.\n"
 _CREDENTIALS = """\
@@ -303,54 +273,11 @@ reporters: [console, json]
 """
 
 
-def template(name: str) -> str:
-    """Return the text of a template."""
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def demo_config(port: int) -> str:
-    """Return a configuration for the demo agent at a local port."""
+def _demo_config(port: int) -> str:
     origin = f"http://127.0.0.1:{port}"
     server = {"command": f"python demo_agent.py --port {port}", "ready": f"{origin}/health"}
     agent = {"name": "demo", "endpoint": f"{origin}/v1/chat/completions", "server": server}
     return _config_text(agent, (), "")
-
-
-def detected_agent_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
-    """Return a configuration for a detected agent.
-
-    Args:
-        settings: the settings under `agent`. They may come from a server, so `${VAR}` in them is escaped.
-        remarks: remarks about the agent, one sentence each.
-    """
-    return _config_text(_without_variables(settings), remarks, _CREDENTIALS + _SERVER)
-
-
-def placeholder_config() -> str:
-    """Return a configuration with a placeholder URL."""
-    remarks = (
-        "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
-        "the agent running, `agentest doctor` looks at what answers there, and says which.",
-    )
-    return _config_text({"endpoint": PLACEHOLDER}, remarks, _CREDENTIALS + _SERVER)
-
-
-def github_workflow(folder: PurePosixPath) -> str:
-    """Return a GitHub workflow for a project in this folder of its repository; `.` is the root."""
-    where = f"defaults:\n      run:\n        working-directory: {_yaml_scalar(str(folder))}"
-    return _placed(template("github.yml"), "    # WORKING-DIRECTORY\n", f"    {where}\n", folder)
-
-
-def gitlab_job(folder: PurePosixPath) -> str:
-    """Return a GitLab job for a project in this folder of its repository."""
-    where = f"    - {_yaml_scalar(f'cd {shlex.quote(str(folder))}')}\n"
-    return _placed(template("gitlab.yml"), "    # WORKING-DIRECTORY\n", where, folder)
-
-
-def _placed(text: str, mark: str, where: str, folder: PurePosixPath) -> str:
-    is_root = str(folder) == "."
-    text = text.replace(mark, "" if is_root else where)
-    return text.replace("FOLDER", "" if is_root else f"{folder}/")
 
 
 def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:

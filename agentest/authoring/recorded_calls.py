@@ -1,14 +1,20 @@
-"""Group the tool calls of conversations by tool, and find which arguments had which answers."""
+"""Group the tool calls of conversations by tool, and find which arguments had which answers.
+
+The parameters of a mock come from the real tool's declaration, else from the recorded calls.
+"""
 
 from __future__ import annotations
 
 import json
+import keyword
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
+from agentest.scenarios.python_formatting import literal
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
@@ -96,23 +102,19 @@ def gather_tools(
         statuses: for each conversation, the HTTP status of each call that has one.
     """
     calls_by_conversation = [tuple(calls) for calls in conversations]
-    known = _statuses_by_call(calls_by_conversation, statuses)
+    # By identity, because two equal calls can have different statuses.
+    known = {
+        id(call): status
+        for calls, of_calls in zip(calls_by_conversation, statuses, strict=False)
+        for call, status in zip(calls, of_calls, strict=False)
+        if status
+    }
     usable = [tuple(call for call in calls if _why_unusable(call) is None) for calls in calls_by_conversation]
     names = sorted({call.name for calls in usable for call in calls})
     made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
     notes = (*_left_out_notes(calls_by_conversation), *(note for _, of_tool in made for note in of_tool))
     return RecordedTools(tools=tools, notes=notes)
-
-
-def _statuses_by_call(
-    calls_by_conversation: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]
-) -> dict[int, int]:
-    """Map the identity of each call to its status, because two equal calls can have different ones."""
-    pairs = zip(calls_by_conversation, statuses, strict=False)
-    return {
-        id(c): s for calls, call_statuses in pairs for c, s in zip(calls, call_statuses, strict=False) if s
-    }
 
 
 def _why_unusable(call: ToolCall) -> str | None:
@@ -135,10 +137,8 @@ def _why_unusable(call: ToolCall) -> str | None:
 
 
 def _left_out_notes(conversations: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
-    reasons: dict[tuple[str, str], int] = {}
-    for call in (call for calls in conversations for call in calls):
-        if why := _why_unusable(call):
-            reasons[call.name, why] = reasons.get((call.name, why), 0) + 1
+    every = [call for calls in conversations for call in calls]
+    reasons = Counter((call.name, why) for call in every if (why := _why_unusable(call)))
     for (name, why), number in reasons.items():
         yield f"left out {count(number, 'call')} of {name!r}: {why}"
 
@@ -183,30 +183,19 @@ def _notes(tool: RecordedTool, disputed: int, calls: Sequence[ToolCall]) -> Iter
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
-    dates = sorted(_date_arguments(tool))
-    if dates:
+    cases = tool.cases if tool.same is None and len(tool.cases) > 1 else ()
+    values = [value for case in cases for value in (case.args or {}).values()]
+    if dates := sorted(value for value in values if isinstance(value, str) and _DATE.match(value)):
         yield (
             f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
             "today, others come tomorrow: write `_` in their place"
         )
-    untold = sum(call.result is None and not call.error and _is_only_reported(call) for call in calls)
-    if untold:
+    reported = [call for call in calls if call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)]
+    if untold := sum(call.result is None and not call.error for call in reported):
         yield (
             f"{tool.name}: of {count(untold, 'call')} no answer was told, or null: there its mock answers "
             "null; write what it should answer"
         )
-
-
-def _date_arguments(tool: RecordedTool) -> Iterator[str]:
-    """Yield date arguments on which the answer depends."""
-    for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
-        for value in (case.args or {}).values():
-            if isinstance(value, str) and _DATE.match(value):
-                yield value
-
-
-def _is_only_reported(call: ToolCall) -> bool:
-    return call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
 def _group_cases(
@@ -216,12 +205,12 @@ def _group_cases(
     *,
     has_arguments: bool,
 ) -> tuple[tuple[RecordedCase, ...], int]:
-    """Return the cases in the order of their first calls, and the number of contradictory ones."""
     known: dict[str, tuple[Mapping[str, Any] | None, list[list[RecordedToolAnswer]]]] = {}
     for calls in conversations:
         mine: dict[str, list[RecordedToolAnswer]] = {}
         for call, answer in calls:
-            args = _comparable(call.args, redact, hidden) if has_arguments else None
+            clean, _ = _without_secrets(call.args, redact) if has_arguments else ({}, ())
+            args = {k: v for k, v in clean.items() if k not in hidden} if has_arguments else None
             key = call_key(args)
             answers = known.setdefault(key, (args, []))[1]
             if key not in mine:
@@ -235,23 +224,19 @@ def _group_cases(
     )
 
 
-def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str]) -> dict[str, Any]:
-    clean, _ = _without_secrets(args, redact)
-    return {key: value for key, value in clean.items() if key not in hidden}
-
-
 def _merge_answers(
     answer_lists: Sequence[Sequence[RecordedToolAnswer]],
 ) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
-    """Return the longest list of answers to a call, if all other lists are beginnings of it.
-
-    If they contradict each other, return those of the first conversation and True.
-    """
+    """Return the longest of lists that begin alike; else the first list, and True."""
     shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
-    if all(_is_start_of(longest, answers) for answers in answer_lists):
-        return tuple(longest), False
-    return tuple(shortened[0]), True
+    last = len(longest) - 1
+    differ = any(
+        answer.form != longest[min(i, last)].form
+        for answers in answer_lists
+        for i, answer in enumerate(answers)
+    )
+    return tuple(shortened[0] if differ else longest), differ
 
 
 def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[RecordedToolAnswer]:
@@ -260,11 +245,6 @@ def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[Recorde
     while len(needed) > 1 and needed[-1].form == needed[-2].form:
         del needed[-1]
     return needed
-
-
-def _is_start_of(longest: Sequence[RecordedToolAnswer], answers: Sequence[RecordedToolAnswer]) -> bool:
-    last = len(longest) - 1
-    return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
 
 
 def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> RecordedToolAnswer:
@@ -285,11 +265,11 @@ def _mock_form(call: ToolCall) -> Any:
     result = call.result
     if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
         return result
-    return {"content": result} if all(map(_is_part, result)) else result
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") in _MCP_CONTENT_TYPES and len(value) > 1
+    are_parts = all(
+        isinstance(each, Mapping) and each.get("type") in _MCP_CONTENT_TYPES and len(each) > 1
+        for each in result
+    )
+    return {"content": result} if are_parts else result
 
 
 def call_key(args: Mapping[str, Any] | None) -> str:
@@ -308,7 +288,6 @@ def _normal(value: Any) -> Any:
 def _without_secrets(
     args: Mapping[str, Any], redact: Callable[[str], str]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the arguments without secrets, and the names of those that contained one."""
     clean = {key: redacted_json({key: value}, redact)[key] for key, value in args.items()}
     return clean, frozenset(key for key in args if clean[key] != args[key])
 
@@ -353,3 +332,153 @@ def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
 def _is_secret(key: str, value: Any) -> bool:
     named = looks_secret(key) and not key.lower().startswith(_PAGE_TOKEN_PREFIXES)
     return named and isinstance(value, str) and bool(value)
+
+
+_RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
+"""Names that have another meaning in a mock."""
+_IN_PYTHON = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list[Any]",
+    "object": "dict[str, Any]",
+    "null": "None",
+}
+_BY_KIND: tuple[tuple[type, str], ...] = (
+    (bool, "bool"),  # before int, because a bool is an int
+    (str, "str"),
+    (int, "int"),
+    (float, "float"),
+    (dict, "dict[str, Any]"),
+    (list, "list[Any]"),
+)
+_MOST_CHOICES = 8
+_PLAIN = (str, int, float, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockParameter:
+    """One parameter of a mock."""
+
+    name: str
+    type: str
+    default: str | None = None
+    """Default value as Python source; None for a required parameter."""
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default is not None else "")
+
+
+def parameters(tool: RecordedTool) -> tuple[MockParameter, ...] | None:
+    """Return the parameters, required ones first; None if the arguments cannot be Python parameters.
+
+    The types accept every recorded call, even if it contradicts the declaration.
+    """
+    properties = _properties(tool.parameters)
+    seen = dict.fromkeys(key for args in tool.arguments for key in args)
+    names = [*properties, *(name for name in seen if name not in properties)]
+    if not names or not all(map(is_parameter, names)):
+        return None
+    if len({name.casefold() for name in names}) < len(names):
+        return None
+    made = [_parameter(name, tool, properties.get(name)) for name in names]
+    known = [each for each in made if each]
+    if len(known) < len(made):
+        return None
+    return tuple(sorted(known, key=lambda each: each.default is not None))
+
+
+def is_parameter(name: str) -> bool:
+    """Return True if a mock can have a parameter of this name, and receive it by name."""
+    plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    return plain and not name.startswith("_") and name not in _RESERVED_NAMES
+
+
+def _properties(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    properties = (schema or {}).get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
+
+
+def _parameter(name: str, tool: RecordedTool, declared: Mapping[str, Any] | None) -> MockParameter | None:
+    values = [args[name] for args in tool.arguments if name in args]
+    missing = len(values) < len(tool.arguments)
+    required = (tool.parameters or {}).get("required") or ()
+    if missing and any(value is None for value in values):
+        return None  # absent and null would be indistinguishable
+    types = _declared_types(declared) if declared is not None else []
+    types = _with_recorded_types(types, values) if "Any" not in types else ["Any"]
+    if not missing and (declared is None or name in required):
+        return MockParameter(name=name, type=_union(types))
+    default = _default(declared)
+    # If answers depend on arguments, an absent argument must differ from every value.
+    if default is not None and not (missing and len(tool.cases) > 1):
+        return MockParameter(name=name, type=_union(types), default=default)
+    return MockParameter(name=name, type=_union([*types, "None"]), default="None")
+
+
+def _default(declared: Mapping[str, Any] | None) -> str | None:
+    value = (declared or {}).get("default")
+    if isinstance(value, str):
+        return literal(value)
+    return repr(value) if isinstance(value, _PLAIN) else None
+
+
+def _declared_types(schema: Mapping[str, Any]) -> list[str]:
+    choices: Any = schema.get("enum")
+    few = isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES
+    if few and all(isinstance(each, str) for each in choices):
+        return [f"Literal[{', '.join(map(literal, choices))}]"]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            types = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared_types(each)]
+            return types or ["Any"]
+    declared = schema.get("type")
+    names = declared if isinstance(declared, list) else [declared]
+    if names == ["array"]:
+        items = schema.get("items")
+        return [f"list[{_union(_declared_types(items) if isinstance(items, Mapping) else ['Any'])}]"]
+    return [_IN_PYTHON.get(name, "Any") if isinstance(name, str) else "Any" for name in names]
+
+
+def _with_recorded_types(types: list[str], values: Iterable[Any]) -> list[str]:
+    known = list(types)
+    for value in values:
+        if not any(_accepts(each, value) for each in known):
+            known.append(_type_of(value))
+    return [name for name in known if not (name == "int" and "float" in known)]
+
+
+def _accepts(name: str, value: Any) -> bool:
+    if name.startswith("Literal["):
+        return isinstance(value, str) and literal(value) in name
+    recorded_type = _type_of(value)
+    if name.startswith("list["):
+        return recorded_type == "list[Any]" and (
+            name == recorded_type or all(_accepts(name[5:-1], each) for each in value)
+        )
+    return name == recorded_type or (name == "float" and recorded_type == "int")
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "None"
+    return next(name for kind, name in _BY_KIND if isinstance(value, kind))
+
+
+def _union(types: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(types))
+    if "Any" in unique or not unique:
+        return "Any"
+    return " | ".join(sorted(unique, key=lambda name: name == "None"))
+
+
+def names_used(known: Iterable[MockParameter]) -> Iterator[str]:
+    """Yield the names from `typing` that the parameters' types need."""
+    for each in known:
+        for name in ("Any", "Literal"):
+            if name in each.type:
+                yield name

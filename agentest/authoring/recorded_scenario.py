@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from agentest.authoring.mock_signatures import is_parameter
-from agentest.authoring.recorded_calls import RecordedTool, call_key, redacted_json
+from agentest.authoring.recorded_calls import RecordedTool, call_key, is_parameter, redacted_json
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.scenarios.python_formatting import (
-    BracketedSource,
-    SourceItem,
     SourceNode,
     StringLiteral,
-    bracketed,
+    call_of,
+    list_of,
     mapping,
+    module_of_scenarios,
     node,
-    split_source,
 )
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened
@@ -40,28 +39,14 @@ def scenario_of(
     """
     messages = [redact(turn.user_message) for turn in turns]
     expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
-    items = [
-        SourceItem(StringLiteral(shortened(messages[0], _NAME_CHARS))),
-        SourceItem(node(messages), "turns="),
-        *([SourceItem("tools", "tools=")] if stem else []),
-        *([SourceItem(_trajectory(expected), "trajectory=")] if expected else []),
-    ]
-    names = (
-        ["call", "scenario"] if any(isinstance(each, BracketedSource) for each in expected) else ["scenario"]
-    )
-    imports = [f"from agentest import {', '.join(names)}", *([f"from {stem} import tools"] if stem else [])]
-    return (
-        "\n\n".join([_ABOUT, *imports, split_source(BracketedSource("scenario(", tuple(items), ")"))]) + "\n"
-    )
-
-
-def _trajectory(expected: Sequence[SourceNode]) -> SourceNode:
-    return mapping(
-        [
-            ("match_mode", StringLiteral("contains")),
-            ("expected", bracketed("[", [SourceItem(each) for each in expected], "]")),
-        ]
-    )
+    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", list_of(expected))])
+    options = {
+        "turns": node(messages),
+        "tools": "tools" if stem else None,
+        "trajectory": trajectory if expected else None,
+    }
+    made = call_of("scenario", [StringLiteral(shortened(messages[0], _NAME_CHARS))], options)
+    return module_of_scenarios(_ABOUT, [made], stem or "")
 
 
 def _expected(
@@ -74,7 +59,8 @@ def _expected(
         known.append(turn.user_message)
         for call in turn.tool_calls:
             made, key = _call(call, known, redact)
-            known.append(_text(call.result))
+            with suppress(NotJson):
+                known.append(call.result if isinstance(call.result, str) else json_text(call.result))
             if call.name in tools and key not in seen:
                 seen.add(key)
                 yield made
@@ -87,13 +73,9 @@ def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) ->
         for key, value in args.items()
         if is_parameter(key) and _is_known(value, known) and redacted_json({key: value}, redact)[key] == value
     }
-    made = [SourceItem(node(value), f"{key}=") for key, value in arguments.items()]
-    node_of = (
-        bracketed("call(", [SourceItem(StringLiteral(call.name)), *made], ")")
-        if made
-        else StringLiteral(call.name)
-    )
-    return node_of, f"{call.name} {call_key(arguments)}"
+    name = StringLiteral(call.name)
+    made = call_of("call", [name], {key: node(value) for key, value in arguments.items()})
+    return made if arguments else name, f"{call.name} {call_key(arguments)}"
 
 
 def _is_known(value: Any, texts: Sequence[str]) -> bool:
@@ -102,10 +84,3 @@ def _is_known(value: Any, texts: Sequence[str]) -> bool:
         return False
     word = re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)", re.I)
     return any(word.search(text) for text in texts)
-
-
-def _text(value: Any) -> str:
-    try:
-        return value if isinstance(value, str) else json_text(value)
-    except NotJson:
-        return ""

@@ -16,24 +16,22 @@ from agentest.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.adk.set_edits import check_set
 from agentest.adk.set_files import ChangedOnDisk, SetContent
 from agentest.adk.set_text import open_set
-from agentest.authoring.export_selection import ExportedConversation, evaluation_set
+from agentest.authoring.export import ExportedConversation, evaluation_set
 from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import (
-    BracketedSource,
-    SourceItem,
     StringLiteral,
-    bracketed,
-    imports,
+    call_of,
+    list_of,
     literal,
     mapping,
+    module_of_scenarios,
     node,
-    split_source,
 )
 from agentest.scenarios.source_code import (
-    NAMES,
+    ExportableConversation,
     export_script,
     has_nameless_call,
     missing,
@@ -150,26 +148,21 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
     source = (
         export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
     )
-    return PreparedFile(
-        path=path, content=_encoded(source), preview=source, notes=(*talk.notes, *_mock_notes(talk))
-    )
+    try:
+        content = source.encode()
+    except ValueError as error:
+        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+    notes = (*talk.notes, *_mock_notes(talk))
+    return PreparedFile(path=path, content=content, preview=source, notes=notes)
 
 
-def _with_initial_state(talk: ConversationToSave, name: str) -> ExportedConversation:
+def _with_initial_state(talk: ConversationToSave, name: str) -> ExportableConversation:
     """Return the conversation, with the scenario's initial state if the agent does not report its own."""
-    session = talk.scenario.session
-    state = session.state if session else None
+    state = talk.scenario.session.state if talk.scenario.session else None
     conversation = talk.conversation
     if conversation.initial_state is None and state:
         conversation = replace(conversation, initial_state=state)
-    return ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True, name=name)
-
-
-def _encoded(source: str) -> bytes:
-    try:
-        return source.encode()
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+    return ExportableConversation(scenario=talk.scenario.name, conversation=conversation, name=name)
 
 
 def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
@@ -185,18 +178,18 @@ def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
 def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
     path = _target_file(request.path, root, SUFFIXES, None)
     conversation = replace(talk.conversation, conversation_id=request.name.strip())
-    exported = ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True)
+    exported = ExportedConversation(
+        scenario=talk.scenario.name, agent=talk.agent, conversation=conversation, passed=True
+    )
     try:
         made = evaluation_set([exported], set_name(path), talk.began)
         made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
-        return _added_to_set(path, request, made) if path.exists() else _new_set(path, made)
+        if path.exists():
+            return _added_to_set(path, request, made)
+        written = eval_set_json(made)
+        return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
-
-
-def _new_set(path: Path, made: EvalSet) -> PreparedFile:
-    written = eval_set_json(made)
-    return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
@@ -215,7 +208,6 @@ def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFi
 
 
 def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
-    """Add the scenario's initial session to the case."""
     session = talk.scenario.session
     if session is None or not session.state:
         return case
@@ -248,55 +240,38 @@ _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 
 
-def starting_point(exported: ExportedConversation, scenario: Scenario) -> str:
+def starting_point(exported: ExportableConversation, scenario: Scenario) -> str:
     """Return the source of a `*.sim.py` with one scenario with a simulated user.
 
     Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
     calls = exported.conversation.tool_calls
     mockable = mockable_calls(calls)
-    names = list(dict.fromkeys(call.name for call in calls))
-    expected = bracketed("[", [SourceItem(StringLiteral(name)) for name in names], "]")
+    expected = list_of(StringLiteral(name) for name in dict.fromkeys(call.name for call in calls))
+    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", expected)])
     state = scenario.session.state if scenario.session else None
-    items = [
-        SourceItem(StringLiteral(exported.exported_name)),
-        *([SourceItem(StringLiteral(scenario.profile), "profile=")] if scenario.profile else []),
-        SourceItem(StringLiteral(scenario.goal or GOAL), "goal="),
-        *([SourceItem(node(list(scenario.knowledge)), "knowledge=")] if scenario.knowledge else []),
-        *([SourceItem(node({"state": dict(state)}), "session=")] if state else []),
-        *([SourceItem(mapping(list(mocks(mockable))), "tools=")] if mockable else []),
-        *(
-            [
-                SourceItem(
-                    mapping([("match_mode", StringLiteral("contains")), ("expected", expected)]),
-                    "trajectory=",
-                )
-            ]
-            if names
-            else []
-        ),
-        SourceItem(node(["from-a-talk"]), "tags="),
-    ]
-    made = BracketedSource("scenario(", tuple(items), ")")
-    used = imports([made], NAMES, "agentest")
-    return (
-        "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(exported, scenario), split_source(made)])])
-        + "\n"
-    )
+    options = {
+        "profile": StringLiteral(scenario.profile) if scenario.profile else None,
+        "goal": StringLiteral(scenario.goal or GOAL),
+        "knowledge": node(list(scenario.knowledge)) if scenario.knowledge else None,
+        "session": node({"state": dict(state)}) if state else None,
+        "tools": mapping(list(mocks(mockable))) if mockable else None,
+        "trajectory": trajectory if calls else None,
+        "tags": node(["from-a-talk"]),
+    }
+    made = call_of("scenario", [StringLiteral(exported.exported_name)], options)
+    return module_of_scenarios(_ABOUT, [made], comments=list(_open_decisions(exported, scenario)))
 
 
-def _open_decisions(exported: ExportedConversation, scenario: Scenario) -> Iterator[str]:
-    """Yield the decisions that are left to the person, one comment line each."""
-    turns = exported.conversation.turns
-    if turns:
+def _open_decisions(exported: ExportableConversation, scenario: Scenario) -> Iterator[str]:
+    if turns := exported.conversation.turns:
         yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
-    yield from (
-        [] if scenario.goal else ["# TODO: write the goal; until then the simulated user wants nothing."]
-    )
-    yield from (
-        [] if scenario.profile else ["# TODO: say who the user is, with profile=…, where that matters."]
-    )
-    yield from [] if scenario.knowledge else ["# TODO: list what the user knows, with knowledge=[…]."]
+    if not scenario.goal:
+        yield "# TODO: write the goal; until then the simulated user wants nothing."
+    if not scenario.profile:
+        yield "# TODO: say who the user is, with profile=…, where that matters."
+    if not scenario.knowledge:
+        yield "# TODO: list what the user knows, with knowledge=[…]."
     if mockable_calls(exported.conversation.tool_calls):
         yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
     if exported.conversation.tool_calls:

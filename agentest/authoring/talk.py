@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field, replace
 from pathlib import Path
@@ -92,10 +92,6 @@ class TalkResult:
     """Warnings about calls that belonged to no conversation."""
 
 
-def _no_mocks(_: str, __: MockResolver) -> None:
-    """Ignore the mocks."""
-
-
 class PersonConversation:
     """A conversation of a person with an agent, from opening the agent to closing it.
 
@@ -111,7 +107,7 @@ class PersonConversation:
         conversation_id: str,
         user: User,
         tell: Tell,
-        on_mocks: OnMocks = _no_mocks,
+        on_mocks: OnMocks = lambda *_: None,
     ) -> None:
         self._prepared = prepared
         self._unit = unit
@@ -189,7 +185,6 @@ class PersonConversation:
         self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
 
     def _partial_transcript(self) -> Conversation | None:
-        """Return the transcript of a conversation that was stopped."""
         if self._mocks is None:
             return None
         calls_of = self._mocks.calls_of
@@ -320,11 +315,7 @@ def choices(request: RunRequest, environ: MutableMapping[str, str] = os.environ)
 def prepare_talk(
     request: RunRequest, choice: TalkChoice, environ: MutableMapping[str, str] = os.environ
 ) -> PreparedTalk:
-    """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError.
-
-    Args:
-        request: provides root and configuration.
-    """
+    """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError."""
     loaded = configure(request, environ)
     paths = _paths(request.root, choice, loaded)
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
@@ -355,23 +346,19 @@ def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedCon
 
 
 def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: TalkChoice) -> Unit:
-    """Return the one matching unit. Raises UsageError."""
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not units:
-        raise UsageError("\n".join(_why_not(entries)) or f"{choice.file} defines no {choice.scenario!r}")
+        why_not = (
+            f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
+            for entry in entries
+            if isinstance(entry, ScenarioResult)
+            for reason in entry.verdict.reasons
+        )
+        raise UsageError("\n".join(why_not) or f"{choice.file} defines no {choice.scenario!r}")
     if len(units) > 1:
         names = ", ".join(unit.agent for unit in units)
         raise UsageError(f"scenario {units[0].scenario.name!r} is run with several agents: choose {names}")
     return units[0]
-
-
-def _why_not(entries: tuple[Unit | ScenarioResult, ...]) -> Iterator[str]:
-    for entry in entries:
-        if isinstance(entry, ScenarioResult):
-            yield from (
-                f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
-                for reason in entry.verdict.reasons
-            )
 
 
 class ActionNotPossible(Exception):
@@ -379,11 +366,7 @@ class ActionNotPossible(Exception):
 
 
 class PersonUser:
-    """A user whose messages arrive one by one, when the conversation waits for them.
-
-    Args:
-        on_listening: is called whenever the conversation waits for the next message.
-    """
+    """A user whose messages arrive one by one, when the conversation waits for them."""
 
     def __init__(self, on_listening: Callable[[], object]) -> None:
         self._on_listening = on_listening
@@ -436,19 +419,12 @@ class CallState:
 
 
 @dataclass(slots=True)
-class _WaitingCall:
-    """A call that waits for a person."""
-
-    proposed: MockOutcome | None
-    answer: asyncio.Future[ManualAnswer | None]
-
-
-@dataclass(slots=True)
-class _CallDetails:
-    """What is known of a call in addition to its record."""
-
+class _InboxCall:
     number: int
     by_hand: bool = False
+    proposed: MockOutcome | None = None
+    answer: asyncio.Future[ManualAnswer | None] | None = None
+    """The person's answer, while the call waits for it."""
 
 
 @dataclass(slots=True)
@@ -463,8 +439,7 @@ class CallInbox:
     holds: bool = False
     """True if every call waits for the person. Calls without a mock always wait."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _calls: dict[RecordedCall, _CallDetails] = field(default_factory=dict)
-    _waiting: dict[int, _WaitingCall] = field(default_factory=dict)
+    _calls: dict[RecordedCall, _InboxCall] = field(default_factory=dict)
 
     def noticed(self, call: RecordedCall) -> None:
         """Report a new or changed call. Agents in this process may call it from any thread."""
@@ -482,44 +457,40 @@ class CallInbox:
         known = self._known(call)
         if proposed is not None and not self.holds:
             return None
-        waiting = _WaitingCall(proposed, self._loop.create_future())
-        self._waiting[known.number] = waiting
+        known.proposed, known.answer = proposed, self._loop.create_future()
         self._report(call)
         try:
-            answer = await waiting.answer
+            answer = await known.answer
         finally:
-            del self._waiting[known.number]
+            known.answer = None
         known.by_hand = answer is not None
         return answer
 
     def give(self, number: int, answer: ManualAnswer | None) -> None:
-        """Answer a waiting call; None: use its mock's answer. Raises NotNow."""
-        waiting = self._waiting.get(number)
-        if waiting is None or waiting.answer.done():
+        """Answer a waiting call; None: use its mock's answer. Raises ActionNotPossible."""
+        known = next((each for each in self._calls.values() if each.number == number), None)
+        if known is None or known.answer is None or known.answer.done():
             raise ActionNotPossible("this call does not wait for an answer any more")
-        if answer is None and waiting.proposed is None:
+        if answer is None and known.proposed is None:
             raise ActionNotPossible("nothing mocks this tool: write its answer")
-        waiting.answer.set_result(answer)
+        known.answer.set_result(answer)
 
     def hold(self, *, calls: bool) -> None:
         """Make every call wait from now on, or none; waiting calls then get their mocks' answers."""
         self.holds = calls
-        for waiting in self._waiting.values():
-            if not calls and waiting.proposed is not None and not waiting.answer.done():
-                waiting.answer.set_result(None)
+        for known in self._calls.values():
+            if not calls and known.answer and not known.answer.done() and known.proposed is not None:
+                known.answer.set_result(None)
 
-    def _known(self, call: RecordedCall) -> _CallDetails:
-        return self._calls.setdefault(call, _CallDetails(len(self._calls)))
+    def _known(self, call: RecordedCall) -> _InboxCall:
+        return self._calls.setdefault(call, _InboxCall(len(self._calls)))
 
     def _report(self, call: RecordedCall) -> None:
         known = self._known(call)
-        waiting = self._waiting.get(known.number)
+        waiting = known.answer is not None
+        proposed = known.proposed if waiting else None
         self.tell(
             CallState(
-                number=known.number,
-                call=call.call,
-                waiting=waiting is not None,
-                proposed=waiting.proposed if waiting else None,
-                by_hand=known.by_hand,
+                number=known.number, call=call.call, waiting=waiting, proposed=proposed, by_hand=known.by_hand
             )
         )

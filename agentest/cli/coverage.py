@@ -13,8 +13,7 @@ import click
 from agentest.adk.cases import CaseSet, case_entries
 from agentest.adk.formats.criteria import Criteria
 from agentest.adk.plan import EvalRequest, read_sets
-from agentest.authoring.coverage import Coverage, measure
-from agentest.authoring.coverage_report import as_json, as_markdown, print_text
+from agentest.authoring.coverage import Coverage, as_json, as_markdown, measure, print_text
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location
 from agentest.cli.options import exits, format_option, option, where, which

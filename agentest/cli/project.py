@@ -12,8 +12,7 @@ from textwrap import wrap
 
 import click
 
-from agentest.authoring.checks import Check, CheckOutcome
-from agentest.authoring.doctor import run_checks
+from agentest.authoring.doctor import Check, CheckOutcome, run_checks
 from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, model_option, offline_option, option, where

@@ -6,7 +6,7 @@ To add a protocol, add a package in `agentest/agents` and a line here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Union
@@ -43,78 +43,38 @@ class AgentType:
 DEFAULT_TYPE = "chat_completions"
 
 AGENT_TYPES: dict[str, AgentType] = {
-    "chat_completions": AgentType(
-        settings="agentest.config.agents.chat_completions:ChatCompletionsAgent",
-        client="agentest.agents.chat_completions",
-        probe="agentest.agents.protocol_probes:probe_chat_completions",
-    ),
-    "asgi": AgentType(
-        settings="agentest.config.agents.chat_completions:AsgiAgent",
-        client="agentest.agents.chat_completions",
-    ),
-    "adk": AgentType(
-        settings="agentest.config.agents.adk:AdkAgent",
-        client="agentest.agents.adk_server.client",
-        probe="agentest.agents.protocol_probes:probe_adk_server",
-    ),
-    "adk_module": AgentType(
-        settings="agentest.config.agents.adk:AdkModuleAgent",
-        client="agentest.agents.in_process.google_adk",
-    ),
-    "custom": AgentType(
-        settings="agentest.config.agents.custom:CustomAgent",
-        client="agentest.agents.python_agent",
-    ),
-    "http": AgentType(
-        settings="agentest.config.agents.http:HttpTemplateAgent",
-        client="agentest.agents.http.client",
-        probe="agentest.agents.protocol_probes:probe_http",
-    ),
-    "responses": AgentType(
-        settings="agentest.config.agents.responses:ResponsesAgent",
-        client="agentest.agents.responses.client",
-        probe="agentest.agents.protocol_probes:probe_responses",
-    ),
-    "ag_ui": AgentType(
-        settings="agentest.config.agents.ag_ui:AgUiAgent",
-        client="agentest.agents.ag_ui.client",
-        probe="agentest.agents.protocol_probes:probe_ag_ui",
-    ),
-    "langgraph": AgentType(
-        settings="agentest.config.agents.langgraph:LangGraphAgent",
-        client="agentest.agents.langgraph.client",
-        probe="agentest.agents.protocol_probes:probe_langgraph",
-    ),
-    "a2a": AgentType(
-        settings="agentest.config.agents.a2a:A2aAgent",
-        client="agentest.agents.a2a.client",
-        probe="agentest.agents.protocol_probes:probe_a2a",
-    ),
-    "ai_sdk": AgentType(
-        settings="agentest.config.agents.ai_sdk:AiSdkAgent",
-        client="agentest.agents.ai_sdk.client",
-        probe="agentest.agents.protocol_probes:probe_ai_sdk",
-    ),
-    "websocket": AgentType(
-        settings="agentest.config.agents.websocket:WebSocketAgent",
-        client="agentest.agents.websocket",
-        probe="agentest.agents.protocol_probes:probe_websocket",
-    ),
-    "anthropic_messages": AgentType(
-        settings="agentest.config.agents.anthropic_messages:AnthropicMessagesAgent",
-        client="agentest.agents.anthropic_messages",
-        probe="agentest.agents.protocol_probes:probe_anthropic_messages",
-    ),
-    "command": AgentType(
-        settings="agentest.config.agents.command:CommandAgent",
-        client="agentest.agents.command",
-    ),
+    name: AgentType(
+        settings=f"agentest.config.agents.{settings}",
+        client=f"agentest.agents.{client}",
+        probe=f"agentest.agents.protocol_probes:{probe}" if probe else None,
+    )
+    for name, settings, client, probe in (
+        (
+            "chat_completions",
+            "chat_completions:ChatCompletionsAgent",
+            "chat_completions",
+            "probe_chat_completions",
+        ),
+        ("asgi", "chat_completions:AsgiAgent", "chat_completions", None),
+        ("adk", "agent_servers:AdkAgent", "adk_server.client", "probe_adk_server"),
+        ("adk_module", "in_process:AdkModuleAgent", "in_process.google_adk", None),
+        ("custom", "in_process:CustomAgent", "python_agent", None),
+        ("http", "http:HttpTemplateAgent", "http.client", "probe_http"),
+        ("responses", "model_apis:ResponsesAgent", "responses.client", "probe_responses"),
+        ("ag_ui", "frontends:AgUiAgent", "ag_ui.client", "probe_ag_ui"),
+        ("langgraph", "agent_servers:LangGraphAgent", "langgraph.client", "probe_langgraph"),
+        ("a2a", "agent_servers:A2aAgent", "a2a.client", "probe_a2a"),
+        ("ai_sdk", "frontends:AiSdkAgent", "ai_sdk.client", "probe_ai_sdk"),
+        ("websocket", "dialogue:WebSocketAgent", "websocket", "probe_websocket"),
+        (
+            "anthropic_messages",
+            "model_apis:AnthropicMessagesAgent",
+            "anthropic_messages",
+            "probe_anthropic_messages",
+        ),
+        ("command", "dialogue:CommandAgent", "command", None),
+    )
 }
-
-
-def type_of(agent: AnyAgent) -> AgentType:
-    """Return the agent's entry in the table."""
-    return AGENT_TYPES[agent.type]
 
 
 def visibility_of_agent(agent: AnyAgent) -> ToolVisibility:
@@ -137,11 +97,6 @@ def returns_calls(agent: AnyAgent) -> bool:
     )
 
 
-def secrets_of_agent(agent: AnyAgent) -> list[str]:
-    """Return the secrets in an agent's settings."""
-    return agent.secrets
-
-
 def agent_keys() -> frozenset[str]:
     """Return the keys of all types."""
     return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings_class.model_fields)
@@ -152,17 +107,15 @@ def _type_name(value: Any) -> str:
     return DEFAULT_TYPE if name is None else str(name)
 
 
-def _validate_as(name: str, value: Any) -> AnyAgent:
-    return AGENT_TYPES[name].settings_class.model_validate(value)
-
-
 class _AgentTypeUnion:
     """Validates settings with the class for their `type`, and imports no other."""
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(name: str, value: Any) -> AnyAgent:
+            return AGENT_TYPES[name].settings_class.model_validate(value)
+
         members = tuple(
-            Annotated[AnyAgent, PlainValidator(partial(_validate_as, name)), Tag(name)]
-            for name in AGENT_TYPES
+            Annotated[AnyAgent, PlainValidator(partial(validate, name)), Tag(name)] for name in AGENT_TYPES
         )
         union = Union[members]  # type: ignore[valid-type]  # noqa: UP007 - its members are in the table
         return handler.generate_schema(Annotated[union, Discriminator(_type_name)])
@@ -227,10 +180,17 @@ _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the
 
 def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     """Return the message for a check on calls of an agent whose calls are not visible."""
-    ways = [*_ways_in_settings(agent), *agent.ways_to_see, *_ways_of_any_agent(agent)][:_MAX_ALTERNATIVES]
+    ways = list(agent.ways_to_see)
+    if agent.natural_visibility is ToolVisibility.RETURNED:
+        ways.insert(0, _SET_RETURNED)
+    elif agent.natural_visibility is ToolVisibility.REPORTED:
+        ways.insert(0, "leave out tool_visibility: unseen, as its type tells of them")
+    if agent.type == "custom":
+        ways.append("let its handler make them by ctx.resolve_tool, or tell of them by ctx.record_tool")
+    ways += [_SEND_TRACES, _USE_MOCK_SERVER]
     return (
-        f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, {'; or '.join(ways)}; otherwise "
-        "remove what judges calls"
+        f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "
+        f"{'; or '.join(ways[:_MAX_ALTERNATIVES])}; otherwise remove what judges calls"
     )
 
 
@@ -238,26 +198,24 @@ def partial_visibility_advice(name: str, agent: AnyAgent) -> str:
     """Return the message for a check whose result calls outside the mock servers could change."""
     servers = _mock_servers(agent)
     where = f"those at {servers} are seen" if servers else "some are seen"
-    return (
-        f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others. "
-        f"To judge this, {'; or '.join(_ways_to_see_the_rest(agent, servers))}"
-    )
+    problem = f"{cannot_be_seen(name)} (tool_visibility: partial): {where}, and it may have made others"
+    return f"{problem}. To judge this, {_ways_to_see_the_rest(agent, servers)}"
 
 
 def unreported_calls_advice(name: str, agent: AnyAgent) -> str:
     """Return the message for an agent that reported none of the calls that its mock servers answered."""
     servers = _mock_servers(agent)
-    return (
-        f"{cannot_be_seen(name)}: it reported none of its calls to {servers}, so it may have made others. "
-        f"To judge this, {'; or '.join(_ways_to_see_the_rest(agent, servers))}"
+    problem = (
+        f"{cannot_be_seen(name)}: it reported none of its calls to {servers}, so it may have made others"
     )
+    return f"{problem}. To judge this, {_ways_to_see_the_rest(agent, servers)}"
 
 
 def _mock_servers(agent: AnyAgent) -> str:
     return " and ".join(f"`{key}`" for key in agent.beside if key != "traces")
 
 
-def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> list[str]:
+def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> str:
     ways = [] if agent.traces else [_SEND_TRACES]
     if agent.mcp_mock and agent.mcp_mock.tools is None:
         ways = [
@@ -265,41 +223,19 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> list[str]:
         ]
     if servers:
         ways.append(f"if all of its tools are behind {servers}, say so (tool_visibility: reported)")
-    return ways
+    return "; or ".join(ways)
 
 
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools."""
-    ways = [
+    resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    others = ", ".join(name for name in _CLIENT_TOOL_TYPES if name != agent.type)
+    return [
         *([_SET_RETURNED] if agent.natural_visibility is ToolVisibility.RETURNED else []),
         *agent.ways_to_mock,
+        _USE_MOCK_SERVER,
+        _USE_AGENT_OBJECT,
+        f"{resolve} its calls by ctx.resolve_tool",
+        *([_USE_MOCK_TOOLS] if agent.in_process else []),
+        f"reach it by a protocol that hands calls to the caller (type: {others})",
     ]
-    resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
-    ways.append(_USE_MOCK_SERVER)
-    ways.append(_USE_AGENT_OBJECT)
-    ways.append(f"{resolve} its calls by ctx.resolve_tool")
-    if agent.in_process:
-        ways.append(_USE_MOCK_TOOLS)
-    if others := _other_types(_CLIENT_TOOL_TYPES, agent):
-        ways.append(f"reach it by a protocol that hands calls to the caller (type: {others})")
-    return ways
-
-
-def _ways_in_settings(agent: AnyAgent) -> Iterator[str]:
-    """Yield changes to settings that hide calls."""
-    if agent.natural_visibility is ToolVisibility.RETURNED:
-        yield _SET_RETURNED
-    elif agent.natural_visibility is ToolVisibility.REPORTED:
-        yield "leave out tool_visibility: unseen, as its type tells of them"
-
-
-def _ways_of_any_agent(agent: AnyAgent) -> Iterator[str]:
-    if agent.type == "custom":
-        yield "let its handler make them by ctx.resolve_tool, or tell of them by ctx.record_tool"
-    yield _SEND_TRACES
-    yield _USE_MOCK_SERVER
-
-
-def _other_types(types: Sequence[str], agent: AnyAgent) -> str:
-    """Return the available types, except the agent's own."""
-    return ", ".join(name for name in types if name in AGENT_TYPES and name != agent.type)

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.agents.server import Servers
@@ -44,7 +39,7 @@ class Config(Section):
     user: UserSettings = Field(default_factory=UserSettings)
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     conversations_per_scenario: AtLeastOne = 3
-    repeat: Repeat | None = None
+    repeat: Annotated[Repeat | None, BeforeValidator(parse_repeat)] = None
     """Run conversations until the verdict is decided, instead of a fixed number."""
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000
@@ -54,11 +49,13 @@ class Config(Section):
     parallel: bool = True
     """If true, conversations of one scenario may run at the same time."""
     debounce_ms: NotNegative = 0
-    date: str | None = None
+    date: Annotated[str, BeforeValidator(normalize_date)] | None = None
     """The date or date-time in ISO 8601 that users, judges and `{{date}}` see. None: today."""
     metrics: list[str] | None = None
     custom_metrics: list[Any] = Field(default_factory=list)
-    thresholds: dict[str, Number] = Field(default_factory=dict)
+    thresholds: Annotated[dict[str, Number], AfterValidator(normalize_thresholds)] = Field(
+        default_factory=dict
+    )
     include: list[str] = Field(default_factory=lambda: ["**/*.sim.py"])
     exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
     reporters: list[str] = Field(default_factory=lambda: ["console"])
@@ -81,7 +78,6 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _compare_overrides(cls, data: Any) -> Any:
-        """Expand each entry of `compare` to a complete agent."""
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
         agent = data.get("agent")
@@ -91,7 +87,6 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _agents_know_their_names(cls, data: Any) -> Any:
-        """Name each entry of `agents` after its key."""
         if not isinstance(data, Mapping) or not isinstance(data.get("agents"), Mapping):
             return data
         named = {
@@ -100,6 +95,12 @@ class Config(Section):
         }
         return {**data, "agents": named}
 
+    @model_validator(mode="after")
+    def _one_number_of_conversations(self) -> Self:
+        if self.repeat and "conversations_per_scenario" in self.model_fields_set:
+            raise ValueError(EXCLUDES)
+        return self
+
     @field_validator("agent", "agents", "compare")
     @classmethod
     def _bodies_can_be_sent(cls, value: Any) -> Any:
@@ -107,22 +108,6 @@ class Config(Section):
         for agent in agents:
             agent.check_can_be_sent()
         return value
-
-    @field_validator("date", mode="before")
-    @classmethod
-    def _date_in_iso_form(cls, value: Any) -> Any:
-        return None if value is None else normalize_date(value)
-
-    @field_validator("repeat", mode="before")
-    @classmethod
-    def _parsed_repeat(cls, value: Any) -> Any:
-        return parse_repeat(value)
-
-    @model_validator(mode="after")
-    def _one_number_of_conversations(self) -> Self:
-        if self.repeat and "conversations_per_scenario" in self.model_fields_set:
-            raise ValueError(EXCLUDES)
-        return self
 
     @field_validator("reporters")
     @classmethod
@@ -134,11 +119,6 @@ class Config(Section):
     @classmethod
     def _either_spelling_of_metrics(cls, value: list[str] | None) -> list[str] | None:
         return None if value is None else [metric_name(name) for name in value]
-
-    @field_validator("thresholds")
-    @classmethod
-    def _either_spelling_of_thresholds(cls, value: dict[str, float]) -> dict[str, float]:
-        return normalize_thresholds(value)
 
     @model_validator(mode="after")
     def _distinct_agent_names(self) -> Self:

@@ -103,13 +103,11 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
 
 
 def _types_with(key: str) -> str:
-    """Return the types that have a key, if there are only a few."""
     types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings_class.model_fields]
     return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
 def _section_at(loc: Path_) -> type[BaseModel]:
-    """Return the section that contains a key."""
     section: type[BaseModel] = Config
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
@@ -122,7 +120,6 @@ def _section_at(loc: Path_) -> type[BaseModel]:
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    """Return the section class in an annotation, also within a list or an optional."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     sections = map(_section_of, getattr(annotation, "__args__", ()))

@@ -95,12 +95,16 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-def check_json(body: Any) -> None:
-    """Raise ValueError for a value that JSON cannot express, such as a YAML date (2024-01-31)."""
+HttpHeaders = Annotated[dict[str, str], AfterValidator(check_headers)]
+
+
+def check_json(body: Any) -> Any:
+    """Return the value. Raises ValueError if JSON cannot express it, such as a YAML date (2024-01-31)."""
     try:
         check_plain(body)
     except NotJson as error:
         raise ValueError(f"cannot be sent as JSON: {error} (write it as a text, in quotes)") from None
+    return body
 
 
 def check_url(value: str) -> str:
@@ -118,6 +122,10 @@ def check_url(value: str) -> str:
     if not parts.hostname or not port_is_valid:
         raise ValueError(f"has no valid host and port: {value!r}")
     return value
+
+
+Url = Annotated[str, AfterValidator(check_url)]
+"""An http or https URL."""
 
 
 def has_valid_port(parts: SplitResult) -> bool:
@@ -154,11 +162,7 @@ _STREAM = "-"
 
 
 def parse_report(text: str, root: Path | None = None) -> ReportRequest:
-    """Parse `NAME` or `NAME=PATH`. Raises ValueError.
-
-    Args:
-        root: the folder for relative paths.
-    """
+    """Parse `NAME` or `NAME=PATH`, relative to `root`. Raises ValueError."""
     name, equals, path = text.partition("=")
     if equals and not name:
         raise ValueError(f"found {text!r}; expected NAME=PATH, such as junit={path or 'report.xml'}")

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from agentest.config.agent_types import secrets_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.fields import Path_, Section, dotted, key_location
@@ -43,8 +42,6 @@ _MAX_REPEATED_VALUES = 100_000
 """Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
 _CHARACTERS_PER_VALUE = 100
 """A repeated text counts as one more value for every 100 characters."""
-At = tuple[str | int, ...]
-"""The position of an agent in the configuration."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,10 @@ def find_config(root: Path) -> Path:
     path = _in_folder(root)
     if path:
         return path
+    above = _up_to_repository(root)
+    parents = f", nor above it up to {above[-1]}, the root of the repository" if above else ""
     raise ConfigError(
-        f"no configuration found in {root}{_searched_parents(root)}: "
-        f"expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
+        f"no configuration found in {root}{parents}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
         "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
         "--config PATH names another file."
     )
@@ -94,11 +92,6 @@ def _up_to_repository(folder: Path) -> tuple[Path, ...]:
     # In a worktree or a submodule, `.git` is a file.
     top = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
     return folders[1 : top + 1]
-
-
-def _searched_parents(folder: Path) -> str:
-    above = _up_to_repository(folder)
-    return f", nor above it up to {above[-1]}, the root of the repository" if above else ""
 
 
 def load(
@@ -182,14 +175,11 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
 
         variables = dotenv_values(stream=StringIO(user_text(path, _MAX_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_message_of(error)}") from None
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigError(f"{path}: cannot be read: {why}") from None
     for name, value in variables.items():
         if value is not None:
             environ.setdefault(name, value)
-
-
-def _message_of(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path_, int]]:
@@ -219,18 +209,22 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
 
 
 def _placeholder_hint(lines: list[str], number: int) -> str:
-    """Return a hint if the line contains an unquoted placeholder, which YAML reads as a mapping."""
     unquoted = _UNQUOTED.search(lines[number]) if number < len(lines) else None
     return f'; placeholders stand in quotes: "{unquoted[1]}"' if unquoted else ""
 
 
 def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
+    lines: dict[Path_, int] = {}
     try:
         text = user_text(path, _MAX_BYTES)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
             AliasSizes(path).measure(node)
         data = yaml.safe_load(text)
+        if node is None or not isinstance(data, dict):
+            problem = "is empty" if data is None else f"holds a {type(data).__name__}"
+            raise ConfigError(f"{path}: {problem}, expected keys and values, at least `agent`")
+        _note_lines(node, (), lines, path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
@@ -243,14 +237,6 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
     except ValueError as error:  # a date such as 2024-13-45
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    if node is None or not isinstance(data, dict):
-        problem = "is empty" if data is None else f"holds a {type(data).__name__}"
-        raise ConfigError(f"{path}: {problem}, expected keys and values, at least `agent`")
-    lines: dict[Path_, int] = {}
-    try:
-        _note_lines(node, (), lines, path)
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     return data, lines
@@ -319,11 +305,8 @@ def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_
 
 def secrets_of(config: Config) -> list[str]:
     """Return all secrets in a configuration."""
-    secrets: list[str] = []
-    for agent in (config.agent, *config.agents.values(), *config.compare):
-        secrets += secrets_of_agent(agent)
-    for server in config.servers:
-        secrets += server.secrets
+    secrets = [secret for agent in _agents(config) for secret in agent.secrets]
+    secrets += [secret for server in config.servers for secret in server.secrets]
     roles = (config.user, config.judge, *([config.judge.confirm] if config.judge.confirm else []))
     for options in (config.provider_options, *(role.provider_options for role in roles)):
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
@@ -347,26 +330,20 @@ class AliasSizes:
             raise RecursionError  # the node contains itself
         if node not in self._sizes:
             self._entered.add(node)
-            size = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if _is_text(node) else 0)
+            is_text = isinstance(node, yaml.ScalarNode)
+            size = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if is_text else 0)
             self._written += size
             self._sizes[node] = size + sum(map(self.measure, _children(node)))
             if self._sizes[node] - self._written > _MAX_REPEATED_VALUES:
-                raise self._too_many(node.start_mark.line + 1)
+                raise ConfigError(
+                    f"{self._path}:{node.start_mark.line + 1}: aliases (`*name`) repeat parts of the file so "
+                    f"often that more than {_MAX_REPEATED_VALUES:,} values come of it; write out what is "
+                    "really needed"
+                )
         return self._sizes[node]
-
-    def _too_many(self, line: int) -> ConfigError:
-        return ConfigError(
-            f"{self._path}:{line}: aliases (`*name`) repeat parts of the file so often that more than "
-            f"{_MAX_REPEATED_VALUES:,} values come of it; write out what is really needed"
-        )
-
-
-def _is_text(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode)
 
 
 def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield the direct children of a node."""
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     if isinstance(node, yaml.MappingNode):
@@ -375,21 +352,27 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def with_instructions(
-    config: Config, folder: Path, locate: Callable[[At], str] = lambda at: ".".join(map(str, at))
+    config: Config, folder: Path, locate: Callable[[Path_], str] = lambda at: ".".join(map(str, at))
 ) -> Config:
     """Replace every `instructions_file` with `instructions` that contain its text.
 
     Args:
         folder: the folder for relative paths.
         locate: formats the position of a key, for errors.
-
     Raises ConfigError for a file that is empty or cannot be read.
     """
 
     def read(agent: Any, *at: str | int) -> Any:
         if agent.instructions_file is None:
             return agent
-        text = _text(folder / agent.instructions_file, locate((*at, "instructions_file")))
+        path = folder / agent.instructions_file
+        try:
+            text = read_text_file(path)
+        except ValueError as error:
+            location = locate((*at, "instructions_file"))
+            raise ConfigError(
+                f"{location}: {path} {error}; name a text file with what the agent was told"
+            ) from None
         return agent.model_copy(update={"instructions": text, "instructions_file": None})
 
     if not any(agent.instructions_file for agent in _agents(config)):
@@ -404,12 +387,3 @@ def with_instructions(
 
 def _agents(config: Config) -> tuple[AnyAgent, ...]:
     return config.agent, *config.agents.values(), *config.compare
-
-
-def _text(path: Path, location: str) -> str:
-    try:
-        return read_text_file(path)
-    except ValueError as error:
-        raise ConfigError(
-            f"{location}: {path} {error}; name a text file with what the agent was told"
-        ) from None

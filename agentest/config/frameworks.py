@@ -11,7 +11,7 @@ from typing import Any
 from agentest.support.lazy_dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Framework:
     """One framework with agent objects."""
 
@@ -29,42 +29,18 @@ class Framework:
 
 
 FRAMEWORKS = (
+    Framework("pydantic-ai", "an Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai"),
+    Framework("OpenAI Agents SDK", "an Agent", "agents.agent", ("AgentBase",), "openai_agents"),
+    Framework("LangGraph", "a compiled graph", "langgraph.pregel", ("Pregel",), "langchain:prepare_graph"),
     Framework(
-        title="pydantic-ai",
-        what="an Agent",
-        package="pydantic_ai",
-        class_names=("AbstractAgent",),
-        runner="pydantic_ai",
-    ),
-    Framework(
-        title="OpenAI Agents SDK",
-        what="an Agent",
-        package="agents.agent",
-        class_names=("AgentBase",),
-        runner="openai_agents",
-    ),
-    Framework(
-        title="LangGraph",
-        what="a compiled graph",
-        package="langgraph.pregel",
-        class_names=("Pregel",),
-        runner="langchain:prepare_graph",
-    ),
-    Framework(
-        title="google-adk",
-        what="an agent or an App",
-        package="google.adk",
-        class_names=("BaseAgent", "BaseNode", "App"),
-        runner="google_adk",
+        "google-adk",
+        "an agent or an App",
+        "google.adk",
+        ("BaseAgent", "BaseNode", "App"),
+        "google_adk",
         takes_context=False,
     ),
-    Framework(
-        title="LangChain",
-        what="a Runnable that takes messages",
-        package="langchain_core",
-        class_names=("Runnable",),
-        runner="langchain",
-    ),
+    Framework("LangChain", "a Runnable that takes messages", "langchain_core", ("Runnable",), "langchain"),
 )
 """In order of precedence: a LangGraph graph is also a LangChain Runnable."""
 
@@ -94,10 +70,8 @@ def accepted_handlers() -> str:
 
 def advice_for_handler(value: Any) -> str | None:
     """Return advice for a value that looks like an agent but runs in another way, or None."""
-    for (package, class_name), advice in _ADVICE.items():
-        if _is_a(value, package, (class_name,)):
-            return advice
-    return None
+    advice = (text for (package, name), text in _ADVICE.items() if _is_a(value, package, (name,)))
+    return next(advice, None)
 
 
 def _is_a(value: Any, package: str, class_names: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     field_validator,
@@ -16,11 +17,11 @@ from pydantic import (
 
 from agentest.config.fields import (
     AtLeastOne,
+    HttpHeaders,
     NotNegative,
     Section,
-    check_headers,
+    Url,
     check_json,
-    check_url,
     no_bool,
 )
 from agentest.support.lazy_dataclasses import dataclass
@@ -31,26 +32,10 @@ PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "li
 class ProviderOptions(Section):
     """The address and credentials of a model."""
 
-    base_url: str | None = None
+    base_url: Url | None = None
     api_key: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
-    body: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("base_url")
-    @classmethod
-    def _http_url(cls, value: str | None) -> str | None:
-        return value if value is None else check_url(value)
-
-    @field_validator("headers")
-    @classmethod
-    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_headers(value)
-
-    @field_validator("body")
-    @classmethod
-    def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
-        check_json(value)
-        return value
+    headers: HttpHeaders = Field(default_factory=dict)
+    body: Annotated[dict[str, Any], AfterValidator(check_json)] = Field(default_factory=dict)
 
 
 class ModelSettings(Section):

@@ -55,11 +55,6 @@ def no_bool(value: object) -> object:
     return value
 
 
-def _drop_evidence(schema: dict[str, Any]) -> None:
-    schema.pop("description", None)
-    del schema["properties"]["evidence"]
-
-
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:
     """Return a schema that lists the enum's values inline, without the enum's docstring."""
     return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
@@ -136,7 +131,6 @@ class LabelsAnswer(_Answer):
 
     @property
     def value(self) -> str:
-        """The first label by precedence, or `no failure` if the list is empty."""
         return self.labels[0] if self.labels else NO_FAILURE
 
 
@@ -190,8 +184,12 @@ def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
 def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
     """Return the shape without evidence in its schema; an answer that includes evidence is still valid."""
 
+    def drop_evidence(schema: dict[str, Any]) -> None:
+        schema.pop("description", None)
+        del schema["properties"]["evidence"]
+
     class Answer(shape):  # type: ignore[misc, valid-type]
-        model_config = ConfigDict(json_schema_extra=_drop_evidence)
+        model_config = ConfigDict(json_schema_extra=drop_evidence)
 
     Answer.__name__ = Answer.__qualname__ = shape.__name__
     return Answer
@@ -237,34 +235,26 @@ def score_of(metric: str, answers: Sequence[Any], requested: int) -> Score | Uns
 def criterion_result(
     criterion: Criterion, answers: Sequence[CriterionAnswer], requested: int, turns: int
 ) -> CriterionResult:
-    """Combine several answers about a criterion: the majority result, else `cannot tell`.
-
-    Args:
-        requested: number of answers requested; if more than one, the result lists all of them.
-        turns: number of turns in the conversation; an index outside of this range is dropped.
-    """
+    """Combine several answers about a criterion: the majority result, else `cannot tell`."""
     results = [answer.result for answer in answers]
     most, times = Counter(results).most_common(1)[0]
     agreed = 2 * times > len(results)
     first = next(answer for answer in answers if answer.result is most)
     turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
+    # Mark a reason that equals a text reserved for criteria that were not judged.
+    is_reserved = first.reason in (DECIDED, NO_MODEL)
+    reason = f"the judge says: {first.reason}" if is_reserved else first.reason
     return CriterionResult(
         text=criterion.text,
         required=criterion.required,
         result=most if agreed else CriterionOutcome.CANNOT_TELL,
         turn_index=turn if agreed else None,
-        reason=_unreserved_reason(first.reason) if agreed else _disagreement(answers),
+        reason=reason if agreed else _disagreement(answers),
         samples=_all_values(results, requested),
     )
 
 
-def _unreserved_reason(reason: str) -> str:
-    """Return a judge's reason, marked if it equals a text reserved for criteria that were not judged."""
-    return f"the judge says: {reason}" if reason in (DECIDED, NO_MODEL) else reason
-
-
 def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
-    """Explain why answers without a majority decide nothing: each result once, with a reason."""
     reasons = {answer.result: answer.reason for answer in reversed(answers)}
     return "the answers differ: " + "; ".join(
         f"{result}: {reason}" for result, reason in sorted(reasons.items())
@@ -272,7 +262,6 @@ def _disagreement(answers: Sequence[CriterionAnswer]) -> str:
 
 
 def _majority_missing(answers: Sequence[str]) -> str:
-    """Explain why answers have no majority. Their number is even only if some samples are missing."""
     counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(answers).items())
     return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 
@@ -305,27 +294,17 @@ def _labels_score(
     chosen = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
     labels = tuple(label for label in metric.labels if label in chosen)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
-    evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
+    of_falsehoods = [answer.evidence for answer in failing if FALSE_INFORMATION in answer.labels]
+    evidence = next((each for each in of_falsehoods if each and each is not Evidence.SUPPORTED), None)
+    severities = [Severity.of(answer.severity) for answer in failing if answer.severity]
     return Score(
         labels[0],
         first.reason,
         _all_values(values, requested),
         labels=labels,
-        evidence=evidence,
-        severity=_median_severity(failing),
+        evidence=evidence if FALSE_INFORMATION in labels else None,
+        severity=median_high(severities) if len(severities) == len(failing) else None,
     )
-
-
-def _median_severity(answers: Sequence[LabelsAnswer]) -> Severity | None:
-    """Return the median severity, the worse of two; None if any answer lacks one."""
-    severities = [Severity.of(answer.severity) for answer in answers if answer.severity]
-    return median_high(severities) if len(severities) == len(answers) else None
-
-
-def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
-    """Return the evidence of the first answer that found a falsehood and gives evidence for it."""
-    evidence = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
-    return next((each for each in evidence if each and each is not Evidence.SUPPORTED), None)
 
 
 def _all_values(values: Sequence[Any], requested: int) -> tuple[Any, ...]:

@@ -57,8 +57,6 @@ class Causes(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _MergedCause:
-    """Groups merged into one root cause so far."""
-
     title: str
     members: tuple[JudgedCause, ...]
 
@@ -69,11 +67,7 @@ def can_join(causes: Sequence[JudgedCause]) -> bool:
 
 
 class CauseJoiner:
-    """Merge judged causes call by call. If a call fails, earlier merges remain.
-
-    Args:
-        scope: scope under which the calls are counted and recorded.
-    """
+    """Merge judged causes call by call, counted under `scope`. If a call fails, earlier merges remain."""
 
     def __init__(self, causes: Sequence[JudgedCause], model: Model, scope: str) -> None:
         self._causes = causes[:MOST_GROUPS]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import re
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from agentest.support.text import shortened
 FINAL_STATE = "final_state"
 _TIMEOUT_S = 60.0
 _RUN_AGAIN = "run the scenario again"
+_STATE_NOT_STORED = f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 Checks = tuple[CheckResult, ...]
 _CHECK = "check"
@@ -59,19 +59,17 @@ async def check_conversation(
     if conversation.shortened or conversation.invalid is not None:
         return ()
     if conversation.failure:
-        return await _certain_violations(scenario, conversation, timeout_s)
+        never = [
+            each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)
+        ]
+        results = await _sayings(never, conversation, timeout_s)
+        return tuple(result for result in results if not result.passed and not result.error)
     end = _FinalMockState.of(conversation)
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
         *await _check(scenario, conversation, end, timeout_s),
     )
-
-
-async def _certain_violations(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
-    never = [each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)]
-    results = await _sayings(never, conversation, timeout_s)
-    return tuple(result for result in results if not result.passed and not result.error)
 
 
 async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeout_s: float) -> Checks:
@@ -84,8 +82,6 @@ async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeou
 
 @dataclass(frozen=True, slots=True)
 class _FinalMockState:
-    """The mocks' state at the end of a conversation."""
-
     state: Mapping[str, Any] | None
     """None: unknown."""
     inexact: frozenset[str] = frozenset()
@@ -98,20 +94,14 @@ class _FinalMockState:
             return cls(conversation.live_state)
         return cls(copied(conversation.mock_state), frozenset(conversation.inexact_state))
 
-    @property
-    def cut(self) -> bool:
-        return bool(self.inexact) and CUT_OFF in (self.state or {})
-
     def lacks(self, key: str) -> bool:
-        """Return True if the exact value of a key, or its absence, is unknown.
-
-        For a path, this depends on the key that leads into it.
-        """
+        """Return True if the value of a key, or of one that leads into it, is not known exactly."""
         state = self.state or {}
         if key in state:
             return key in self.inexact
         leading = leading_keys(key)
-        return not self.inexact.isdisjoint(leading) or (self.cut and state.keys().isdisjoint(leading))
+        cut = bool(self.inexact) and CUT_OFF in state
+        return not self.inexact.isdisjoint(leading) or (cut and state.keys().isdisjoint(leading))
 
 
 async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: float) -> Checks:
@@ -119,11 +109,11 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
     if expected is None:
         return ()
     if end.state is None:
-        return (_undecided_state(_state_not_stored()),)
+        return (_undecided(FINAL_STATE, _STATE_NOT_STORED),)
     exact = {key: value for key, value in expected.items() if not end.lacks(key)}
     inexact = [key for key in expected if end.lacks(key)]
     results = await compare_state_keys(FINAL_STATE, exact, end.state, timeout_s)
-    return (*results, *((_undecided_state(_keys_inexact(inexact)),) if inexact else ()))
+    return (*results, *((_undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
 
 
 async def _check(
@@ -133,18 +123,10 @@ async def _check(
         return ()
     if has_state_parameter(scenario.check):
         if end.state is None:
-            return (undecided_check(_state_not_stored()),)
+            return (_undecided(_CHECK, _STATE_NOT_STORED),)
         if end.inexact:
-            return (undecided_check(_keys_inexact(sorted(end.inexact))),)
+            return (_undecided(_CHECK, _keys_inexact(sorted(end.inexact))),)
     return (await run_check(scenario.check, conversation, end.state, timeout_s),)
-
-
-def _undecided_state(why: str) -> CheckResult:
-    return CheckResult(check=FINAL_STATE, passed=False, summary=f"could not be told: {why}", error=why)
-
-
-def _state_not_stored() -> str:
-    return f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
 
 
 def _keys_inexact(keys: list[str]) -> str:
@@ -162,12 +144,7 @@ async def run_check(
     state: Mapping[str, Any] | None,
     timeout_s: float = _TIMEOUT_S,
 ) -> CheckResult:
-    """Call a check with a conversation and return its result.
-
-    Args:
-        state: the mocks' live state, for a check that takes it.
-        timeout_s: time limit in seconds.
-    """
+    """Call a check with a conversation, and the mocks' live state if it takes it, and return its result."""
     offered: dict[str, Callable[[], Any]] = {
         "conversation": lambda: copy_conversation(conversation),
         "state": lambda: state,
@@ -182,19 +159,13 @@ async def run_check(
         if ends_the_run(error):
             raise
         if limit.expired and isinstance(error, TimeoutError):
-            return undecided_check(f"it gave no answer within {timeout_s:g} s", defined_at(check))
+            why = f"it gave no answer within {timeout_s:g} s"
+            return _undecided(_CHECK, _with_location(why, defined_at(check)))
         words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
-        return undecided_check(f"it raised {words}", raised_at(error, check))
-
-
-def undecided_check(why: str, at: str = "") -> CheckResult:
-    """Return the result of a check that could not be called or gave no answer."""
-    reason = _with_location(why, at)
-    return _result(passed=False, summary=f"could not be told: {reason}", error=reason)
+        return _undecided(_CHECK, _with_location(f"it raised {words}", raised_at(error, check)))
 
 
 def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
-    """Convert a return value: None or True passes, False fails, a text is the reason for a failure."""
     if answer is None or answer is True:
         return _result(passed=True, summary="holds")
     if answer is False:
@@ -202,18 +173,15 @@ def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
     if isinstance(answer, str) and answer.strip():
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
     text = shortened(safe_repr(answer))
-    return undecided_check(
-        f"it returned {text}, which says nothing; return None where all is well, else the reason why not",
-        defined_at(check),
-    )
+    why = f"it returned {text}, which says nothing; return None where all is well, else the reason why not"
+    return _undecided(_CHECK, _with_location(why, defined_at(check)))
 
 
-def _result(*, passed: bool, summary: str, error: str | None = None) -> CheckResult:
-    return CheckResult(check=_CHECK, passed=passed, summary=summary, error=error)
+def _result(*, passed: bool, summary: str) -> CheckResult:
+    return CheckResult(check=_CHECK, passed=passed, summary=summary)
 
 
 def _with_location(text: str, at: str) -> str:
-    """Insert a location in the user's files after the first line of a text."""
     first, newline, rest = text.partition("\n")
     return f"{first} ({at}){newline}{rest}" if at else text
 
@@ -227,7 +195,6 @@ def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
 
 
 def _assertion_source(error: AssertionError) -> str:
-    """Return the source line of the assertion with the values of its names."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     users_frames = [each for each in frames if is_users_file(each[0].f_code.co_filename)]
     if not users_frames:
@@ -258,12 +225,7 @@ _SHOWN_REMARKS = 10
 
 
 async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
-    """Check a turn's `session_state` and `remarks`.
-
-    Args:
-        agent: the agent's name, for messages about hidden state.
-        timeout_s: time limit in seconds for users' code.
-    """
+    """Check a turn's `session_state` and `remarks`."""
     state: Checks = ()
     if expect.session_state is not None:
         state = await check_session_state("session_state", expect.session_state, turn, agent, timeout_s)
@@ -328,7 +290,6 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
 
 
 def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
-    """List the parts that differ: `orders.17.status: expected 'refunded', got 'open'`."""
     problems = [*islice(value_problems(wanted, actual, key), _SHOWN_PROBLEMS + 1)]
     if not problems or any(problem.path == key for problem in problems):
         return summary
@@ -337,7 +298,6 @@ def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
 
 
 def _found_instead(key: str, state: Mapping[str, Any]) -> str:
-    """Describe the state where a key is missing; for a path, where it ends: `orders has 17, 18`."""
     leading = ((name, argument(state, name)) for name in leading_keys(key)[1:])
     reached = next(((name, value) for name, value in leading if value is not MISSING), None)
     if reached is None:
@@ -376,7 +336,10 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
     """
     comparison = _comparison(expected, turn)
     try:
-        candidates = [r for r in _remarks_to_search(expected, turn) if _is_by(expected, r)]
+        remarks = turn.remarks
+        if expected.author is not None and turn.author is not None:
+            remarks = (*remarks, Remark(turn.author, turn.agent_message))
+        candidates = [r for r in remarks if expected.author is None or equal(expected.author, r.author)]
         matches = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
@@ -392,17 +355,6 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
     )
 
 
-def _remarks_to_search(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
-    """Return the remarks to search. The reply is one of them if an author is expected and known."""
-    if expected.author is None or turn.author is None:
-        return turn.remarks
-    return (*turn.remarks, Remark(turn.author, turn.agent_message))
-
-
-def _is_by(expected: ExpectedRemark, remark: Remark) -> bool:
-    return expected.author is None or equal(expected.author, remark.author)
-
-
 def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
     return (
         all(text in remark.text for text in expected.contains)
@@ -412,44 +364,33 @@ def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
 
 
 def _comparison(expected: ExpectedRemark, turn: Turn) -> str:
-    remarks = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    remarks = [
+        f"{shortened(r.author, _SHOWN_CHARS)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]
+    ]
     if len(turn.remarks) > len(remarks):
         remarks.append(f"… {len(turn.remarks) - len(remarks)} more")
     before = (
         f"before the reply was said {', '.join(remarks)}" if remarks else "nothing was said before the reply"
     )
-    return f"expected {_expectation_text(expected)}; {before}{_reply_text(expected, turn)}"
-
-
-def _reply_text(expected: ExpectedRemark, turn: Turn) -> str:
+    text = f"expected {_expectation_text(expected)}; {before}"
     if turn.author is None:
-        return ""
+        return text
     alone = " (which counts where `author` is named)" if expected.author is None else ""
-    return f"; {_name(turn.author)} gave the reply{alone}: {_short(turn.agent_message)}"
+    author = shortened(turn.author, _SHOWN_CHARS)
+    return f"{text}; {author} gave the reply{alone}: {_short(turn.agent_message)}"
 
 
 def _expectation_text(expected: ExpectedRemark) -> str:
-    who = "" if expected.author is None else f" of {_short(expected.author)}"
-    return f"a remark{who}{''.join(_conditions(expected))}"
-
-
-def _conditions(expected: ExpectedRemark) -> Iterator[str]:
-    for text in expected.contains:
-        yield f" with {text!r}"
-    for pattern in expected.regex:
-        yield f" with a match of {_pattern(pattern)}"
-    if expected.equals is not None:
-        yield f" equal to {_short(expected.equals)}"
-    for text in expected.not_contains:
-        yield f", none with {text!r}"
-
-
-def _pattern(pattern: re.Pattern[str]) -> str:
-    return repr(pattern.pattern)
-
-
-def _name(author: str) -> str:
-    return shortened(author, _SHOWN_CHARS)
+    return "".join(
+        [
+            "a remark",
+            *([] if expected.author is None else [f" of {_short(expected.author)}"]),
+            *(f" with {text!r}" for text in expected.contains),
+            *(f" with a match of {pattern.pattern!r}" for pattern in expected.regex),
+            *([] if expected.equals is None else [f" equal to {_short(expected.equals)}"]),
+            *(f", none with {text!r}" for text in expected.not_contains),
+        ]
+    )
 
 
 def _short(value: Any) -> str:

@@ -99,9 +99,7 @@ class ConversationMetric(Metric):
 
     @abstractmethod
     def score(self, input: ConversationInput) -> Any:
-        """Return the conversation's value: any form of `MetricValue` with a number, or an awaitable of
-        one.
-        """
+        """Return the conversation's value: a `MetricValue` with a number, or an awaitable of one."""
 
 
 async def evaluate_metric(
@@ -111,14 +109,7 @@ async def evaluate_metric(
     key: CallKey,
     timeout_s: float = _TIMEOUT_S,
 ) -> MetricResult:
-    """Call a metric and return its result.
-
-    Any exception in its code makes the result Unscored; a call to a model that is not configured makes it
-    Skipped.
-
-    Args:
-        timeout_s: time limit in seconds.
-    """
+    """Return a metric's result: Unscored if it raises, Skipped if it calls a model that is not configured."""
     llm, limit = MetricModel(model, key), TimeLimit(timeout_s)
     try:
         # Copy for each call: `self.llm` belongs to one conversation, and attributes must not be shared.

@@ -31,7 +31,6 @@ from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.json_text import encode_on_one_line, safe_repr
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
 
@@ -72,8 +71,6 @@ MOST_EXAMPLES = 3
 _MESSAGE_CHARS = 300
 _CALL_CHARS = 150
 _MOST_EXAMPLE_CALLS = 5
-_TurnLocation = tuple[str, int]
-"""A conversation's id and a turn index."""
 
 
 class Group(BaseModel):
@@ -96,10 +93,7 @@ class Groups(BaseModel):
 
 
 def groups_answer_for(ids: Collection[str]) -> type[Groups]:
-    """Return the shape of an answer about the failures with these ids.
-
-    An answer that names another id, or groups no failure, is invalid, so that the model is called again.
-    """
+    """Return the shape of an answer about these ids, which is invalid if it names another or none."""
 
     def checked(groups: list[Group]) -> list[Group]:
         named = [id for group in groups for id in group.occurrences]
@@ -141,7 +135,9 @@ async def group_failures(
     if model is None:
         return group_by_label(failures)
     if len(failures) == 1 and failures[0].severity is not None:
-        return Deduplication((_group_of_one(failures[0], failures[0].severity),))
+        [only] = failures
+        group = UniqueError(only.label, failures[0].severity, (only.id,), f"{only.metric}: {only.reason}")
+        return Deduplication((group,))
     selected, omitted = select_failures(failures)
     messages = dedup_messages(scenario, selected, conversations, instructions=instructions)
     try:
@@ -181,27 +177,18 @@ def _with_omitted(
     kinds = {failure.id: (failure.metric, failure.label) for failure in selected}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
     group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}
+    completed = list(groups)
     added: dict[int, list[str]] = {}
     for failure in omitted:
         added.setdefault(group_of.get((failure.metric, failure.label), 0), []).append(failure.id)
-    return tuple(_with_added(group, added.get(n, [])) for n, group in enumerate(groups))
-
-
-def _with_added(group: UniqueError, ids: Sequence[str]) -> UniqueError:
-    if not ids:
-        return group
-    note = (
-        f"{len(ids)} of them were not shown to the model, as there were too many: they have the same labels"
-    )
-    return replace(
-        group,
-        occurrences=(*group.occurrences, *ids),
-        explanation=f"{group.explanation} ({note}.)",
-    )
-
-
-def _group_of_one(failure: LabelledFailure, severity: Severity) -> UniqueError:
-    return UniqueError(failure.label, severity, (failure.id,), f"{failure.metric}: {failure.reason}")
+    for n, ids in added.items():
+        explanation = (
+            f"{groups[n].explanation} ({len(ids)} of them were not shown to the model, as there were too "
+            "many: they have the same labels.)"
+        )
+        occurrences = (*groups[n].occurrences, *ids)
+        completed[n] = replace(groups[n], occurrences=occurrences, explanation=explanation)
+    return tuple(completed)
 
 
 def _ungrouped_group(failures: Sequence[LabelledFailure]) -> UniqueError:
@@ -236,13 +223,7 @@ def dedup_messages(
     *,
     instructions: str = "",
 ) -> list[Message]:
-    """Return the messages that ask the model to group failures.
-
-    Args:
-        failures: at most `MOST_FAILURES` of them.
-        conversations: the conversations in which the failures occurred; others are not shown.
-        instructions: the agent's system prompt.
-    """
+    """Return the messages that ask the model to group at most `MOST_FAILURES` failures."""
     by_id = {each.conversation.conversation_id: each for each in conversations}
     parts = [
         *_scenario_parts(scenario, instructions),
@@ -284,7 +265,6 @@ def _scenario_parts(scenario: Scenario, instructions: str) -> Iterator[str]:
 
 
 def _chars_per_item(chars: int, among: int, least: int, most: int) -> int:
-    """Return the number of characters per item that keeps all items together within the limit."""
     return max(least, min(most, chars // max(among, 1)))
 
 
@@ -345,57 +325,39 @@ def _conversation_record(result: ConversationResult, limit: int) -> dict[str, An
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class _FailureTurn:
-    """A turn in which a failure occurred."""
-
-    conversation_id: str
-    turn: Turn
-
-
 def _turn_parts(
     failures: Sequence[LabelledFailure], known: Mapping[str, ConversationResult]
 ) -> Iterator[str]:
-    turns: dict[tuple[str, int], _FailureTurn] = {}
+    turns: dict[tuple[str, int], Turn] = {}
     for failure in _alternating_labels(failures):
-        if turn := _turn_of(failure, known):
-            turns.setdefault(
-                (failure.conversation_id, turn.turn_index), _FailureTurn(failure.conversation_id, turn)
-            )
-    listed = list(turns.values())[:_MAX_TURNS]
+        result = known.get(failure.conversation_id)
+        for turn in result.conversation.turns if result else ():
+            if turn.turn_index == failure.turn_index:
+                turns.setdefault((failure.conversation_id, turn.turn_index), turn)
+    listed = list(turns.items())[:_MAX_TURNS]
     limit = _chars_per_item(_TURNS_CHARS, len(listed), 400, 3_000)
     if listed:
-        yield "The turns in which they occurred, a line each; texts are shortened." + _note_left_out(
-            len(turns) - len(listed)
-        )
-        yield block(
-            "turns", "\n".join(encode_on_one_line(_turn_record(failed_turn, limit)) for failed_turn in listed)
-        )
+        left_out = _note_left_out(len(turns) - len(listed))
+        yield f"The turns in which they occurred, a line each; texts are shortened.{left_out}"
+        lines = [encode_on_one_line(_turn_record(id, turn, limit)) for (id, _), turn in listed]
+        yield block("turns", "\n".join(lines))
 
 
-def _turn_of(failure: LabelledFailure, known: Mapping[str, ConversationResult]) -> Turn | None:
-    if failure.conversation_id not in known:
-        return None
-    turns = known[failure.conversation_id].conversation.turns
-    return next((turn for turn in turns if turn.turn_index == failure.turn_index), None)
-
-
-def _turn_record(failure: _FailureTurn, limit: int) -> dict[str, Any]:
-    turn = failure.turn
-    calls = [_call_line(call, limit // (2 * _MOST_CALLS)) for call in turn.tool_calls[:_MOST_CALLS]]
+def _turn_record(conversation_id: str, turn: Turn, limit: int) -> dict[str, Any]:
+    per_call = limit // (2 * _MOST_CALLS)
+    calls = [
+        f"{shortened(call_text(call), per_call)} → {shortened(safe_repr(call.result), per_call)}"
+        for call in turn.tool_calls[:_MOST_CALLS]
+    ]
     if left_out := len(turn.tool_calls) - len(calls):
         calls.append(f"… {left_out} more")
     return {
-        "conversation": failure.conversation_id,
+        "conversation": conversation_id,
         "turn": turn.turn_index,
         "user": shortened(turn.user_message, limit // 5),
         **({"calls": calls} if calls else {}),
         "assistant": shortened(turn.agent_message, limit // 3) or NO_TEXT,
     }
-
-
-def _call_line(call: ToolCall, limit: int) -> str:
-    return f"{shortened(call_text(call), limit)} → {shortened(safe_repr(call.result), limit)}"
 
 
 def _note_left_out(number: int) -> str:
@@ -406,22 +368,16 @@ def add_examples(
     grouping: Deduplication, conversations: Iterable[ConversationResult], redact: Redactor
 ) -> Deduplication:
     """Add examples to the groups from the first turns in which they occurred, each turn once."""
-    turns = _turns_of_failures(conversations)
-    return replace(grouping, groups=tuple(_with_examples(group, turns, redact) for group in grouping.groups))
-
-
-def _turns_of_failures(conversations: Iterable[ConversationResult]) -> dict[str, tuple[str, Turn]]:
-    """Return a mapping from a failure's id to the conversation and turn that show it."""
-    return {
+    turns = {
         failure.id: (each.conversation.conversation_id, turn)
         for each in conversations
         for failure in each.failures
         if (turn := _turn_to_show(failure, each.conversation))
     }
+    return replace(grouping, groups=tuple(_with_examples(group, turns, redact) for group in grouping.groups))
 
 
 def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn | None:
-    """Return the failure's turn. A failure of the whole conversation is shown by the last turn."""
     if failure.turn_index is None:
         return conversation.turns[-1] if conversation.turns else None
     return next((turn for turn in conversation.turns if turn.turn_index == failure.turn_index), None)
@@ -430,37 +386,30 @@ def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn 
 def _with_examples(
     group: UniqueError, turns: Mapping[str, tuple[str, Turn]], redact: Redactor
 ) -> UniqueError:
-    chosen: dict[_TurnLocation, Turn] = {}
+    def short(text: str, limit: int) -> str:
+        # Redact before shortening, because half of a secret would not be recognized.
+        return shortened(redact.error(text), limit)
+
+    def call_lines(calls: Sequence[ToolCall]) -> Iterator[str]:
+        for call in calls[:_MOST_EXAMPLE_CALLS]:
+            answer = short(safe_repr(call.result), _CALL_CHARS)
+            yield f"{short(call_text(call), _CALL_CHARS)} → {answer}"
+        if left_out := len(calls[_MOST_EXAMPLE_CALLS:]):
+            yield f"… {left_out} more"
+
+    chosen: dict[tuple[str, int], Turn] = {}
     for id in group.occurrences:
         if id in turns and len(chosen) < MOST_EXAMPLES:
             conversation_id, turn = turns[id]
             chosen.setdefault((conversation_id, turn.turn_index), turn)
-    examples = tuple(_example(location, turn, redact) for location, turn in chosen.items())
-    return replace(group, examples=examples)
-
-
-def _example(location: _TurnLocation, turn: Turn, redact: Redactor) -> ErrorExample:
-    conversation_id, turn_index = location
-    return ErrorExample(
-        conversation_id=conversation_id,
-        turn_index=turn_index,
-        user_message=_short(turn.user_message, _MESSAGE_CHARS, redact),
-        agent_message=_short(turn.agent_message, _MESSAGE_CHARS, redact),
-        tool_calls=_example_calls(turn.tool_calls, redact),
+    examples = tuple(
+        ErrorExample(
+            conversation_id=conversation_id,
+            turn_index=turn_index,
+            user_message=short(turn.user_message, _MESSAGE_CHARS),
+            agent_message=short(turn.agent_message, _MESSAGE_CHARS),
+            tool_calls=tuple(call_lines(turn.tool_calls)),
+        )
+        for (conversation_id, turn_index), turn in chosen.items()
     )
-
-
-def _example_calls(calls: Sequence[ToolCall], redact: Redactor) -> tuple[str, ...]:
-    lines = tuple(_example_call(call, redact) for call in calls[:_MOST_EXAMPLE_CALLS])
-    left_out = len(calls) - len(lines)
-    return (*lines, f"… {left_out} more") if left_out else lines
-
-
-def _example_call(call: ToolCall, redact: Redactor) -> str:
-    made, answer = call_text(call), safe_repr(call.result)
-    return f"{_short(made, _CALL_CHARS, redact)} → {_short(answer, _CALL_CHARS, redact)}"
-
-
-def _short(text: str, limit: int, redact: Redactor) -> str:
-    # Redact before shortening, because half of a secret would not be recognized.
-    return shortened(redact.error(text), limit)
+    return replace(group, examples=examples)

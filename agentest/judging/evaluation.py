@@ -59,7 +59,7 @@ class ConversationEvaluation:
 
     def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
         self._evaluator = evaluator
-        self._judging = evaluator.judging
+
         self._number = number
         self._at_end = at_end or evaluator.judges_at_end
         self._checked: dict[int, TurnEvaluation] = {}
@@ -84,8 +84,12 @@ class ConversationEvaluation:
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
             custom = self._if_custom_metrics(partial(self._measure_turn, turns))
-            await self._judge_while_measuring(custom, partial(self._judge_turn, turns))
-            await self._check_turn(turns)
+
+            async def judge() -> None:
+                self._judged.append(await self._evaluator.one_turn(turns, self._number))
+
+            await self._judge_while_measuring(custom, judge)
+            self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
         except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result
             self._record_problem(error)
 
@@ -123,12 +127,10 @@ class ConversationEvaluation:
         return self._with_partial_credit(result)
 
     def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
-        """Add the trajectory metrics that thresholds require."""
         credit = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
         return replace(result, metrics={**result.metrics, **credit}) if credit else result
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
-        """Return the turns in order, with everything except graders' scores."""
         judgements = [*self._judged, *self._rejudged.values()]
         judged = {index: metrics for each in self._judged for index, metrics in each.turns.items()}
         again = {index: each.turns[index] for index, each in self._rejudged.items()}
@@ -141,50 +143,37 @@ class ConversationEvaluation:
         return _with_last_checks(tuple(turns), self._final_state)
 
     async def _judge_while_measuring(self, others: Sequence[MeasurementTask], judge: MeasurementTask) -> None:
-        """Judge while other metrics are measured. Without a judge, start no task for it because it takes no
-        time.
-        """
-        if self._judging.judge is not None:
+        """Judge while other metrics are measured. Without a judge, start no task for it."""
+        if self._evaluator.judge is not None:
             await run_concurrently([*others, judge])
             return
         await run_concurrently(others)
         await judge()
 
     def _if_custom_metrics(self, measuring: MeasurementTask) -> list[MeasurementTask]:
-        """Return the measurement if there are custom metrics. Each task is a point at which a run can be
-        stopped.
-        """
+        """Return the measurement if there are custom metrics; each task is a point to stop a run."""
         return [measuring] if self._evaluator.custom else []
-
-    async def _check_turn(self, turns: Sequence[Turn]) -> None:
-        self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
 
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
         for turns in histories:
             if self._at_end or self._has_late_calls(turns[-1]):
-                await self._check_turn(turns)
+                self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
         self._whole = await self._evaluator.check_conversation(conversation)
 
-    async def _judge_turn(self, turns: Sequence[Turn]) -> None:
-        self._judged.append(await self._judging.one_turn(turns, self._number))
-
     async def _judge(self, conversation: Conversation) -> None:
-        if self._evaluator.skip_decided and self._judging.judge and self._has_failed(conversation):
-            self._judged.append(self._judging.nothing(conversation, DECIDED))
+        if self._evaluator.skip_decided and self._evaluator.judge and self._has_failed(conversation):
+            self._judged.append(self._evaluator.skip(conversation, DECIDED))
         elif self._at_end:
-            self._judged.append(await self._judging.everything(conversation, self._number))
+            self._judged.append(await self._evaluator.everything(conversation, self._number))
         else:
-            self._judged.append(await self._judging.judge_conversation(conversation, self._number))
+            self._judged.append(await self._evaluator.judge_conversation(conversation, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
-        """Judge a turn again that was judged before late calls arrived.
-
-        The first answers do not count even if they arrive last.
-        """
-        judged = await self._judging.one_turn(turns, self._number)
+        """Judge a turn again that was judged before late calls arrived. The first answers do not count."""
+        judged = await self._evaluator.one_turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
         index = turns[-1].turn_index
         self._rejudged[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
@@ -194,7 +183,6 @@ class ConversationEvaluation:
         return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
-        """Return True if the conversation fails regardless of judges."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
         result = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
         return conversation_failed(self._with_partial_credit(result))
@@ -229,7 +217,6 @@ def add_grades(turn: TurnEvaluation, grades: Mapping[str, GraderResult]) -> Turn
 def _with_last_checks(
     turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
 ) -> tuple[TurnEvaluation, ...]:
-    """Add checks to the last turn."""
     if not (turns and checks):
         return turns
     return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
@@ -241,8 +228,8 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
         (turn.turn_index, name, label, result)
         for turn in turns
         for name, result in turn.metrics.items()
-        if isinstance(result, Score)
-        for label in _failed_labels(result)
+        if isinstance(result, Score) and isinstance(result.value, str) and result.value != NO_FAILURE
+        for label in (result.labels or (result.value,))
     ]
     return tuple(
         LabelledFailure(
@@ -256,13 +243,6 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
         )
         for n, (turn, name, label, score) in enumerate(failures, start=1)
     )
-
-
-def _failed_labels(score: Score) -> tuple[str, ...]:
-    """Return all failure labels of a score; none if it passed or is a number."""
-    if not isinstance(score.value, str) or score.value == NO_FAILURE:
-        return ()
-    return score.labels or (score.value,)
 
 
 _VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = require_entry_for_each(
@@ -294,35 +274,26 @@ def partial_credit(
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
-    results = [each.result for each in located_trajectories(result)]
-    unknown = [why for each in results if (why := _why_unknown(each))]
-    scores = [each.score for each in results if each.score]
-    scores += [_ZERO_SCORE] * _count_unreached(scenario, result)
+    compared = [each.result for each in located_trajectories(result)]
+    unknown = [why for each in compared if (why := _why_unknown(each))]
+    scores = [each.score for each in compared if each.score]
+    reached = {turn.turn_index for turn in result.turns}
+    not_reached = [turn for index, turn in enumerate(scenario.turns) if index not in reached]
+    scores += [_ZERO_SCORE for turn in not_reached for each in turn.trajectory if each.about_calls]
     if unknown or not scores:
-        why = "; ".join(dict.fromkeys(unknown)) or _why_no_score(result)
+        lacking = _SHORTENED if result.conversation.shortened else "no trajectory about calls was compared"
+        why = "; ".join(dict.fromkeys(unknown)) or lacking
         return dict.fromkeys(names, Unscored(why))
-    return {name: _mean_score(name, scores) for name in TRAJECTORY_METRICS if name in names}
+    results: dict[str, MetricResult] = {}
+    for name in (name for name in TRAJECTORY_METRICS if name in names):
+        values = [_VALUES[name](score) for score in scores]
+        each = f": {', '.join(f'{value:.2g}' for value in values)}" if values[1:] else ""
+        noun = "trajectories" if values[1:] else "trajectory"
+        results[name] = Score(mean(values), f"of {len(values)} {noun}{each}")
+    return results
 
 
 def _why_unknown(trajectory: TrajectoryResult) -> str | None:
-    """Return why a trajectory's score is unknown; None if it is known or the trajectory ignores calls."""
     if trajectory.error or trajectory.score or trajectory.actual is None:
         return trajectory.error
     return "it is not known of all calls whether they are as expected"
-
-
-def _count_unreached(scenario: Scenario, result: ConversationResult) -> int:
-    """Count the trajectories of turns that the conversation did not reach."""
-    reached = {turn.turn_index for turn in result.turns}
-    later = (turn for index, turn in enumerate(scenario.turns) if index not in reached)
-    return sum(each.about_calls for turn in later for each in turn.trajectory)
-
-
-def _mean_score(name: str, scores: Sequence[TrajectoryScore]) -> Score:
-    values = [_VALUES[name](score) for score in scores]
-    each = f": {', '.join(f'{value:.2g}' for value in values)}" if values[1:] else ""
-    return Score(mean(values), f"of {len(values)} trajector{'ies' if values[1:] else 'y'}{each}")
-
-
-def _why_no_score(result: ConversationResult) -> str:
-    return _SHORTENED if result.conversation.shortened else "no trajectory about calls was compared"

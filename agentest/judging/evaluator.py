@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,10 +17,10 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.judge_input import AgentBackground
+from agentest.judging.judgement import ScenarioJudge
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
-from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -29,40 +29,22 @@ from agentest.support.redaction import HIDDEN
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput
     from agentest.judging.grader import Grader, GraderResult
-    from agentest.judging.judge import Judge
-    from agentest.judging.judgement import ScenarioJudge
 
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioEvaluator:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioEvaluator(ScenarioJudge):
     """Evaluates the conversations of a scenario. It stores no state of any conversation."""
 
-    scenario: Scenario
-    scope: str
-    metrics: Sequence[str] = ()
-    """Built-in metrics to judge."""
     custom: Sequence[Metric] = ()
     graders: Sequence[Grader] = ()
-    judge: Judge | None = None
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """The models that graders request, if they are available."""
-    redact: Callable[[str], str] = field(default=str)
-    agent: AgentBackground = AgentBackground()
-    """Information about the agent.
-
-    If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
-    its answers show that it reports all calls.
-    """
     unstreamed: str = "it does not stream its replies"
     """Reason to report if the time to the first token is unknown."""
-    metrics_named: bool = True
-    """True if `metrics` were named explicitly; else all run by default, and those that cannot be judged are
-    skipped.
-    """
     credited: Collection[str] = ()
     """Trajectory metrics that thresholds name; others are not measured."""
     information: Collection[str] = ()
@@ -78,21 +60,6 @@ class ScenarioEvaluator:
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 
     @property
-    def judging(self) -> ScenarioJudge:
-        """The questions for judges of the scenario's conversations."""
-        from agentest.judging.judgement import ScenarioJudge
-
-        return ScenarioJudge(
-            scenario=self.scenario,
-            scope=self.scope,
-            metrics=self.metrics,
-            judge=self.judge,
-            redact=self.redact,
-            agent=self.agent,
-            metrics_named=self.metrics_named,
-        )
-
-    @property
     def _agent_name(self) -> str:
         return self.agent.visibility.agent
 
@@ -105,31 +72,20 @@ class ScenarioEvaluator:
         scripted = script[turn.turn_index]
         return TurnEvaluation(
             turn_index=turn.turn_index,
-            trajectory=await self._turn_trajectory(scripted, turns) if scripted.trajectory else None,
-            checks=await self._checks(scripted.expect, turns) if scripted.expect else (),
-            reference=scripted.reference,
-        )
-
-    async def _turn_trajectory(
-        self, scripted: ScriptedTurn, turns: Sequence[Turn]
-    ) -> TrajectoryResult | None:
-        """Match the calls of the last turn against the trajectory in its script."""
-        turn = turns[-1]
-        from agentest.trajectory.call_facts import CallView
-        from agentest.trajectory.matcher import match_all_trajectories
-
-        why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
-        result = await match_all_trajectories(
-            scripted.trajectory,
-            without_redacted_parts(why, calls),
-            1,
-            CallView(
+            trajectory=await self._matched(
+                scripted.trajectory,
+                [turn],
+                (*turn.tool_calls, *turn.asked_calls),
+                1,
                 blind=self.agent.visibility.hidden(turn, turns),
                 listed=self.agent.visibility.listed_in(turn),
                 of_turn=True,
-            ),
+            )
+            if scripted.trajectory
+            else None,
+            checks=await self._checks(scripted.expect, turns) if scripted.expect else (),
+            reference=scripted.reference,
         )
-        return undecided_trajectory(why, calls, result)
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""
@@ -227,22 +183,36 @@ class ScenarioEvaluator:
         """Match the calls of the whole conversation against the scenario's trajectory."""
         if conversation.shortened or not self.scenario.trajectory:
             return None
+        failure = conversation.failure
+        return await self._matched(
+            self.scenario.trajectory,
+            (*conversation.turns, conversation.unfinished),
+            conversation.tool_calls,
+            conversation.started_turns,
+            complete=failure is None or failure.blame is Blame.AGENT,
+            blind=self.agent.visibility.hidden(conversation),
+            listed=self.agent.visibility.listed_in(conversation),
+        )
+
+    async def _matched(
+        self,
+        trajectories: Sequence[Trajectory],
+        turns: Iterable[Turn | UnfinishedTurn | None],
+        calls: Sequence[ToolCall],
+        number_of_turns: int,
+        **view: Any,
+    ) -> TrajectoryResult | None:
+        """Match calls of these turns. A result that depends on redacted text is undecided."""
         from agentest.trajectory.call_facts import CallView
         from agentest.trajectory.matcher import match_all_trajectories
 
-        failure = conversation.failure
-        why = why_redacted((*conversation.turns, conversation.unfinished))
-        result = await match_all_trajectories(
-            self.scenario.trajectory,
-            without_redacted_parts(why, conversation.tool_calls),
-            conversation.started_turns,
-            CallView(
-                complete=failure is None or failure.blame is Blame.AGENT,
-                blind=self.agent.visibility.hidden(conversation),
-                listed=self.agent.visibility.listed_in(conversation),
-            ),
-        )
-        return undecided_trajectory(why, conversation.tool_calls, result)
+        why = why_redacted(turns)
+        known = calls if why is None else tuple(map(_known_parts_of_call, calls))
+        result = await match_all_trajectories(trajectories, known, number_of_turns, CallView(**view))
+        if why is None or result is None:
+            return result
+        is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
+        return replace(result, matched=False, summary=why, error=why) if is_unknown else result
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the session's state after the last turn against the scenario's expectation."""
@@ -289,11 +259,7 @@ class ScenarioEvaluator:
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """Mark failed checks as undecided if something other than the agent may have caused the failure.
-
-    Args:
-        why: the possible cause, such as a call that Agentest refused to answer; None: no such cause is known.
-    """
+    """Mark failed checks as undecided if `why` names something other than the agent that may be the cause."""
     if not why:
         return checks
     reason = f"which cannot be judged: {why}"
@@ -324,24 +290,9 @@ def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[
     )
 
 
-def without_redacted_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-    """Mark arguments and results with redacted parts as unknown."""
-    return calls if why is None else tuple(map(_known_parts_of_call, calls))
-
-
 def _known_parts_of_call(call: ToolCall) -> ToolCall:
     if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
         call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNKNOWN)
     if HIDDEN in safe_repr(call.result):
         call = replace(call, result=None, error=None, mocked=False, seen_by=SeenBy.AGENT)
     return call
-
-
-def undecided_trajectory(
-    why: str | None, calls: Sequence[ToolCall], result: TrajectoryResult | None
-) -> TrajectoryResult | None:
-    """Return the result for `known_parts`, marked as undecided if it depends on redacted text."""
-    if why is None or result is None:
-        return result
-    is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
-    return replace(result, matched=False, summary=why, error=why) if is_unknown else result

@@ -61,8 +61,6 @@ _CONVERSATION = Conversation(
 
 
 class _RecordingModel:
-    """A model that records requests and never answers."""
-
     name = "nobody"
 
     def __init__(self) -> None:
@@ -79,12 +77,7 @@ class _RecordingModel:
 
 
 def render_example_prompts(mode: str) -> str:
-    """Return every judge call about a conversation of two turns as text; a repeated message is only
-    referenced.
-
-    Args:
-        mode: a value of `judge.batch`: `off`, `turn` or `conversation`.
-    """
+    """Return every judge call about two turns in a `judge.batch` mode; repeated messages are referenced."""
     listener = _RecordingModel()
     evaluator = ScenarioEvaluator(
         scenario=_SCENARIO,
@@ -93,7 +86,7 @@ def render_example_prompts(mode: str) -> str:
         judge=Judge(listener, batch=Batch(mode)),
         agent=_AGENT,
     )
-    anyio.run(evaluator.judging.everything, _CONVERSATION, 1)
+    anyio.run(evaluator.everything, _CONVERSATION, 1)
     first_calls: dict[str, int] = {}
     calls = enumerate(listener.asked, start=1)
     return "\n\n".join(

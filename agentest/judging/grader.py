@@ -73,23 +73,17 @@ async def graded(
         return GraderResult(
             conversation=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}"))
         )
-    turns = {index: _redacted(result, redact) for index, result in graded.turns.items()}
-    return GraderResult(turns, _redacted(graded.conversation, redact) if graded.conversation else None)
+    return _with_unscored(graded, lambda result: replace(result, error=redact(result.error)))
 
 
 def informational_result(grade: GraderResult) -> GraderResult:
     """Return the grade of a metric that decides nothing: Unscored results become Skipped."""
-    turns = {index: _skipped_if_unscored(result) for index, result in grade.turns.items()}
-    return GraderResult(turns, _skipped_if_unscored(grade.conversation) if grade.conversation else None)
+    return _with_unscored(grade, lambda result: Skipped(f"for information, and not scored: {result.error}"))
 
 
-def _skipped_if_unscored(result: MetricResult) -> MetricResult:
-    return (
-        Skipped(f"for information, and not scored: {result.error}")
-        if isinstance(result, Unscored)
-        else result
-    )
+def _with_unscored(grade: GraderResult, replaced: Callable[[Unscored], MetricResult]) -> GraderResult:
+    def of(result: MetricResult) -> MetricResult:
+        return replaced(result) if isinstance(result, Unscored) else result
 
-
-def _redacted(result: MetricResult, redact: Callable[[str], str]) -> MetricResult:
-    return replace(result, error=redact(result.error)) if isinstance(result, Unscored) else result
+    turns = {index: of(result) for index, result in grade.turns.items()}
+    return GraderResult(turns, of(grade.conversation) if grade.conversation else None)

@@ -112,12 +112,7 @@ class Judge:
         context: Callable[[JudgedPart], str],
         key: CallKey,
     ) -> dict[JudgeQuestion, SampledAnswers]:
-        """Return answers to questions about every turn and the whole, with one call per part and sample.
-
-        Args:
-            turns: number of turns in the conversation.
-            context: returns the text to show for a part.
-        """
+        """Return answers to questions about every turn and the whole, with one call per part and sample."""
         parts = split_into_parts(questions, turns)
         keys = [key if part.is_last else replace(key, turn=part.turn_indexes[-1]) for part in parts]
         answered = await run_concurrently(
@@ -260,7 +255,6 @@ class ConfirmedJudge(Judge):
     def _confirmed(
         self, first: Mapping[JudgeQuestion, SampledAnswers], second: Mapping[JudgeQuestion, SampledAnswers]
     ) -> dict[JudgeQuestion, SampledAnswers]:
-        """Return each first answer if the second model agrees, else no answer and the reason."""
         return {
             question: answers
             if self._agrees(question, second[question])
@@ -274,7 +268,6 @@ class ConfirmedJudge(Judge):
         return bool(answers.usable) and self._fails(question, self._result_of(question, answers))
 
     def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
-        """Return True if this result can fail the scenario."""
         match opinion:
             case CriterionResult():
                 return opinion.required and opinion.result is CriterionOutcome.VIOLATED
@@ -318,13 +311,7 @@ def confirmed_judge(
     thresholds: Mapping[str, float],
     fail_on: Severity,
 ) -> Judge:
-    """Return the judge of one scenario, confirmed by a second model.
-
-    Args:
-        criteria: the scenario's criteria.
-        thresholds: the thresholds that apply to the scenario.
-        fail_on: minimum severity of a failure that fails the scenario.
-    """
+    """Return the judge of a scenario with these criteria and thresholds, confirmed by a second model."""
     # The second model gives the sample after the judge's: calls and recordings stay apart.
     second = Judge(confirming, batch=Batch.TURN, first_sample=judge.samples)
     named = {criterion_question(n, each).name: each for n, each in enumerate(criteria, start=1)}

@@ -121,12 +121,7 @@ def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> 
 
 
 def part_context(background: JudgeBackground, turns: Sequence[Turn], judged: range) -> str:
-    """Return the shared beginning of questions about some turns of a conversation.
-
-    Args:
-        turns: the turns to show; the last ones are judged.
-        judged: indexes of the turns to judge; from 0, the whole conversation is judged.
-    """
+    """Return the shared beginning of questions about the last of the turns: those that are `judged`."""
     if judged.start == 0:
         return conversation_context(background, turns)
     part = _PART.format(first=judged.start, last=judged[-1])
@@ -165,7 +160,6 @@ def background_parts(background: JudgeBackground) -> list[str]:
 
 
 def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the introduction with a block for each text that is not empty; [] if all are empty."""
     blocks = [block(name, text, limit=_BACKGROUND_CHARS) for name, text in texts.items() if text]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 
@@ -181,9 +175,7 @@ def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _
 
 
 def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
-    """Return the turns, each with its predecessor. If they exceed the limit together, each text gets an equal
-    share.
-    """
+    """Return each turn after its predecessor. Over the limit, each text gets an equal share."""
     texts = _turn_texts(turns, limits)
     if sum(map(len, texts)) <= limits.room:
         return texts
@@ -292,12 +284,7 @@ class CallVisibility:
     listed: frozenset[str] = frozenset()
 
     def hidden(self, record: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
-        """Return why calls cannot be seen, or None.
-
-        Args:
-            record: the turn or conversation to check, whose answers may report calls.
-            turns: earlier turns, which may also show that the agent does not report its calls.
-        """
+        """Return why calls of a turn or conversation cannot be seen, as earlier turns may show; or None."""
         if record.call_refused:
             return record.call_refused
         if record.calls_hidden and self.blind is None:
@@ -359,13 +346,7 @@ class JudgeBackground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentBackground:
-    """Information about an agent for judges. An empty text means unknown.
-
-    Attributes:
-        instructions: the agent's system prompt.
-        tools: the agent's tools, one per line.
-        visibility: the visibility of its tool calls.
-    """
+    """Information about an agent for judges. An empty text means unknown. `tools` has one tool per line."""
 
     instructions: str = ""
     tools: str = ""
@@ -373,11 +354,7 @@ class AgentBackground:
 
 
 def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
-    """Return the background for the judges of a scenario's conversation, in a run or a calibration.
-
-    Args:
-        turns: the turns that are shown; at least one.
-    """
+    """Return the background for the judges of a scenario's conversation. At least one turn is shown."""
     return JudgeBackground(
         goal=scenario.goal,
         profile=scenario.profile,

@@ -42,15 +42,8 @@ _NO_JUDGE_OF_OUTCOME = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedQuestion:
-    """Why a question was not sent to a judge."""
-
-    why: str
-
-
-QuestionOutcome: TypeAlias = "SampledAnswers | SkippedQuestion"
-"""The outcome of a question."""
+QuestionOutcome: TypeAlias = "SampledAnswers | str"
+"""The answers to a question, or why it was not sent to a judge."""
 QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]
 
 
@@ -71,21 +64,20 @@ class ScenarioJudge:
 
     scenario: Scenario
     scope: str
-    metrics: Sequence[str]
+    metrics: Sequence[str] = ()
     """Built-in metrics to judge that apply to the scenario."""
-    judge: Judge | None
-    redact: Callable[[str], str]
-    agent: AgentBackground
-    metrics_named: bool
+    judge: Judge | None = None
+    redact: Callable[[str], str] = field(default=str)
+    agent: AgentBackground = AgentBackground()
+    """Information about the agent.
 
-    async def _judged_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
-        """Judge the metrics of the last turn in the context of the turns before it. Never raises."""
-        questions = self._turn_questions(turns)
-        key = CallKey("judge", self.scope, number, turns[-1].turn_index)
-        if self.judge is None or not questions:
-            return self._turn_results(turns, _not_asked(questions, NO_MODEL))
-        context = turn_context(background_of(self.scenario, self.agent, turns), turns)
-        return self._turn_results(turns, await self.judge.ask(questions, context, key))
+    If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
+    its answers show that it reports all calls.
+    """
+    metrics_named: bool = True
+    """True if `metrics` were named explicitly; else all run by default, and those that cannot be judged are
+    skipped.
+    """
 
     async def judge_conversation(self, conversation: Conversation, number: int) -> Judgement:
         """Judge metrics of the whole conversation, and criteria. Never raises."""
@@ -93,7 +85,7 @@ class ScenarioJudge:
             return Judgement()
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
-            return self._conversation_results(conversation, _not_asked(questions, NO_MODEL))
+            return self._conversation_results(conversation, dict.fromkeys(questions, NO_MODEL))
         turns = conversation.turns
         context = conversation_context(background_of(self.scenario, self.agent, turns), turns)
         outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
@@ -102,8 +94,16 @@ class ScenarioJudge:
     async def everything(self, conversation: Conversation, number: int) -> Judgement:
         """Judge all turns and the whole conversation after it has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
+
+            def context(part: JudgedPart) -> str:
+                visible = conversation.turns[: part.turn_indexes.stop]
+                background = background_of(self.scenario, self.agent, visible)
+                return part_context(background, visible, part.turn_indexes)
+
+            questions, key = self._all_questions(conversation), CallKey("judge", self.scope, number)
             return self._all_results(
-                conversation, await self._answers_in_parts(self.judge, conversation, number)
+                conversation,
+                await self.judge.ask_of_all_turns(questions, len(conversation.turns), context, key),
             )
         parts = await run_concurrently(
             [
@@ -120,50 +120,40 @@ class ScenarioJudge:
         index, began = turns[-1].turn_index, perf_counter()
         if not self.metrics:
             return Judgement(turns={index: {}})
-        metrics = await self._judged_turn(turns, number)
-        took = {index: (perf_counter() - began) * 1000} if self.judge and self._turn_questions(turns) else {}
-        return Judgement(turns={index: metrics}, judged_ms=took)
+        questions = self._turn_questions(turns)
+        if self.judge is None or not questions:
+            return Judgement(turns={index: self._turn_results(turns, dict.fromkeys(questions, NO_MODEL))})
+        context = turn_context(background_of(self.scenario, self.agent, turns), turns)
+        answers = await self.judge.ask(questions, context, CallKey("judge", self.scope, number, index))
+        judged_ms = {index: (perf_counter() - began) * 1000}
+        return Judgement(turns={index: self._turn_results(turns, answers)}, judged_ms=judged_ms)
 
-    def nothing(self, conversation: Conversation, why: str) -> Judgement:
+    def skip(self, conversation: Conversation, why: str) -> Judgement:
         """Return results for a conversation that is not judged, each with the given reason."""
-        return self._all_results(conversation, _not_asked(self._all_questions(conversation), why))
-
-    async def _answers_in_parts(
-        self, judge: Judge, conversation: Conversation, number: int
-    ) -> QuestionOutcomes:
-        def context(part: JudgedPart) -> str:
-            visible = turns[: part.turn_indexes.stop]
-            return part_context(background_of(self.scenario, self.agent, visible), visible, part.turn_indexes)
-
-        turns, key = conversation.turns, CallKey("judge", self.scope, number)
-        return await judge.ask_of_all_turns(self._all_questions(conversation), len(turns), context, key)
+        return self._all_results(conversation, dict.fromkeys(self._all_questions(conversation), why))
 
     def _all_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
         of_turns = [each for turns in growing_histories(conversation) for each in self._turn_questions(turns)]
         return [*of_turns, *self._conversation_questions(conversation)]
 
     def _turn_questions(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
-        """Return the questions about the last of the turns."""
-        turn = turns[-1]
         visibility = self.agent.visibility
-        about_calls = visibility.may_lack_calls(turns) and not visibility.wholly_hidden(turn)
-        names = [name for name in self._turn_metrics if about_calls or name not in ABOUT_CALLS]
-        return [JudgeQuestion(name, turn.turn_index) for name in names]
+        about_calls = visibility.may_lack_calls(turns) and not visibility.wholly_hidden(turns[-1])
+        names = [
+            name for name in self._metrics_of(MetricLevel.TURN) if about_calls or name not in ABOUT_CALLS
+        ]
+        return [JudgeQuestion(name, turns[-1].turn_index) for name in names]
 
-    @property
-    def _turn_metrics(self) -> list[str]:
-        return [name for name in self.metrics if BUILTIN[name].level is MetricLevel.TURN]
+    def _metrics_of(self, level: MetricLevel) -> list[str]:
+        return [name for name in self.metrics if BUILTIN[name].level is level]
 
     def _conversation_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
-        """Return the questions about the conversation; none if it was cut short."""
         if conversation.failure or not conversation.turns:
             return []
-        names = [name for name in self.metrics if BUILTIN[name].level is MetricLevel.CONVERSATION]
-        return [*map(JudgeQuestion, names), *self._criteria]
+        return [*map(JudgeQuestion, self._metrics_of(MetricLevel.CONVERSATION)), *self._criteria]
 
     @property
     def _criteria(self) -> dict[JudgeQuestion, Criterion]:
-        """Question → criterion, in the scenario's order."""
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
 
     def _all_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:
@@ -183,7 +173,7 @@ class ScenarioJudge:
         if not blind or not self.judge:
             return {}
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
-        return {name: result for name in self._turn_metrics if name in ABOUT_CALLS}
+        return {name: result for name in self._metrics_of(MetricLevel.TURN) if name in ABOUT_CALLS}
 
     def _conversation_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:
         criteria = self._criteria
@@ -198,10 +188,10 @@ class ScenarioJudge:
         )
 
     def _metric_result(self, question: JudgeQuestion, outcome: QuestionOutcome) -> MetricResult:
-        if isinstance(outcome, SkippedQuestion):
-            if outcome.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
+        if isinstance(outcome, str):
+            if outcome == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
                 return Unscored(_NO_JUDGE_OF_OUTCOME)
-            return Skipped(outcome.why)
+            return Skipped(outcome)
         if not outcome.usable:
             return Unscored(self.redact(outcome.problem))
         from agentest.judging.answers import score_of
@@ -211,7 +201,7 @@ class ScenarioJudge:
     def _criterion_result(
         self, criterion: Criterion, outcome: QuestionOutcome, turns: int
     ) -> CriterionResult:
-        if not isinstance(outcome, SkippedQuestion) and outcome.usable:
+        if not isinstance(outcome, str) and outcome.usable:
             from agentest.judging.answers import criterion_result
 
             return criterion_result(criterion, outcome.usable, outcome.requested, turns)
@@ -220,14 +210,10 @@ class ScenarioJudge:
             required=criterion.required,
             result=CriterionOutcome.CANNOT_TELL,
             turn_index=None,
-            reason=outcome.why if isinstance(outcome, SkippedQuestion) else self.redact(outcome.problem),
+            reason=outcome if isinstance(outcome, str) else self.redact(outcome.problem),
         )
 
 
 def growing_histories(conversation: Conversation) -> list[Sequence[Turn]]:
     """Return the conversation up to each turn."""
     return [conversation.turns[: n + 1] for n in range(len(conversation.turns))]
-
-
-def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> QuestionOutcomes:
-    return {question: SkippedQuestion(why) for question in questions}

@@ -85,14 +85,7 @@ _FINGERPRINT_CHARS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionPrompt:
-    """The texts of a question, and the shape of its answer.
-
-    Attributes:
-        alone: its full text in a call of its own.
-        common: texts that it shares with other questions, each included once in a joint call.
-        text: the rest of its text in a joint call.
-        answer: the shape of an answer.
-    """
+    """The texts of a question, alone and in a joint call, which has `common` texts once, and its answer."""
 
     alone: str
     common: tuple[str, ...]
@@ -101,38 +94,22 @@ class QuestionPrompt:
 
 
 @lru_cache(maxsize=1024)
-def prompt_of(question: JudgeQuestion) -> QuestionPrompt:
+def prompt_of(asked: JudgeQuestion) -> QuestionPrompt:
     """Return the prompt of a question, which is the same for every turn."""
-    if question.criterion:
-        return _criterion_prompt(question.criterion)
-    return _metric_prompt(question.name)
-
-
-@cache
-def _metric_prompt(metric: str) -> QuestionPrompt:
-    known = BUILTIN[metric]
-    return QuestionPrompt(
-        alone=question(metric),
-        common=(*known.terms, *([_SCALE] if known.anchors else [])),
-        text="\n".join([basic_question_text(metric), *_named_points(known)]),
-        answer=ANSWERS[metric],
-    )
-
-
-def _named_points(metric: MetricDefinition) -> list[str]:
-    """Return the points of a scale that have a description of their own."""
+    if asked.criterion:
+        text = block("criterion", asked.criterion.text)
+        return QuestionPrompt(
+            alone=f"{CRITERION}\n\n{text}", common=(CRITERION,), text=text, answer=CriterionAnswer
+        )
+    metric = BUILTIN[asked.name]
     points = fields(metric.anchors) if metric.anchors else ()
     named = [(point.name, getattr(metric.anchors, point.name), point.default) for point in points]
-    return [f"{_POINTS[name]} - {meaning}" for name, meaning, default in named if meaning != default]
-
-
-def _criterion_prompt(criterion: Criterion) -> QuestionPrompt:
-    text = block("criterion", criterion.text)
+    own_points = [f"{_POINTS[name]} - {meaning}" for name, meaning, default in named if meaning != default]
     return QuestionPrompt(
-        alone=f"{CRITERION}\n\n{text}",
-        common=(CRITERION,),
-        text=text,
-        answer=CriterionAnswer,
+        alone=question(asked.name),
+        common=(*metric.terms, *([_SCALE] if metric.anchors else [])),
+        text="\n".join([basic_question_text(asked.name), *own_points]),
+        answer=ANSWERS[asked.name],
     )
 
 
@@ -157,21 +134,11 @@ def joint_messages(
 
 @lru_cache(maxsize=256)
 def _questions_text(questions: tuple[JudgeQuestion, ...], by_turn: bool) -> str:
-    return _text_by_turn(questions) if by_turn else _joint_text(questions)
-
-
-def _joint_text(questions: Sequence[JudgeQuestion]) -> str:
-    """Return the text of several questions about one turn or about a whole conversation."""
-    return "\n\n".join([_ANSWER_SEPARATELY, *_question_texts(questions)])
-
-
-def _text_by_turn(questions: Sequence[JudgeQuestion]) -> str:
-    """Return the text of questions about every turn of a conversation and about the whole."""
-    of_turns = [each for each in questions if each.turn is not None]
-    of_conversation = [each for each in questions if each.turn is None]
+    of_turns = [each for each in questions if by_turn and each.turn is not None]
+    others = [each for each in questions if not by_turn or each.turn is None]
     heads = [_ANSWER_SEPARATELY, *([_ANSWER_EACH_TURN] if of_turns else [])]
-    between = [_ABOUT_WHOLE] if of_turns and of_conversation else []
-    return "\n\n".join([*heads, *_question_texts(of_turns), *between, *_question_texts(of_conversation)])
+    between = [_ABOUT_WHOLE] if of_turns and others else []
+    return "\n\n".join([*heads, *_question_texts(of_turns), *between, *_question_texts(others)])
 
 
 def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
@@ -185,24 +152,14 @@ def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
         for each, asked_of in versions.items():
             prompt = prompt_of(each)
             parts += [common for common in prompt.common if common not in parts]
-            some = "" if len(asked_of) == len(all_turns) else f", {_turn_names(asked_of)}"
-            parts.append(f"[{field}{some}] {prompt.text}")
+            numbers = ", ".join(map(str, asked_of))
+            some = f", turn{'s' if len(asked_of) > 1 else ''} {numbers}"
+            parts.append(f"[{field}{'' if len(asked_of) == len(all_turns) else some}] {prompt.text}")
     return parts
 
 
-def _turn_names(turns: Sequence[int | None]) -> str:
-    numbers = ", ".join(str(turn) for turn in turns)
-    return f"turn {numbers}" if len(turns) == 1 else f"turns {numbers}"
-
-
 def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
-    """Return the shape of an answer to several questions. Evidence about a turn is requested once.
-
-    Its attribute `what_is_left` is the `UsableParts` shape, which parses an answer that is partly invalid.
-
-    Args:
-        by_turn: True if questions about turns are in one object per turn.
-    """
+    """Return the shape of an answer to several questions; `what_is_left` parses its valid parts."""
     turns: dict[int, list[tuple[str, type[BaseModel]]]] = {}
     conversation_fields: list[tuple[str, type[BaseModel]]] = []
     with_evidence: set[int | None] = set()
@@ -263,16 +220,12 @@ def _usable_or_problem(answer: type[BaseModel]) -> Any:
         try:
             return answer.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
-            return AnswerProblem(
-                "; ".join(_error_text(details) for details in error.errors(include_url=False)[:3])
-            )
+            problems = error.errors(include_url=False)[:3]
+            places = [".".join(map(str, each["loc"])) for each in problems]
+            texts = (f"{at}: {p['msg']}" if at else p["msg"] for at, p in zip(places, problems, strict=True))
+            return AnswerProblem("; ".join(texts))
 
     return Annotated[Any, PlainValidator(read)]
-
-
-def _error_text(details: Any) -> str:
-    at = ".".join(str(part) for part in details["loc"])
-    return f"{at}: {details['msg']}" if at else str(details["msg"])
 
 
 def judge_messages(context: str, question: str) -> list[Message]:
@@ -301,37 +254,27 @@ def basic_question_text(metric: str) -> str:
 
 
 def _label_lines(metric: MetricDefinition) -> list[str]:
-    """Return a line per failure label; an empty list means no failure."""
     return [f"- {label}: {meaning}" for label, meaning in metric.labels.items() if label != NO_FAILURE]
 
 
 def prompts_text(metric: str | None = None) -> str:
     """Return the prompts as text for `agentest show-prompts`."""
     metrics = [metric] if metric else list(BUILTIN)
-    parts = [f"# system, all metrics\n{SYSTEM}"]
-    for name in metrics:
-        parts.append(f"# {name}\n{question(name)}")
-    return "\n\n".join(parts)
+    questions = [f"# {name}\n{question(name)}" for name in metrics]
+    return "\n\n".join([f"# system, all metrics\n{SYSTEM}", *questions])
 
 
 def fingerprint(metric: str, batch: Batch) -> str:
-    """Return a hash that changes whenever the text of a judge's prompt changes.
-
-    Args:
-        metric: a built-in metric; any other name stands for the criteria of scenarios.
-    """
+    """Return a hash of a judge's prompt; a name that is not a metric stands for criteria."""
     if metric in BUILTIN:
         questions = [JudgeQuestion(metric, turn) for turn in (0, 1)]
     else:
         questions = [criterion_question(1, Criterion(""))]
-    texts = [text for question in questions for text in _prompt_texts(question, batch)]
+    texts = []
+    for question in questions:
+        if batch is Batch.OFF:
+            messages = judge_messages("", prompt_of(question).alone)
+        else:
+            messages = joint_messages([question], "", by_turn=batch is Batch.CONVERSATION)
+        texts += [message["content"] for message in messages]
     return hashlib.sha256("\0".join([batch.value, *texts]).encode()).hexdigest()[:_FINGERPRINT_CHARS]
-
-
-def _prompt_texts(question: JudgeQuestion, batch: Batch) -> list[str]:
-    """Return all texts that surround a conversation when this question is sent."""
-    if batch is Batch.OFF:
-        messages = judge_messages("", prompt_of(question).alone)
-    else:
-        messages = joint_messages([question], "", by_turn=batch is Batch.CONVERSATION)
-    return [message["content"] for message in messages]

@@ -32,9 +32,7 @@ _TIMEOUT_S = 60.0
 async def run_reply_checks(
     expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S
 ) -> tuple[CheckResult, ...]:
-    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take very
-    long.
-    """
+    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take long."""
     if not (expect.regex or expect.json_schema):
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
@@ -73,12 +71,7 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
 
 
 def check_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
-    """Return the checks of the time to the first token.
-
-    Args:
-        agent: the agent's name.
-        unstreamed: the reason to report if the time is unknown.
-    """
+    """Return the checks of the time to the first token; `unstreamed` is the reason if it is unknown."""
     return tuple(_first_token(longest, turn, agent, unstreamed) for longest in expect.max_first_token_ms)
 
 
@@ -122,8 +115,11 @@ def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
 
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
+    def not_json(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON value")
+
     try:
-        value = json.loads(reply, parse_constant=_not_json)
+        value = json.loads(reply, parse_constant=not_json)
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
@@ -135,26 +131,15 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
 
 
 def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
-    """Raise PatternTimeout for a pattern that takes too long on a key of the value.
-
-    jsonschema matches `patternProperties` itself, without a time limit.
-    """
-    patterns = set(_patterns_of_keys(schema))
-    keys = set(_keys(value)) if patterns else ()
+    """Raise PatternTimeout for slow patterns of keys: jsonschema has no time limit for them."""
+    tables = [part.get("patternProperties") for part in _objects_in(schema)]
+    patterns = {
+        key for table in tables if isinstance(table, Mapping) for key in table if isinstance(key, str)
+    }
+    keys = {key for part in _objects_in(value) for key in part} if patterns else ()
     for pattern in patterns:
         for key in keys:
             _search(pattern, key)
-
-
-def _patterns_of_keys(schema: Any) -> Iterator[str]:
-    for part in _objects_in(schema):
-        patterns = part.get("patternProperties")
-        yield from (key for key in patterns if isinstance(key, str)) if isinstance(patterns, Mapping) else ()
-
-
-def _keys(value: Any) -> Iterator[str]:
-    for part in _objects_in(value):
-        yield from part
 
 
 def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
@@ -173,23 +158,13 @@ def _search(pattern: str, text: str) -> bool:
     return has_match(re.compile(pattern), text)
 
 
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
-
-
 async def check_conversation_sayings(
     sayings: Sequence[Saying],
     turns: Sequence[Turn],
     conversation: Conversation,
     timeout_s: float = _TIMEOUT_S,
 ) -> tuple[CheckResult, ...]:
-    """Return a result for each saying, in order.
-
-    Args:
-        turns: the turns to search; `in_turn` is an index into them.
-        conversation: passed to users' functions.
-        timeout_s: time limit in seconds for each saying.
-    """
+    """Return a result for each saying about these turns, in order; functions get the conversation."""
     each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
     return tuple(await run_concurrently(each))
 
@@ -234,7 +209,6 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
 
 
 def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
-    """Return the turns to search; none if the conversation ended before the turn."""
     if saying.in_turn is None:
         return turns
     index = saying.in_turn + (len(turns) if saying.in_turn < 0 else 0)
@@ -261,7 +235,6 @@ def reply_contains(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
 
 
 def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: Conversation) -> Any:
-    """Call a function with copies of the arguments that it takes."""
     offered: dict[str, Callable[[], Any]] = {
         "reply": lambda: turn.agent_message,
         "turn": lambda: copy_turn(turn),
@@ -273,19 +246,23 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     location = f"the reply of turn {turn.turn_index}"
     outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
+    expected = f"expected {_expectation_text(saying)}"
     if not saying.never:
-        return _saying_result(
-            saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
+        return CheckResult(
+            check="says", passed=True, summary=f"{expected}; {outcome}", turn_index=turn.turn_index
         )
     part = _forbidden_part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
-    summary = f"expected {_expectation_text(saying)}, but {outcome}{which}"
-    reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
-    return replace(_saying_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
+    return CheckResult(
+        check="never_says",
+        passed=False,
+        summary=f"{expected}, but {outcome}{which}",
+        turn_index=turn.turn_index,
+        reply=_quoted(turn.agent_message, max(0, turn.agent_message.find(part))),
+    )
 
 
 def _forbidden_part(wanted: Any, reply: str) -> str:
-    """Return the forbidden part of a reply; "" if it is unknown."""
     if isinstance(wanted, str):
         return wanted if wanted in reply else ""
     if isinstance(wanted, Text):
@@ -309,56 +286,41 @@ def _matching_part(wanted: Text, reply: str) -> str:
 
 
 def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int) -> CheckResult:
-    result = _saying_result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
+    expected = f"expected {_expectation_text(saying)}"
     if saying.never:
-        return result
+        return CheckResult(check="never_says", passed=True, summary=expected)
+    if len(looked_at) == 1:
+        reply = _quoted(looked_at[0].agent_message, 0)
+        index = looked_at[0].turn_index
+        return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
+    none = f"none of {len(looked_at)} replies"
+    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
     if not looked_at:
-        return replace(
-            result, summary=f"{result.summary}, but the conversation has {count(turn_count, 'turn')}"
-        )
-    if len(looked_at) > 1:
-        none = f"none of {len(looked_at)} replies"
-        outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
-        return replace(result, summary=f"{result.summary}; {outcome}")
-    (turn,) = looked_at
-    reply = _quoted(turn.agent_message, 0)
-    return replace(result, reply=reply, turn_index=turn.turn_index)
+        outcome = f", but the conversation has {count(turn_count, 'turn')}"
+    return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")
 
 
 def _undecided_saying(saying: Saying, why: str) -> CheckResult:
-    result = _saying_result(
-        saying, passed=False, summary=f"could not be told: {why}; expected {_expectation_text(saying)}"
-    )
-    return replace(result, error=why)
-
-
-def _saying_result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = None) -> CheckResult:
+    summary = f"could not be told: {why}; expected {_expectation_text(saying)}"
     check = "never_says" if saying.never else "says"
-    return CheckResult(
-        check=check, passed=passed, summary=summary, turn_index=turn.turn_index if turn else None
-    )
+    return CheckResult(check=check, passed=False, summary=summary, error=why)
 
 
 def _expectation_text(saying: Saying) -> str:
-    """Describe the expected value and its place: `'refunded' in a reply`."""
-    where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
+    index = saying.in_turn
+    if index is None:
+        where = "any reply" if saying.never else "a reply"
+    elif index >= 0:
+        where = f"the reply of turn {index}"
+    else:
+        where = "the last reply" if index == -1 else f"reply {-index} from the end"
     if _is_function(saying):
         return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
     return f"{'no ' if saying.never else ''}{_brief(saying.wanted)} in {where}"
 
 
 def _is_function(saying: Saying) -> bool:
-    """Return True if a function decides, which is not a part of a reply."""
     return isinstance(saying.wanted, FUNCTIONS)
-
-
-def _place_text(index: int | None) -> str:
-    """Name the reply to search; "": all replies."""
-    if index is None:
-        return ""
-    if index >= 0:
-        return f"the reply of turn {index}"
-    return "the last reply" if index == -1 else f"reply {-index} from the end"
 
 
 def _brief(wanted: Any) -> str:

@@ -42,9 +42,7 @@ def name_matches(wanted: ToolName, called: str) -> bool:
 
 @lru_cache(maxsize=_CACHED_MATCHES)
 def _match_or_reason(pattern: re.Pattern[str], name: str) -> bool | str:
-    """Match a pattern, or return the reason why it timed out; cached because a run repeats the same few
-    names.
-    """
+    """Match a pattern, or return why it timed out. Cached: a run repeats the same few names."""
     try:
         return matches_whole(pattern, name)
     except PatternTimeout as error:

@@ -55,10 +55,20 @@ def check_writes(trajectory: Trajectory, key: str) -> None:
 
 def _problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
     yield from _setting_problems(trajectory, key)
-    yield from _limit_problems(trajectory, key)
     yield from _position_problems(trajectory, calls, key)
-    yield from _forbidden_and_expected(trajectory, calls, key)
-    yield from _order_problems(trajectory, key)
+    for call_key, each in _calls_with_keys(trajectory.expected or (), calls):
+        for at, banned in enumerate(trajectory.forbidden):
+            if forbids(banned, each):
+                yield (
+                    f"{call_key}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
+                    "take it out of one of them"
+                )
+    for order in trajectory.orders:
+        if order.kind == "before" and are_equivalent_steps(order.first, order.then):
+            yield (
+                f"{key}.before: {_step_text(order.first)} is expected before {_step_text(order.then)}, which "
+                "no call can be: it would have to come before itself"
+            )
 
 
 def _setting_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
@@ -68,9 +78,6 @@ def _setting_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
         yield f"{key}.rounds: is about an order, but there is no `expected`"
     if trajectory.at_most_once and trajectory.expected is None:
         yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
-
-
-def _limit_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
     most, least = trajectory.max_calls, trajectory.min_calls
     if most is not None and least is not None and least > most:
         yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
@@ -90,7 +97,8 @@ def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator
             continue
         if trajectory.max_calls is not None and abs(each.nth) > trajectory.max_calls:
             yield f"{_nth_key(call_key, each)}, but `max_calls` is {trajectory.max_calls}"
-        limit = _tool_limit(trajectory, each)
+        # A call that may be of several tools has no limit of one.
+        limit = trajectory.limit_of(str(each.name)) if is_one_tool(each.name) else None
         if limit is not None and abs(each.nth) > limit:
             yield (
                 f"{_nth_key(call_key, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
@@ -139,13 +147,7 @@ def _is_never_empty(wanted: Any) -> bool:
     return isinstance(wanted, str | int | float | Mapping | list | tuple) and bool(wanted)
 
 
-def _tool_limit(trajectory: Trajectory, each: ExpectedCall) -> int | None:
-    """Return the maximum number of calls of its tool; None if unlimited, or if it may match several tools."""
-    return trajectory.limit_of(str(each.name)) if _is_named(each) else None
-
-
 def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
-    """Yield a problem for each pair of expected calls that would have to be the same call."""
     first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(trajectory.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
@@ -155,25 +157,6 @@ def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
                 name = name_text(step.name)
                 yield f"{_nth_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
             first_uses.setdefault(position, (at, step))
-
-
-def _forbidden_and_expected(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
-    for call_key, each in _calls_with_keys(trajectory.expected or (), calls):
-        for at, banned in enumerate(trajectory.forbidden):
-            if forbids(banned, each):
-                yield (
-                    f"{call_key}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
-                    "take it out of one of them"
-                )
-
-
-def _order_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
-    for order in trajectory.orders:
-        if order.kind == "before" and are_equivalent_steps(order.first, order.then):
-            yield (
-                f"{key}.before: {_step_text(order.first)} is expected before {_step_text(order.then)}, which "
-                "no call can be: it would have to come before itself"
-            )
 
 
 def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
@@ -203,17 +186,14 @@ def are_equivalent_steps(step: Step, other: Step) -> bool:
     """Return True if two calls, or alternatives, are equivalent."""
     if isinstance(step, ExpectedCall) and isinstance(other, ExpectedCall):
         return all(is_same(getattr(step, name), getattr(other, name)) for name in _CALL_FIELDS)
-    if not isinstance(step, AnyOf) or not isinstance(other, AnyOf) or len(step.paths) != len(other.paths):
+    if not isinstance(step, AnyOf) or not isinstance(other, AnyOf):
         return False
-    return all(map(_same_path, step.paths, other.paths))
-
-
-def _same_path(path: Sequence[Step], other: Sequence[Step]) -> bool:
-    return len(path) == len(other) and all(map(are_equivalent_steps, path, other))
+    return [*map(len, step.paths)] == [*map(len, other.paths)] and all(
+        all(map(are_equivalent_steps, *paths)) for paths in zip(step.paths, other.paths, strict=True)
+    )
 
 
 def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
-    """Yield all calls of a list, including alternatives, each with the key of its item."""
     for at, step in enumerate(steps):
         for each in calls_in([step]):
             yield f"{key}[{at}]", each
@@ -264,16 +244,9 @@ def _located_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) ->
 def check_user_tools(trajectories: Iterable[Trajectory], user_tools: Mapping[str, Any]) -> None:
     """Raise ValueError if a trajectory names a tool of the simulated user."""
     for trajectory in trajectories:
-        _check_user_tools(trajectory, user_tools)
-
-
-def _check_user_tools(trajectory: Trajectory, user_tools: Mapping[str, Any]) -> None:
-    for name in sorted(trajectory.named_tools & user_tools.keys()):
-        raise ValueError(
-            f"{_key(trajectory)}: {name} is one of the `user_tools`, whose calls no trajectory sees; say by "
-            "`final_state` or `check` what they must have done"
-        )
-
-
-def _key(trajectory: Trajectory, key: str = "trajectory") -> str:
-    return f"{key} {trajectory.name!r}" if trajectory.name else key
+        for name in sorted(trajectory.named_tools & user_tools.keys()):
+            key = f"trajectory {trajectory.name!r}" if trajectory.name else "trajectory"
+            raise ValueError(
+                f"{key}: {name} is one of the `user_tools`, whose calls no trajectory sees; say by "
+                "`final_state` or `check` what they must have done"
+            )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -19,7 +19,7 @@ from typing import Any
 
 from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
-from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
+from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.expectations import (
@@ -31,7 +31,15 @@ from agentest.scenarios.expectations import (
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Check, Criterion, Scenario, ScriptedTurn, parse_criteria, parse_session
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
-from agentest.scenarios.parser import bool_or_none, checked_text, known_keys, nonempty_text, positive_or_none
+from agentest.scenarios.parser import (
+    boolean,
+    checked,
+    checked_text,
+    known_keys,
+    listed,
+    nonempty_text,
+    positive,
+)
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
@@ -182,19 +190,22 @@ def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[s
     return options
 
 
-def build_scenario(options: dict[str, Any], file: str, line: int) -> Scenario:
-    turns = _turns(options.get("turns"))
+def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario:
+    options = {key: value for key, value in options.items() if value is not None or key == "name"}
     goal = checked_text(options.get("goal", ""), "goal")
+    turns = _turns(options["turns"]) if "turns" in options else ()
     if not turns and not goal.strip():
         raise ValueError(
             "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
         )
-    max_turns = positive_or_none(options.get("max_turns"), "max_turns")
+    parsed = {key: parse(options[key], key) for key, parse in _PARSERS.items() if key in options}
+    max_turns, expect = parsed.get("max_turns"), parse_sayings(options.get("expect"))
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
-    if turns and options.get("patience") is not None:
+    if turns and "patience" in parsed:
         raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
-    expect = parse_sayings(options.get("expect"))
+    if "repeat" in parsed and "conversations_per_scenario" in parsed:
+        raise ValueError(EXCLUDES)
     if turns:
         check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
     if max_turns is not None:
@@ -207,39 +218,55 @@ def build_scenario(options: dict[str, Any], file: str, line: int) -> Scenario:
         check_sayings(turns, expect)
         check_user_tools(trajectories, user_tools)
     return Scenario(
-        name=nonempty_text(options["name"], "name"),
+        **parsed,
         file=file,
         line=line,
-        profile=checked_text(options.get("profile", ""), "profile"),
         goal=goal,
-        knowledge=_knowledge(options.get("knowledge", ())),
-        user_prompt_template=_template(options.get("user_prompt_template")),
-        conversations_per_scenario=positive_or_none(
-            options.get("conversations_per_scenario"), "conversations_per_scenario"
-        ),
-        repeat=_repeat(options),
-        max_turns=max_turns,
-        parallel=bool_or_none(options.get("parallel"), "parallel"),
-        agent=nonempty_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
         tools=parse_tools(options),
         trajectory=trajectories,
-        thresholds=_thresholds(options.get("thresholds", {})),
-        metrics=_metrics(options.get("metrics")),
-        expected_outcome=_expected_outcome(options),
-        criteria=parse_criteria(options.get("criteria", ())),
-        patience=positive_or_none(options.get("patience"), "patience"),
-        date=parse_date(options.get("date"), "date"),
-        tags=_tags(options.get("tags", ())),
-        skip=_skip(options.get("skip")),
-        session=parse_session(options.get("session")),
         expect=expect,
-        state=parse_state(options.get("state")),
-        final_state=parse_expected_state(options.get("final_state"), "final_state"),
-        check=parse_check(options.get("check")),
         user_tools=user_tools,
-        final_session_state=parse_expected_state(options.get("final_session_state"), "final_session_state"),
     )
+
+
+def parse_date(value: Any, key: str) -> str | None:
+    """Return the date of a scenario or case. Raises ValueError."""
+    return None if value is None else _with_key(normalize_date)(value, key)
+
+
+def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    """Return the parser with the key at the beginning of its errors."""
+
+    def parse_option(value: Any, key: str) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+
+    return parse_option
+
+
+def _knowledge(facts: Any, key: str) -> tuple[str, ...]:
+    texts = []
+    for i, item in enumerate(listed(facts, key, "a list of texts")):
+        at = f"{key}[{i}]"
+        if isinstance(item, Mapping):
+            item, at = known_keys(item, ("content",), at).get("content"), f"{at}.content"
+        texts.append(nonempty_text(item, at))
+    return tuple(texts)
+
+
+def _thresholds(thresholds: Any, key: str) -> dict[str, float]:
+    checked(thresholds, key, "a dict from metric to number", isinstance(thresholds, Mapping))
+    values: dict[str, float] = _with_key(normalize_thresholds)(thresholds, key)
+    return values
+
+
+def _skip(skip: Any, key: str) -> str | None:
+    if isinstance(skip, bool):
+        return "skip=True" if skip else None
+    return nonempty_text(skip, key)
 
 
 def refused_scenario(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
@@ -276,65 +303,48 @@ def _raises(name: str, value: Any) -> bool:
     return False
 
 
-def _repeat(options: Mapping[str, Any]) -> Repeat | None:
-    """Parse `repeat`, which excludes a fixed number of conversations."""
-    try:
-        repeat = parse_repeat(options.get("repeat"))
-    except ValueError as error:
-        raise ValueError(f"repeat: {error}") from None
-    if repeat and options.get("conversations_per_scenario") is not None:
-        raise ValueError(EXCLUDES)
-    return repeat
-
-
-def _expected_outcome(options: Mapping[str, Any]) -> str:
-    text = options.get("expected_outcome")
-    return "" if text is None else nonempty_text(text, "expected_outcome").strip()
-
-
-def parse_date(value: Any, key: str) -> str | None:
-    """Return the date of a scenario or case. Raises ValueError."""
-    if value is None:
-        return None
-    try:
-        return normalize_date(value)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-
-
-def _knowledge(facts: Any) -> tuple[str, ...]:
-    if isinstance(facts, str) or not isinstance(facts, Sequence):
-        raise ValueError(f"knowledge: expected a list of texts, found {brief(facts)}")
-    return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(facts))
-
-
-def _knowledge_item(item: Any, key: str) -> str:
-    if isinstance(item, Mapping):
-        return nonempty_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
-    return nonempty_text(item, key)
-
-
-def _template(template: Any) -> str | None:
-    if template is None:
-        return None
+def _template(template: Any, key: str) -> str:
     from agentest.support.templates import placeholders
 
-    text = nonempty_text(template, "user_prompt_template")
+    text = nonempty_text(template, key)
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
-            raise ValueError(
-                f"user_prompt_template: unknown placeholder {{{{{name}}}}}; "
-                f"{did_you_mean(name, PLACEHOLDERS)}"
-            )
+            hint = did_you_mean(name, PLACEHOLDERS)
+            raise ValueError(f"{key}: unknown placeholder {{{{{name}}}}}; {hint}")
     return text
 
 
+_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
+    "name": nonempty_text,
+    "profile": checked_text,
+    "knowledge": _knowledge,
+    "user_prompt_template": _template,
+    "conversations_per_scenario": positive,
+    "repeat": _with_key(parse_repeat),
+    "max_turns": positive,
+    "parallel": boolean,
+    "agent": nonempty_text,
+    "thresholds": _thresholds,
+    "metrics": lambda names, key: tuple(
+        metric_name(nonempty_text(name, key)) for name in listed(names, key, "a list of metric names")
+    ),
+    "expected_outcome": lambda text, key: nonempty_text(text, key).strip(),
+    "criteria": parse_criteria,
+    "patience": positive,
+    "date": parse_date,
+    "tags": lambda tags, key: tuple(nonempty_text(tag, key) for tag in listed(tags, key, "a list of texts")),
+    "skip": _skip,
+    "session": parse_session,
+    "state": parse_state,
+    "final_state": parse_expected_state,
+    "check": parse_check,
+    "final_session_state": parse_expected_state,
+}
+"""Option → parser of its value. The others depend on each other."""
+
+
 def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
-    if turns is None:
-        return ()
-    if isinstance(turns, str) or not isinstance(turns, Sequence):
-        raise ValueError(f"turns: expected a list of user messages, found {brief(turns)}")
-    if not turns:
+    if not listed(turns, "turns", "a list of user messages"):
         raise ValueError("turns: is empty; give at least one user message")
     return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
 
@@ -366,32 +376,3 @@ def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tu
             raise ValueError(f"{prefix}assertions.tool_calls: is missing")
         return parse_trajectories(inner["tool_calls"], f"{prefix}assertions.tool_calls")
     return parse_trajectories(values["trajectory"], f"{prefix}trajectory")
-
-
-def _thresholds(thresholds: Any) -> dict[str, float]:
-    if not isinstance(thresholds, Mapping):
-        raise ValueError(f"thresholds: expected a dict from metric to number, found {brief(thresholds)}")
-    try:
-        return normalize_thresholds(thresholds)
-    except ValueError as error:
-        raise ValueError(f"thresholds: {error}") from None
-
-
-def _metrics(names: Any) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise ValueError(f"metrics: expected a list of metric names, found {brief(names)}")
-    return tuple(metric_name(nonempty_text(name, "metrics")) for name in names)
-
-
-def _tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise ValueError(f"tags: expected a list of texts, found {brief(tags)}")
-    return tuple(nonempty_text(tag, "tags") for tag in tags)
-
-
-def _skip(skip: Any) -> str | None:
-    if skip is None or skip is False:
-        return None
-    return "skip=True" if skip is True else nonempty_text(skip, "skip")

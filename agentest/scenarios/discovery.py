@@ -72,9 +72,7 @@ class DiscoveredScenarios:
         ]
 
     def redacted(self, redact: Redactor) -> DiscoveredScenarios:
-        """Return a copy with secrets redacted in names, tags and messages about files that could not be
-        loaded.
-        """
+        """Return a copy with secrets redacted in names, tags and messages."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
         scenarios = _with_unique_names(_redacted(each, redact) for each in self.scenarios)
         return replace(self, broken=broken, scenarios=tuple(scenarios))
@@ -186,7 +184,6 @@ def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
 
 
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Return the scenarios in order; one whose name is taken is refused."""
     first: dict[str, Scenario] = {}
     unique = []
     for scenario in scenarios:
@@ -233,7 +230,9 @@ def search(
         files = [
             name
             for name in names
-            if name.endswith(".py") and _matches_patterns((*at, name), wanted, unwanted)
+            if name.endswith(".py")
+            and matches_any((*at, name), wanted)
+            and not matches_any((*at, name), unwanted)
         ]
         if files and (other := separate_run_folder(Path(folder), root, config, wanted)):
             left_out[other] = None
@@ -242,20 +241,10 @@ def search(
     return SearchedFiles(tuple(sorted(paths)), tuple(sorted(left_out)))
 
 
-def _matches_patterns(
-    parts: tuple[str, ...], wanted: Iterable[tuple[str, ...]], unwanted: Iterable[tuple[str, ...]]
-) -> bool:
-    return matches_any(parts, wanted) and not matches_any(parts, unwanted)
-
-
 def separate_run_folder(
     folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
 ) -> Path | None:
-    """Return the first folder between `root` and `folder` that has its own configuration, other than
-    `config`.
-
-    A folder that a pattern of `include` names does not count.
-    """
+    """Return the first folder with its own configuration that `include` does not name; None: no such."""
     used = config.resolve().parent if config else None
     folders = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
     for part in folders[1:]:
@@ -273,7 +262,7 @@ def is_scenario_file(
     if not path.is_relative_to(root) or path.suffix != ".py":
         return False
     parts = path.relative_to(root).parts
-    included = _matches_patterns(parts, patterns(include), patterns(exclude))
+    included = matches_any(parts, patterns(include)) and not matches_any(parts, patterns(exclude))
     return included and separate_run_folder(path.parent, root, config, patterns(include)) is None
 
 
@@ -292,7 +281,7 @@ class PathChoice:
 
     def has(self, file: Path) -> bool:
         """Return True if a file is the chosen one, or is in the chosen folder."""
-        return _real(file).is_relative_to(_real(self.path))
+        return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(self.path))
 
 
 def parse_path_choice(text: str, folder: Path) -> PathChoice:
@@ -337,10 +326,7 @@ def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Sc
 
 
 def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
-    """The scenarios whose call spans the line, or else those that the statement around it makes.
-
-    Several of them where one call makes several, as in a loop.
-    """
+    """Return the scenarios whose call spans the line, or else those that the statement around it makes."""
     if not scenarios:
         return []
     tree = ast.parse(Path(scenarios[0].file).read_bytes())
@@ -362,7 +348,3 @@ def _span(node: ast.expr | ast.stmt) -> range:
 def nearest_to_line(scenarios: Sequence[Scenario], line: int) -> Scenario | None:
     """Return the scenario of a file that begins nearest to a line."""
     return min(scenarios, key=lambda scenario: abs(scenario.line - line), default=None)
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))

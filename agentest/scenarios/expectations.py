@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -19,8 +19,10 @@ from agentest.scenarios.matchers.validity import check_expected, compares_itself
 from agentest.scenarios.matchers.values import OneOf, is_call
 from agentest.scenarios.parser import (
     as_list,
+    checked,
     count_not_none,
     has_text_keys,
+    is_whole,
     kind_of,
     known_keys,
     matcher_from_data,
@@ -113,9 +115,8 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
         return (value,)
     options = known_keys(value, ("says", "never_says", "in_turn"), key)
     in_turn = options.get("in_turn")
-    if in_turn is not None and (isinstance(in_turn, bool) or not isinstance(in_turn, int)):
-        value_text = brief(in_turn)
-        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {value_text}")
+    is_turn = in_turn is None or is_whole(in_turn)
+    checked(in_turn, f"{key}.in_turn", "a whole number, 0 for the first turn", is_turn)
     sayings = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
@@ -195,17 +196,22 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
     if isinstance(value, Expect):
         return value
     options = known_keys(value, names_of(Expect), key)
+
+    def each_of(name: str, parse: Callable[[Any, str], Any]) -> tuple[Any, ...]:
+        return tuple(parse(each, f"{key}.{name}") for each in as_list(options.get(name, [])))
+
+    def limit_of(value: Any, key: str) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(checked(value, key, "a number of at least 0", is_number and value >= 0))
+
     expect = Expect(
         texts_of(options.get("contains", []), f"{key}.contains"),
         texts_of(options.get("not_contains", []), f"{key}.not_contains"),
-        tuple(pattern_of(p, f"{key}.regex") for p in as_list(options.get("regex", []))),
-        tuple(_parsed_schema(s, f"{key}.json_schema") for s in as_list(options.get("json_schema", []))),
-        tuple(count_not_none(n, f"{key}.max_words") for n in as_list(options.get("max_words", []))),
-        tuple(_parsed_limit(n, f"{key}.max_latency_ms") for n in as_list(options.get("max_latency_ms", []))),
-        tuple(
-            _parsed_limit(n, f"{key}.max_first_token_ms")
-            for n in as_list(options.get("max_first_token_ms", []))
-        ),
+        each_of("regex", pattern_of),
+        each_of("json_schema", _parsed_schema),
+        each_of("max_words", count_not_none),
+        each_of("max_latency_ms", limit_of),
+        each_of("max_first_token_ms", limit_of),
         parse_expected_state(options.get("session_state"), f"{key}.session_state"),
         _parsed_remarks(options.get("remarks"), f"{key}.remarks"),
         _parsed_sayings(options.get("says"), f"{key}.says"),
@@ -254,17 +260,15 @@ def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
         options.get("equals"),
     )
     for name in ("author", "equals"):
-        if isinstance(options.get(name), bool | int | float | Mapping | list | tuple):
-            value_text = brief(options[name])
-            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {value_text}")
+        is_text = not isinstance(options.get(name), bool | int | float | Mapping | list | tuple)
+        checked(options.get(name), f"{key}.{name}", "a text or a matcher of texts", is_text)
     if not any(option is not None and option != [] for option in options.values()):
         raise ValueError(f"{key}: is empty, so it would check nothing")
     return remark
 
 
 def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: expected a JSON Schema as a dict, found {brief(value)}")
+    checked(value, key, "a JSON Schema as a dict", isinstance(value, Mapping))
     from jsonschema import SchemaError  # import takes 0.1 s
 
     from agentest.support.json_schema import check_references, draft_of
@@ -278,9 +282,3 @@ def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     return schema
-
-
-def _parsed_limit(value: Any, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ValueError(f"{key}: expected a number of at least 0, found {brief(value)}")
-    return float(value)

@@ -15,7 +15,7 @@ from agentest.domain.results import CaseId, Reference
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
-from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
+from agentest.scenarios.parser import boolean, checked, has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
@@ -52,8 +52,8 @@ class Criterion:
 
 def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
     """Parse texts, `Criterion` values and `{"text": …, "required": …}`, in order. Raises ValueError."""
-    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise ValueError(f"{key}: expected a list of texts and Criterion values, found {brief(value)}")
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | Mapping)
+    checked(value, key, "a list of texts and Criterion values", is_list)
     criteria = tuple(_criterion(item, f"{key}[{n}]") for n, item in enumerate(value))
     texts = [criterion.text for criterion in criteria]
     for n, text in enumerate(texts):
@@ -69,10 +69,9 @@ def _criterion(item: Any, key: str) -> Criterion:
             raise ValueError(f"{key}.text: is missing; write what must hold")
         item = Criterion(known["text"], known.get("required", True))
     criterion = item if isinstance(item, Criterion) else Criterion(item)
-    if not isinstance(criterion.text, str) or not criterion.text.strip():
-        raise ValueError(f"{key}: expected a sentence that must hold, found {brief(criterion.text)}")
-    if not isinstance(criterion.required, bool):
-        raise ValueError(f"{key}.required: expected True or False, found {brief(criterion.required)}")
+    is_text = isinstance(criterion.text, str) and bool(criterion.text.strip())
+    checked(criterion.text, key, "a sentence that must hold", is_text)
+    boolean(criterion.required, f"{key}.required")
     return Criterion(criterion.text.strip(), criterion.required)
 
 
@@ -172,11 +171,7 @@ class Scenario:
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
 
     def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
-        """Return the built-in metrics that can be judged.
-
-        Metrics of turns require a goal; metrics of the whole conversation require a goal or an expected
-        outcome.
-        """
+        """Return the built-in metrics that can be judged, which require a goal or an expected outcome."""
         aims = {
             MetricLevel.TURN: bool(self.goal),
             MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),
@@ -206,28 +201,16 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
     options = known_keys(value, _SESSION_KEYS, key)
     if not options:
         raise ValueError(f"{key}: is empty; write the `state` that the agent's session begins with")
-    return Session(
-        _session_text(options, "app_name", key) or "",
-        _session_text(options, "user_id", key) or "",
-        _session_state(options.get("state", {}), f"{key}.state"),
-        _session_text(options, "session_id", key),
-    )
-
-
-def _session_text(options: Mapping[str, Any], name: str, key: str) -> str | None:
-    value = options.get(name)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ValueError(f"{key}.{name}: expected a text that is not empty, found {brief(value)}")
-    return value
-
-
-def _session_state(state: Any, key: str) -> dict[str, Any]:
-    """Return a JSON copy of the state, so that later changes do not affect it."""
+    texts: dict[str, Any] = {name: options.get(name) for name in ("app_name", "user_id", "session_id")}
+    for name, text in texts.items():
+        is_text = text is None or (isinstance(text, str) and bool(text.strip()))
+        checked(text, f"{key}.{name}", "a text that is not empty", is_text)
+    state = options.get("state", {})
     if not has_text_keys(state):
-        raise ValueError(f"{key}: expected a dict with texts as keys, found {kind_of(state)}")
+        raise ValueError(f"{key}.state: expected a dict with texts as keys, found {kind_of(state)}")
     try:
         check_plain(dict(state))
     except NotJson as error:
-        raise ValueError(f"{key}: cannot be sent, as it is no JSON: {error}") from None
-    copy: dict[str, Any] = json.loads(json.dumps(dict(state)))
-    return copy
+        raise ValueError(f"{key}.state: cannot be sent, as it is no JSON: {error}") from None
+    copy = json.loads(json.dumps(dict(state)))  # later changes do not affect it
+    return Session(texts["app_name"] or "", texts["user_id"] or "", copy, texts["session_id"])

@@ -9,7 +9,8 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache, partial
 from types import FunctionType, ModuleType
@@ -19,7 +20,7 @@ from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
-from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
+from agentest.scenarios.parser import checked, has_text_keys, kind_of, known_keys, nonempty_text
 from agentest.support.calling import accepted_values
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 
@@ -48,27 +49,24 @@ def _copied_state(state: Mapping[str, Any], key: str) -> dict[str, Any]:
         value_text = brief(word)
         raise ValueError(f"{key}: {value_text} is for what is expected, and no value of a state")
     memo: dict[int, Any] = {}  # shared, so that objects used by two keys are copied once
-    return {name: _copied_value(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
-
-
-def _copied_value(value: Any, memo: dict[int, Any], key: str) -> Any:
-    try:
-        return deepcopy(value, memo)
-    except Exception as error:  # noqa: BLE001 - users' copy methods may raise anything
-        raise ValueError(
-            f"{key}: cannot be copied, and each conversation has a copy of its own "
-            f"({brief(error)}); let a mock make it: "
-            f'ctx.state.setdefault("name", …)'
-        ) from None
+    copy: dict[str, Any] = {}
+    for name, value in state.items():
+        try:
+            copy[name] = deepcopy(value, memo)
+        except Exception as error:  # noqa: BLE001 - users' copy methods may raise anything
+            raise ValueError(
+                f"{key}[{brief(name)}]: cannot be copied, and each conversation has a copy of its own "
+                f'({brief(error)}); let a mock make it: ctx.state.setdefault("name", …)'
+            ) from None
+    return copy
 
 
 def parse_check(value: Any, key: str = "check") -> Any:
     """Return the function that checks a conversation; None if there is none."""
     if value is None:
         return None
-    if not callable(value) or isinstance(value, type):
-        value_text = brief(value)
-        raise ValueError(f"{key}: expected a function of the conversation and the state, found {value_text}")
+    is_function = callable(value) and not isinstance(value, type)
+    checked(value, key, "a function of the conversation and the state", is_function)
     try:
         accepted_values(value, CHECK_PARAMETERS)
     except TypeError as error:
@@ -99,23 +97,13 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
-    if not isinstance(tools, Mapping):
-        raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}")
+    checked(tools, key, "a dict from tool name to mock", isinstance(tools, Mapping))
     return {
-        _tool_name(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
+        nonempty_text(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
     }
 
 
-def _tool_name(name: Any, key: str) -> str:
-    if not isinstance(name, str):
-        raise ValueError(f"{key}: expected a text, found {brief(name)}")
-    if not name.strip():
-        raise ValueError(f"{key}: is empty")
-    return name
-
-
 def _checked_mock(mock: Any, key: str) -> Mock:
-    """Validate a mock: bind its functions, and check that plain values are JSON."""
     if isinstance(mock, MockSequence):
         return MockSequence(
             tuple(_checked_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps))
@@ -129,7 +117,7 @@ def _checked_step(step: Any, key: str) -> Any:
     if isinstance(step, HttpResponse):
         _checked_step(step.body, key)
         return step
-    if _is_exception(step):
+    if isinstance(step, BaseException) or (isinstance(step, type) and issubclass(step, BaseException)):
         return step
     if callable(step):
         try:
@@ -138,22 +126,13 @@ def _checked_step(step: Any, key: str) -> Any:
             raise ValueError(
                 f"{key}: the function cannot be called with a tool's arguments: {error}"
             ) from None
-    _refuse_words(step, key)
+    if (word := word_in_value(step)) is not None:
+        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
     try:
         json_text(step)
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return step
-
-
-def _refuse_words(answer: Any, key: str) -> None:
-    word = word_in_value(answer)
-    if word is not None:
-        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException))
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -180,7 +159,11 @@ def _flaw(function: FunctionType) -> str | None:
     nodes = [node for statement in tree.body for node in ast.walk(statement)]
     stored = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     local = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *stored}
-    known = _outer_names(function, local)
+    outside = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with suppress(ValueError):  # not assigned yet
+            outside[name] = cell.cell_contents
+    known = {name: value for name, value in outside.items() if name not in local}
     for node in nodes:
         at = f"line {function.__code__.co_firstlineno + getattr(node, 'lineno', 1) - 1}"
         if isinstance(node, ast.Expr) and _makes_coroutine(node.value, known, tree):
@@ -194,23 +177,7 @@ def _flaw(function: FunctionType) -> str | None:
     return None
 
 
-def _outer_names(function: FunctionType, local: set[str]) -> dict[str, Any]:
-    """Return the names outside of the function that its source may use, with their values."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    outside = {**function.__globals__, **dict(_assigned_cells(cells))}
-    return {name: value for name, value in outside.items() if name not in local}
-
-
-def _assigned_cells(cells: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for name, cell in cells:
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-
-
 def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
-    """Return True if an expression calls an async function without awaiting it."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name) and any(

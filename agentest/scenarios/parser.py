@@ -6,7 +6,7 @@ Invalid values raise ValueError with a message that begins with the key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -77,26 +77,49 @@ def suggest_one_of(value: Any, valid: tuple[str, ...]) -> str:
     return did_you_mean(value if isinstance(value, str) and len(value) < _LONGEST_NAME else "", valid)
 
 
-def count_of(value: Any, key: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{key}: expected a whole number of at least 0, found {brief(value)}")
+def checked(value: Any, key: str, what: str, is_valid: bool) -> Any:
+    """Return the value of a key. Raises ValueError unless it is valid, which is `what` was expected."""
+    if not is_valid:
+        raise ValueError(f"{key}: expected {what}, found {brief(value)}")
     return value
 
 
+def is_whole(value: Any) -> bool:
+    """Return True for an int that is not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def count_of(value: Any, key: str) -> int | None:
+    return None if value is None else count_not_none(value, key)
+
+
 def count_not_none(value: Any, key: str) -> int:
-    count = count_of(value, key)
-    if count is None:
-        raise ValueError(f"{key}: expected a whole number of at least 0, found None")
-    return count
+    number: int = checked(value, key, "a whole number of at least 0", is_whole(value) and value >= 0)
+    return number
 
 
 def checked_text(value: Any, key: str) -> str:
     """Return a text, which may be empty."""
-    if not isinstance(value, str):
-        raise ValueError(f"{key}: expected a text, found {brief(value)}")
-    return value
+    text: str = checked(value, key, "a text", isinstance(value, str))
+    return text
+
+
+def positive(value: Any, key: str) -> int:
+    """Return a whole number of at least 1."""
+    number: int = checked(value, key, "a whole number of at least 1", is_whole(value) and value >= 1)
+    return number
+
+
+def boolean(value: Any, key: str) -> bool:
+    is_true: bool = checked(value, key, "True or False", isinstance(value, bool))
+    return is_true
+
+
+def listed(value: Any, key: str, what: str) -> Sequence[Any]:
+    """Return a sequence that is not a text."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    items: Sequence[Any] = checked(value, key, what, is_list)
+    return items
 
 
 def nonempty_text(value: Any, key: str) -> str:
@@ -106,27 +129,10 @@ def nonempty_text(value: Any, key: str) -> str:
     return str(value)
 
 
-def positive_or_none(value: Any, key: str) -> int | None:
-    """Return a whole number of at least 1; None: the option was not given."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{key}: expected a whole number of at least 1, found {brief(value)}")
-    return value
-
-
-def bool_or_none(value: Any, key: str) -> bool | None:
-    """Return a boolean; None: the option was not given."""
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{key}: expected True or False, found {brief(value)}")
-    return value
-
-
 def texts_of(value: Any, key: str) -> tuple[str, ...]:
     texts = as_list(value)
     for item in texts:
-        if not isinstance(item, str) or not item:
-            raise ValueError(f"{key}: expected a text or a list of texts, found {brief(item)}")
+        checked(item, key, "a text or a list of texts", isinstance(item, str) and bool(item))
     return tuple(texts)
 
 
@@ -134,8 +140,8 @@ def pattern_of(value: Any, key: str) -> re.Pattern[str]:
     """Return a compiled pattern; data may also be `{regex: …, ignore_case: true, flags: "ms"}`."""
     if isinstance(value, Mapping):
         return _pattern_of_data(value, key)
-    if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
-        raise ValueError(f"{key}: expected a regular expression, found {brief(value)}")
+    text = value.pattern if isinstance(value, re.Pattern) else value
+    checked(value, key, "a regular expression", isinstance(text, str))
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
@@ -145,20 +151,16 @@ def pattern_of(value: Any, key: str) -> re.Pattern[str]:
 def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
     options = known_keys(value, ("regex", "ignore_case", "flags"), key)
     flags = options.get("flags", "")
-    if not isinstance(flags, str) or not set(flags) <= _FLAGS.keys():
-        raise ValueError(f"{key}.flags: expected letters of {''.join(_FLAGS)!r}, found {brief(flags)}")
+    are_flags = isinstance(flags, str) and set(flags) <= _FLAGS.keys()
+    checked(flags, f"{key}.flags", f"letters of {''.join(_FLAGS)!r}", are_flags)
     ignore_case = options.get("ignore_case", False)
-    if not isinstance(ignore_case, bool):
-        raise ValueError(f"{key}.ignore_case: expected True or False, found {brief(ignore_case)}")
-    plain = pattern_of(_regex_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
+    checked(ignore_case, f"{key}.ignore_case", "True or False", isinstance(ignore_case, bool))
+    text = options.get("regex")
+    plain = pattern_of(
+        checked(text, f"{key}.regex", "a regular expression", isinstance(text, str)), f"{key}.regex"
+    )
     letters = [*flags, *(["i"] if ignore_case else [])]
     return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(letters)))
-
-
-def _regex_text(value: Any, key: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{key}: expected a regular expression, found {brief(value)}")
-    return value
 
 
 def flags_of(pattern: re.Pattern[str]) -> str:
@@ -248,65 +250,32 @@ def _value_of_word(name: str, value: Mapping[Any, Any], *, of_key: bool, only_wo
     return _WORDS[name](inner, options)
 
 
-def _one_of(value: Any, options: Mapping[str, Any]) -> Matcher:
-    del options
-    return one_of(*_checked_list(value, "one_of"))
-
-
-def _approx(value: Any, options: Mapping[str, Any]) -> Any:
+def _approx(value: Any, options: Mapping[str, Any]) -> Matcher:
     from agentest.scenarios.matchers.numbers import approx
 
     return approx(value, **options)
 
 
-def _number(value: Any, _: Mapping[str, Any]) -> Any:
+def _number(value: Any, _: Mapping[str, Any]) -> Matcher:
     from agentest.scenarios.matchers.numbers import number
 
     return number(value)
 
 
-def _instance(value: Any, options: Mapping[str, Any]) -> Matcher:
-    del options
-    names = value if isinstance(value, list | tuple) else [value]
-    return instance(*(None if name is None else type_named(name) for name in names))
-
-
-def _absent(value: Any, options: Mapping[str, Any]) -> Matcher:
-    del options
-    if value is not True:
-        raise ValueError(f"absent: expected true, found {brief(value)}")
-    return absent
-
-
-def _regex(value: Any, options: Mapping[str, Any]) -> re.Pattern[str]:
-    return pattern_of({"regex": value, **options}, "regex")
-
-
-def _exactly(value: Any, options: Mapping[str, Any]) -> Any:
-    """Return a dict unchanged, although it has the form of a word."""
-    del options
-    if not isinstance(value, Mapping):
-        raise ValueError(f"exactly: expected a dict, found {brief(value)}")
-    return value
-
-
-def _checked_list(value: Any, word: str) -> list[Any] | tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{word}: expected a list, found {brief(value)}")
-    return value
-
-
 _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "optional": lambda value, _: optional(value),
-    "absent": _absent,
-    "one_of": _one_of,
+    "absent": lambda value, _: checked(value, "absent", "true", value is True) and absent,
+    "one_of": lambda value, _: one_of(*checked(value, "one_of", "a list", isinstance(value, list | tuple))),
     "approx": _approx,
     "text": lambda value, options: text(value, **options),
     "number": _number,
-    "instance": _instance,
+    "instance": lambda value, _: instance(
+        *(None if name is None else type_named(name) for name in as_list(value))
+    ),
     "each": lambda value, _: each(value),
-    "regex": _regex,
-    "exactly": _exactly,
+    "regex": lambda value, options: pattern_of({"regex": value, **options}, "regex"),
+    # A dict that is not changed, although it has the form of a word.
+    "exactly": lambda value, _: checked(value, "exactly", "a dict", isinstance(value, Mapping)),
 }
 WORDS = tuple(_WORDS)
 """Words that a dict in place of a value may represent."""

@@ -11,10 +11,16 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from agentest.support.lazy_dataclasses import dataclass
 
+NAMES = (
+    *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
+    *("number", "one_of", "optional", "scenario", "sequence", "text"),
+)
+"""Names that written scenarios may import."""
 _WIDTH = 88
 _MAX_DEPTH = 100
 """Twice the depth of stored results; Python itself rejects source that is nested much deeper."""
@@ -79,6 +85,34 @@ def bracketed(opening: str, items: Iterator[SourceItem] | Sequence[SourceItem], 
     return BracketedSource(opening, contents, closing) if contents else opening + closing
 
 
+def list_of(nodes: Iterable[SourceNode]) -> SourceNode:
+    """Return a list of nodes."""
+    return bracketed("[", tuple(map(SourceItem, nodes)), "]")
+
+
+def call_of(
+    name: str, nodes: Iterable[SourceNode] = (), named: Mapping[str, SourceNode | None] = MappingProxyType({})
+) -> BracketedSource:
+    """Return a call of a function. Named arguments without a node are left out."""
+    keywords = [SourceItem(each, f"{key}=") for key, each in named.items() if each is not None]
+    return BracketedSource(f"{name}(", (*map(SourceItem, nodes), *keywords), ")")
+
+
+def module_of_scenarios(
+    about: str, scenarios: Sequence[BracketedSource], module: str = "", comments: Sequence[str] = ()
+) -> str:
+    """Return a module with these calls of `scenario`, and what it imports.
+
+    Args:
+        about: its docstring, in quotes.
+        module: a module to import `tools` from.
+        comments: lines above the first call.
+    """
+    imported = [imports(scenarios, NAMES, "agentest"), *([f"from {module} import tools"] if module else [])]
+    first, *others = map(split_source, scenarios)
+    return "\n\n".join([about, *imported, "\n".join([*comments, first]), *others]) + "\n"
+
+
 def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> str:
     """Return the import lines for those of these names, and `re`, that the nodes use."""
     used = {word for each in nodes for word in _used(each)}
@@ -90,7 +124,6 @@ def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> s
 
 
 def _used(node: SourceNode) -> Iterator[str]:
-    """Yield the names of all called functions and atoms."""
     if isinstance(node, str):
         yield node.removesuffix("()")
     elif isinstance(node, BracketedSource):
@@ -102,11 +135,6 @@ def _used(node: SourceNode) -> Iterator[str]:
 def split_source(brackets: BracketedSource) -> str:
     """Return the source of brackets without indentation, one item per line."""
     return "\n".join(_split_lines(brackets, 0, "", ""))
-
-
-def rows(item: SourceItem, indent: int = 0, tail: str = "") -> Iterator[str]:
-    """Yield the source lines of an item at this indentation, followed by `tail`."""
-    return _lines(item, indent, tail)
 
 
 def fits_line(row: str) -> bool:
@@ -126,7 +154,6 @@ def literal(text: str) -> str:
 
 
 def _body(text: str) -> str:
-    """Escape everything but quotes; `repr` knows which characters are not printable."""
     if text.isascii() and text.isprintable() and "\\" not in text:
         return text
     return _SPECIAL.sub(lambda match: repr(match[0])[1:-1], text)
@@ -138,8 +165,11 @@ def _number(value: float) -> str:
     return repr(value).replace("e+", "e")
 
 
-def _lines(item: SourceItem, indent: int, tail: str) -> Iterator[str]:
-    short = _is_short(item, indent, tail)
+def rows(item: SourceItem, indent: int = 0, tail: str = "") -> Iterator[str]:
+    """Yield the source lines of an item at this indentation, followed by `tail`."""
+    # Items that are far too wide are not formatted on one line.
+    short = _min_columns(item.node, _WIDTH) <= _WIDTH
+    short = short and indent + _columns(item.lead + _on_one_line(item.node) + tail) <= _WIDTH
     if isinstance(item.node, BracketedSource) and not short:
         yield from _split_lines(item.node, indent, item.lead, tail)
     elif isinstance(item.node, StringLiteral) and not short:
@@ -148,17 +178,10 @@ def _lines(item: SourceItem, indent: int, tail: str) -> Iterator[str]:
         yield " " * indent + item.lead + _on_one_line(item.node) + tail
 
 
-def _is_short(item: SourceItem, indent: int, tail: str) -> bool:
-    """Return True if the item fits on one line, without formatting items that are far too wide."""
-    if _min_columns(item.node, _WIDTH) > _WIDTH:
-        return False
-    return indent + _columns(item.lead + _on_one_line(item.node) + tail) <= _WIDTH
-
-
 def _split_lines(brackets: BracketedSource, indent: int, lead: str, tail: str) -> Iterator[str]:
     yield " " * indent + lead + brackets.opening
     for item in brackets.items:
-        yield from _lines(item, indent + _INDENT, ",")
+        yield from rows(item, indent + _INDENT, ",")
     yield " " * indent + brackets.closing + tail
 
 
@@ -195,7 +218,6 @@ def _pieces(text: str, width: int) -> Iterator[str]:
 
 
 def _words(text: str, width: int) -> Iterator[str]:
-    """Yield words with trailing space, or single characters of a word that is wider than this."""
     for match in _WORD.finditer(text):
         word = match[0]
         yield from (word,) if _max_columns(word) <= width else word

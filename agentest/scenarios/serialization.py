@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
@@ -93,18 +94,6 @@ def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
     }
 
 
-def _form(value: DataMatcher, key: str) -> Any:
-    return as_data(value.word, key)
-
-
-def _text(value: Text, _: str) -> dict[str, Any]:
-    return {"text": value.value, **{flag: True for flag in FLAGS if getattr(value, flag)}}
-
-
-def _number(value: Number, key: str) -> dict[str, Any]:
-    return {"number": _numeral(value.value, _joined_key(key, "number"))}
-
-
 def _numeral(value: Any, key: str) -> Any:
     """Return a number in `number(…)`, which may be a text."""
     if isinstance(value, OneOf):
@@ -145,7 +134,8 @@ def _call(value: ExpectedCall, key: str) -> Any:
         data["args"] = _keys(value.args, _joined_key(key, "args"))
     if value.result is not ANYTHING:
         data["result"] = as_data(value.result, _joined_key(key, "result"))
-    data |= _position_data(value.nth)
+    if value.nth is not None:
+        data |= {1: {"first": True}, -1: {"last": True}}.get(value.nth, {"nth": value.nth})
     is_exact = value.arg_match_mode == "exact" and value.args is not None
     if is_exact:
         return {"exactly": data}
@@ -154,22 +144,8 @@ def _call(value: ExpectedCall, key: str) -> Any:
     return data["name"] if data.keys() == {"name"} else data
 
 
-def _position_data(nth: int | None) -> dict[str, Any]:
-    if nth is None:
-        return {}
-    return {1: {"first": True}, -1: {"last": True}}.get(nth, {"nth": nth})
-
-
-def _any_of(value: AnyOf, key: str) -> dict[str, Any]:
-    return {"any_of": [_path(path, _joined_key(key, at)) for at, path in enumerate(value.paths)]}
-
-
 def _path(path: tuple[Step, ...], key: str) -> Any:
     return as_data(path[0], key) if len(path) == 1 else _list(path, key)
-
-
-def _order(value: CallOrder, key: str) -> dict[str, Any]:
-    return {value.kind: _pair(value, key)}
 
 
 def _pair(value: CallOrder, key: str) -> list[Any]:
@@ -181,37 +157,19 @@ def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
         "reads": lambda names, at: [_name(name, at) for name in names],
         "max_calls_per_tool": lambda limits, _: dict(limits) if isinstance(limits, Mapping) else limits,
     }
-    data = {
-        name: writers.get(name, as_data)(field_value, _joined_key(key, name))
-        for name, field_value in _set_fields(value)
-        if name != "orders"
-    }
+    data = _fields(replace(value, orders=()), key, writers)
     if value.expected is not None:
         data["match_mode"] = value.match_mode
     for kind in ORDERS:
         pairs = [_pair(order, key) for order in value.orders if order.kind == kind]
         if pairs:
-            data[kind] = pairs[0] if len(pairs) == 1 and not _is_list_of_lists(pairs[0]) else pairs
+            alone = len(pairs) == 1 and not all(isinstance(side, list) for side in pairs[0])
+            data[kind] = pairs[0] if alone else pairs
     return data
 
 
-def _is_list_of_lists(pair: list[Any]) -> bool:
-    return all(isinstance(side, list) for side in pair)
-
-
 def _expect(value: Expect, key: str) -> dict[str, Any]:
-    writers: dict[str, Callable[[Any, str], Any]] = {
-        "session_state": _keys,
-        "json_schema": lambda schemas, _: list(schemas),
-    }
-    return {
-        name: writers.get(name, as_data)(field_value, _joined_key(key, name))
-        for name, field_value in _set_fields(value)
-    }
-
-
-def _remark(value: ExpectedRemark, key: str) -> dict[str, Any]:
-    return {name: as_data(field_value, _joined_key(key, name)) for name, field_value in _set_fields(value)}
+    return _fields(value, key, {"session_state": _keys, "json_schema": lambda schemas, _: list(schemas)})
 
 
 def _saying(value: Saying, key: str) -> dict[str, Any]:
@@ -220,29 +178,34 @@ def _saying(value: Saying, key: str) -> dict[str, Any]:
     return {word: as_data(value.wanted, _joined_key(key, word)), **position}
 
 
-def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of fields that differ from their default."""
-    for each in fields(value):
-        field_value = getattr(value, each.name)
-        if field_value is not each.default:
-            yield each.name, field_value
+def _fields(
+    value: Any, key: str, writers: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the fields that differ from their default, each as its writer or `as_data` writes it."""
+    return {
+        each.name: writers.get(each.name, as_data)(field_value, _joined_key(key, each.name))
+        for each in fields(value)
+        if (field_value := getattr(value, each.name)) is not each.default
+    }
 
 
 _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
     Trajectory: _trajectory,
     ExpectedCall: _call,
-    AnyOf: _any_of,
-    CallOrder: _order,
+    AnyOf: lambda value, key: {
+        "any_of": [_path(path, f"{key}[{at}]") for at, path in enumerate(value.paths)]
+    },
+    CallOrder: lambda value, key: {value.kind: _pair(value, key)},
     Expect: _expect,
-    ExpectedRemark: _remark,
+    ExpectedRemark: _fields,
     Saying: _saying,
-    DataMatcher: _form,
+    DataMatcher: lambda value, key: as_data(value.word, key),
     Optional: lambda value, key: {"optional": as_data(value.value, key)},
     Absent: lambda *_: {"absent": True},
     OneOf: lambda value, key: {"one_of": _list(value.values, key)},
     Each: lambda value, key: {"each": as_data(value.value, key)},
-    Text: _text,
-    Number: _number,
+    Text: lambda value, _: {"text": value.value, **{f: True for f in FLAGS if getattr(value, f)}},
+    Number: lambda value, key: {"number": _numeral(value.value, _joined_key(key, "number"))},
     Approx: _approx,
     Instance: _instance,
     re.Pattern: _pattern,

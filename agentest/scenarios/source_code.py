@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
+from agentest.scenarios.calls import ANYTHING, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.matchers.values import DataMatcher
 from agentest.scenarios.python_formatting import (
     BracketedSource,
-    SourceItem,
     SourceNode,
     StringLiteral,
-    bracketed,
-    imports,
+    call_of,
     is_parameter,
+    list_of,
     mapping,
+    module_of_scenarios,
     node,
-    split_source,
 )
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
-NAMES = (
-    *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
-    *("number", "one_of", "optional", "scenario", "sequence", "text"),
-)
-"""Names that exported scenarios may import."""
 _CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
 """Parameters of `call()` that are not arguments of the tool."""
 _FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
@@ -51,18 +46,20 @@ class ExportedExpectations:
     turns: tuple[Mapping[str, SourceNode], ...] = ()
 
 
-class ExportableConversation(Protocol):
-    """A conversation with the name of its exported scenario."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportableConversation:
+    """A conversation, and what its exported scenario is to expect."""
+
+    scenario: str
+    conversation: Conversation
+    words: ExportedExpectations | None = None
+    """The expectations; None: the same calls."""
+    name: str = ""
+    """Name of the exported scenario; "" derives it from the original, which may still exist."""
 
     @property
-    def exported_name(self) -> str: ...
-
-    @property
-    def conversation(self) -> Conversation: ...
-
-    @property
-    def words(self) -> ExportedExpectations | None:
-        """The expectations; None: the same calls."""
+    def exported_name(self) -> str:
+        return self.name or f"{self.scenario} ({self.conversation.conversation_id})"
 
 
 def export_script(conversations: Sequence[ExportableConversation]) -> str:
@@ -71,9 +68,7 @@ def export_script(conversations: Sequence[ExportableConversation]) -> str:
     Its users send the same messages, its mocks return the same results call by call, and the agent must make
     the same calls. Tools that the agent ran itself have no mocks, because their calls would not reach them.
     """
-    scenarios = [_scenario(each) for each in conversations]
-    used = imports(scenarios, NAMES, "agentest")
-    return "\n\n".join([_MODULE_DOCSTRING, used, *(split_source(each) for each in scenarios)]) + "\n"
+    return module_of_scenarios(_MODULE_DOCSTRING, [_scenario(each) for each in conversations])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +84,6 @@ class ExportedSource:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _NamedConversation:
-    scenario: str
-    conversation: Conversation
-    words: ExportedExpectations | None = None
-
-    @property
-    def exported_name(self) -> str:
-        return exported_name(self.scenario, self.conversation)
-
-
 def export_conversation(scenario: str, conversation: Conversation) -> ExportedSource:
     """Export one conversation of a scenario as a module."""
     if why := missing(conversation):
@@ -107,7 +91,8 @@ def export_conversation(scenario: str, conversation: Conversation) -> ExportedSo
     if has_nameless_call(conversation):
         return ExportedSource(missing="in which the agent called a tool without a name")
     try:
-        return ExportedSource(source=export_script([_NamedConversation(scenario, conversation)]))
+        exportable = ExportableConversation(scenario=scenario, conversation=conversation)
+        return ExportedSource(source=export_script([exportable]))
     except (ValueError, RecursionError) as error:
         return ExportedSource(missing=f"which holds a value that has no source: {shortened(str(error))}")
 
@@ -132,11 +117,6 @@ def why_unfinished(conversation: Conversation) -> str | None:
     return None if conversation.turns else "it has no turn"
 
 
-def exported_name(scenario: str, conversation: Conversation) -> str:
-    """Return the name of the exported scenario."""
-    return f"{scenario} ({conversation.conversation_id})"
-
-
 def has_nameless_call(conversation: Conversation) -> bool:
     """Return True if the agent called a tool without a name, which cannot be mocked."""
     return any(not call.name.strip() for call in conversation.tool_calls)
@@ -144,40 +124,36 @@ def has_nameless_call(conversation: Conversation) -> bool:
 
 def _scenario(exportable: ExportableConversation) -> BracketedSource:
     conversation = exportable.conversation
-    calls = conversation.tool_calls
-    mocked_calls = mockable_calls(calls)
-    words = exportable.words or _same_calls(calls)
-    items = [
-        SourceItem(StringLiteral(exportable.exported_name)),
-        SourceItem(bracketed("[", _turns(conversation, words), "]"), "turns="),
-        *([SourceItem(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
-        *([SourceItem(mapping(list(mocks(mocked_calls))), "tools=")] if mocked_calls else []),
-        *(SourceItem(source, f"{key}=") for key, source in words.keys.items()),
-        SourceItem(node(["exported"]), "tags="),
-    ]
-    return BracketedSource("scenario(", tuple(items), ")")
-
-
-def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
-    expected = bracketed("[", [SourceItem(_expected(call)) for call in calls], "]")
-    return ExportedExpectations(
-        keys={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
-    )
-
-
-def _turns(conversation: Conversation, words: ExportedExpectations) -> Iterator[SourceItem]:
+    mocked_calls = mockable_calls(conversation.tool_calls)
+    words = exportable.words or _same_calls(conversation.tool_calls)
+    turns = []
     for turn in conversation.turns:
         message, at = StringLiteral(turn.user_message), turn.turn_index
         options = words.turns[at] if at < len(words.turns) else {}
-        yield SourceItem(mapping([("user_message", message), *options.items()]) if options else message)
+        turns.append(mapping([("user_message", message), *options.items()]) if options else message)
+    named = {
+        "turns": list_of(turns),
+        "session": node({"state": conversation.initial_state}) if conversation.initial_state else None,
+        "tools": mapping(list(mocks(mocked_calls))) if mocked_calls else None,
+        **words.keys,
+        "tags": node(["exported"]),
+    }
+    return call_of("scenario", [StringLiteral(exportable.exported_name)], named)
+
+
+def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
+    expected = list_of(map(_expected, calls))
+    return ExportedExpectations(
+        keys={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
+    )
 
 
 def _expected(call: ToolCall) -> SourceNode:
     if not isinstance(call.args, Mapping):  # without valid arguments, only the name can be expected
         return StringLiteral(call.name)
     if all(map(is_parameter, call.args)):
-        arguments = [SourceItem(node(value), f"{name}=") for name, value in call.args.items()]
-        return bracketed("call(", [SourceItem(StringLiteral(call.name)), *arguments], ")")
+        named = {name: node(value) for name, value in call.args.items()}
+        return call_of("call", [StringLiteral(call.name)], named)
     return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
 
 
@@ -206,12 +182,12 @@ def _mock(calls: Sequence[ToolCall]) -> SourceNode:
         del steps[-1]  # a sequence repeats its last answer
     if len(steps) == 1 and not _has_raised(steps[0]):
         return node(steps[0].result)
-    return bracketed("sequence(", [SourceItem(_step(call)) for call in steps], ")")
+    return call_of("sequence", map(_step, steps))
 
 
 def _step(call: ToolCall) -> SourceNode:
     if _has_raised(call):
-        return bracketed("RuntimeError(", [SourceItem(StringLiteral(str(call.error)))], ")")
+        return call_of("RuntimeError", [StringLiteral(str(call.error))])
     return node(call.result)
 
 
@@ -224,15 +200,11 @@ def _answer(call: ToolCall) -> tuple[bool, str]:
     return _has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
 
 
-class NoSourceForm(ValueError):
-    """Raised for a value without a source form. The message begins with its location."""
-
-
 def trajectories(values: Sequence[Trajectory]) -> SourceNode:
     """Return the source of a `trajectory` option: one, or a list of several."""
     if len(values) == 1:
         return trajectory(values[0])
-    return _list(trajectory(each, f"[{n}]") for n, each in enumerate(values))
+    return list_of(trajectory(each, f"[{n}]") for n, each in enumerate(values))
 
 
 def trajectory(value: Trajectory, at: str = "") -> SourceNode:
@@ -244,33 +216,28 @@ def trajectory(value: Trajectory, at: str = "") -> SourceNode:
 
 def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
     # The name comes first for readability.
-    for option, option_value in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
-        location = f"{at}.{option.name}"
-        if option.name in ("expected", "forbidden"):
-            yield option.name, _list(step(each, f"{location}[{n}]") for n, each in enumerate(option_value))
-        elif option.name == "reads":
-            yield option.name, _list(map(tool, option_value))
-        elif option.name == "orders":
-            yield from _orders(option_value, at)
+    for name, option in sorted(_set_fields(value), key=lambda each: each[0] != "name"):
+        location = f"{at}.{name}"
+        if name in ("expected", "forbidden"):
+            yield name, list_of(step(each, f"{location}[{n}]") for n, each in enumerate(option))
+        elif name == "reads":
+            yield name, list_of(map(tool, option))
+        elif name == "orders":
+            for kind in ORDERS:
+                pairs = [each for each in option if each.kind == kind]
+                if pairs:
+                    yield kind, list_of(list_of(_sides(each, at)) for each in pairs)
         else:
-            yield option.name, value_of(option_value, location)
-
-
-def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, SourceNode]]:
-    for kind in ("before", "never_after"):
-        pairs = [
-            _list([step(each.first, f"{at}.{kind}"), step(each.then, f"{at}.{kind}")])
-            for each in values
-            if each.kind == kind
-        ]
-        if pairs:
-            yield kind, _list(pairs)
+            yield name, value_of(option, location)
 
 
 def order(value: CallOrder, at: str = "") -> SourceNode:
     """Return the source of `before(…)` or `never_after(…)`."""
-    both = [step(each, f"{at}.{value.kind}") for each in (value.first, value.then)]
-    return _function_call(value.kind, both)
+    return call_of(value.kind, _sides(value, at))
+
+
+def _sides(value: CallOrder, at: str) -> list[SourceNode]:
+    return [step(each, f"{at}.{value.kind}") for each in (value.first, value.then)]
 
 
 def step(value: Step, at: str = "") -> SourceNode:
@@ -278,14 +245,8 @@ def step(value: Step, at: str = "") -> SourceNode:
     if isinstance(value, ExpectedCall):
         return expected_call(value, at)
     alone = all(len(path) == 1 and isinstance(path[0], ExpectedCall) for path in value.paths)
-    return _function_call(
-        "any_of", [_path(path, f"{at}.any_of[{n}]", alone) for n, path in enumerate(value.paths)]
-    )
-
-
-def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> SourceNode:
-    steps = [step(each, at) for each in path]
-    return steps[0] if alone else _list(steps)
+    paths = [[step(each, f"{at}.any_of[{n}]") for each in path] for n, path in enumerate(value.paths)]
+    return call_of("any_of", (steps[0] if alone else list_of(steps) for steps in paths))
 
 
 def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
@@ -293,34 +254,26 @@ def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
     if value == ExpectedCall(value.name):
         return tool(value.name)
     if value.args is None or value.arg_match_mode == "ignore":
-        return mapping(list(_call_items(value, at)))
-    made = bracketed("call(", list(_call_arguments(value, value.args, at)), ")")
-    return made if value.arg_match_mode == "partial" else _function_call("exactly", [made])
-
-
-def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, SourceNode]]:
-    for option, option_value in _set_fields(value):
-        location = f"{at}.{option.name}"
-        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, location)
-
-
-def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[SourceItem]:
-    yield SourceItem(tool(value.name))
-    nodes = {key: value_of(item, f"{at}.args.{key}") for key, item in args.items()}
+        return mapping(
+            [
+                (name, tool(each) if name == "name" else value_of(each, f"{at}.{name}"))
+                for name, each in _set_fields(value)
+            ]
+        )
+    nodes = {key: value_of(item, f"{at}.args.{key}") for key, item in value.args.items()}
     named = {key for key in nodes if is_parameter(key) and key not in _CALL_PARAMETERS}
-    if others := [(key, nodes[key]) for key in nodes if key not in named]:
-        yield SourceItem(mapping(others))
-    yield from (SourceItem(nodes[key], f"{key}=") for key in nodes if key in named)
+    others = [(key, nodes[key]) for key in nodes if key not in named]
+    options: dict[str, SourceNode] = {key: nodes[key] for key in nodes if key in named}
     if value.where is not None:
         raise _no_form(value.where, f"{at}.where")
     if value.result is not ANYTHING:
-        yield SourceItem(value_of(value.result, f"{at}.result"), "result=")
-    if value.nth is not None:
-        yield (
-            SourceItem("True", f"{_PLACES[value.nth]}=")
-            if value.nth in _PLACES
-            else SourceItem(str(value.nth), "nth=")
-        )
+        options["result"] = value_of(value.result, f"{at}.result")
+    if value.nth in _PLACES:
+        options[_PLACES[value.nth]] = "True"
+    elif value.nth is not None:
+        options["nth"] = str(value.nth)
+    made = call_of("call", [tool(value.name), *([mapping(others)] if others else [])], options)
+    return made if value.arg_match_mode == "partial" else call_of("exactly", [made])
 
 
 def tool(name: ToolName) -> SourceNode:
@@ -332,7 +285,7 @@ def sayings_source(values: Sequence[Saying]) -> SourceNode:
     """Return the source of a scenario's `expect`."""
     if len(values) == 1:
         return _saying(values[0], "")
-    return _list(_saying(each, f"[{n}]") for n, each in enumerate(values))
+    return list_of(_saying(each, f"[{n}]") for n, each in enumerate(values))
 
 
 def _saying(value: Saying, at: str) -> SourceNode:
@@ -341,35 +294,21 @@ def _saying(value: Saying, at: str) -> SourceNode:
     return mapping([(word, value_of(value.wanted, f"{at}.{word}")), *turn])
 
 
-def expect(value: Expect) -> SourceNode:
-    """Return the source of a turn's `expect`."""
-    return mapping(
-        [
-            (option.name, _checks(option_value, f".{option.name}"))
-            for option, option_value in _set_fields(value)
-        ]
-    )
+def expect(value: Expect | ExpectedRemark, at: str = "") -> SourceNode:
+    """Return the source of a turn's `expect`, or of a remark in it."""
+    return mapping([(name, _checks(checks, f"{at}.{name}")) for name, checks in _set_fields(value)])
 
 
 def _checks(checks: Any, at: str) -> SourceNode:
     """Return the source of a key of `expect`: the only value of a tuple, or a list of several."""
     if not isinstance(checks, tuple):
         return value_of(checks, at)
-    nodes = [_remark(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in checks]
-    return nodes[0] if len(nodes) == 1 and at != ".remarks" else _list(nodes)
-
-
-def _remark(value: ExpectedRemark, at: str) -> SourceNode:
-    return mapping(
-        [
-            (option.name, _checks(option_value, f"{at}.{option.name}"))
-            for option, option_value in _set_fields(value)
-        ]
-    )
+    nodes = [expect(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in checks]
+    return nodes[0] if len(nodes) == 1 and at != ".remarks" else list_of(nodes)
 
 
 def value_of(value: Any, at: str = "") -> SourceNode:
-    """Return the source of an expected value: JSON, with matchers at any depth."""
+    """Return the source of an expected value: JSON, with matchers at any depth. Raises ValueError."""
     if isinstance(value, DataMatcher):  # it was written as data
         return value_of(value.word, at)
     if isinstance(value, Matcher):
@@ -377,31 +316,26 @@ def value_of(value: Any, at: str = "") -> SourceNode:
     if isinstance(value, re.Pattern):
         return _pattern(value, at)
     if isinstance(value, Mapping):
-        return mapping([(_key(key, at), value_of(item, f"{at}.{key}")) for key, item in value.items()])
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"{at.removeprefix('.') or 'it'}: the key {key!r} is no text")
+        return mapping([(key, value_of(item, f"{at}.{key}")) for key, item in value.items()])
     if isinstance(value, list | tuple):
-        return _list(value_of(item, f"{at}[{n}]") for n, item in enumerate(value))
+        return list_of(value_of(item, f"{at}[{n}]") for n, item in enumerate(value))
     if value is None or type(value) in (str, int, float, bool):
         return node(value)
     raise _no_form(value, at)
 
 
-def _key(key: Any, at: str) -> str:
-    if not isinstance(key, str):
-        raise NoSourceForm(f"{_location_text(at)}: the key {key!r} is no text")
-    return key
-
-
 def _matcher(value: Matcher, at: str) -> SourceNode:
     """Return the source of a matcher: the function named like its class, with its values."""
-    word = snake_case(type(value).__name__)
-    set_fields = list(_set_fields(value))
-    if not set_fields:
+    word, options = snake_case(type(value).__name__), dict(_set_fields(value))
+    if not options:
         return word
-    (first, first_value), *more = set_fields
-    several = first.name in ("values", "types")
-    nodes = [_inner_source(each, at) for each in first_value] if several else [_inner_source(first_value, at)]
-    named = [SourceItem(_inner_source(each, at), f"{option.name}=") for option, each in more]
-    return bracketed(f"{word}(", [*map(SourceItem, nodes), *named], ")")
+    first, *more = options
+    several = options[first] if first in ("values", "types") else [options[first]]
+    nodes = [_inner_source(each, at) for each in several]
+    return call_of(word, nodes, {name: _inner_source(options[name], at) for name in more})
 
 
 def _inner_source(value: Any, at: str) -> SourceNode:
@@ -411,44 +345,22 @@ def _inner_source(value: Any, at: str) -> SourceNode:
 
 
 def _pattern(value: re.Pattern[Any], at: str) -> SourceNode:
-    if not isinstance(value.pattern, str):
+    text = value.pattern
+    if not isinstance(text, str):
         raise _no_form(value, at)
-    flags = [f"re.{flag.name}" for flag in _FLAGS if value.flags & flag]
-    implied = re.compile(value.pattern).flags == value.flags
-    items = [
-        SourceItem(_pattern_literal(value.pattern)),
-        *([] if implied else [SourceItem(" | ".join(flags))]),
-    ]
-    return bracketed("re.compile(", items, ")")
+    flags = " | ".join(f"re.{flag.name}" for flag in _FLAGS if value.flags & flag)
+    is_plain = text.isascii() and text.isprintable() and '"' not in text and not text.endswith("\\")
+    written = f'r"{text}"' if "\\" in text and is_plain else StringLiteral(text)
+    return call_of("re.compile", [written, *([] if re.compile(text).flags == value.flags else [flags])])
 
 
-def _pattern_literal(pattern: str) -> SourceNode:
-    """Return a pattern with backslashes as a raw string, if possible."""
-    plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern and not pattern.endswith("\\")
-    return f'r"{pattern}"' if "\\" in pattern and plain else StringLiteral(pattern)
+def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:
+    for each in fields(value):
+        field_value = getattr(value, each.name)
+        is_default = field_value is each.default or field_value == each.default
+        if each.compare and (each.default is MISSING or not is_default):
+            yield each.name, field_value
 
 
-def _function_call(word: str, nodes: Iterable[SourceNode]) -> SourceNode:
-    return bracketed(f"{word}(", map(SourceItem, nodes), ")")
-
-
-def _list(nodes: Iterable[SourceNode]) -> SourceNode:
-    return bracketed("[", map(SourceItem, nodes), "]")
-
-
-def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """Yield the fields of a value that differ from their default."""
-    for each_field in (each for each in fields(value) if each.compare):
-        field_value = getattr(value, each_field.name)
-        if each_field.default is MISSING or (
-            field_value is not each_field.default and field_value != each_field.default
-        ):
-            yield each_field, field_value
-
-
-def _no_form(value: Any, at: str) -> NoSourceForm:
-    return NoSourceForm(f"{_location_text(at)}: {shown(value)} cannot be written")
-
-
-def _location_text(at: str) -> str:
-    return at.removeprefix(".") or "it"
+def _no_form(value: Any, at: str) -> ValueError:
+    return ValueError(f"{at.removeprefix('.') or 'it'}: {shown(value)} cannot be written")

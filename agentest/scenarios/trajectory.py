@@ -121,9 +121,7 @@ Path = tuple[Slot, ...]
 
 
 def paths_of(expected: Sequence[Step]) -> tuple[Path, ...]:
-    """Return all paths, each with a slot for every expected call. Without longer alternatives there is one
-    path.
-    """
+    """Return all paths, each with a slot for every expected call; one path without longer alternatives."""
     return tuple(_joined_paths(expected))
 
 
@@ -151,15 +149,11 @@ def _count_paths(step: Step) -> int:
         return 1
     single, counts = False, 0
     for path in step.paths:
-        if _is_single(path):
+        if len(path) == 1 and (isinstance(path[0], ExpectedCall) or path[0].single is not None):
             single = True
         else:
             counts += how_many_paths(path)
     return counts + single
-
-
-def _is_single(path: Sequence[Step]) -> bool:
-    return len(path) == 1 and (isinstance(path[0], ExpectedCall) or path[0].single is not None)
 
 
 def calls_in(steps: Sequence[Step]) -> Iterator[ExpectedCall]:

@@ -36,7 +36,8 @@ from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.matchers.validity import check_expected
 from agentest.scenarios.parser import (
     as_list,
-    bool_or_none,
+    boolean,
+    checked,
     count_not_none,
     count_of,
     known_keys,
@@ -63,23 +64,12 @@ _MAX_DEPTH = 20
 OrderKind = Literal["before", "never_after"]
 ORDERS: tuple[OrderKind, ...] = ("before", "never_after")
 DEMANDS = (
-    "expected",
-    "expected_writes",
-    "forbidden",
-    "max_calls",
-    "min_calls",
-    "max_turns",
-    "max_calls_per_tool",
-    *ORDERS,
+    *("expected", "expected_writes", "forbidden", "max_calls", "min_calls", "max_turns"),
+    *("max_calls_per_tool", *ORDERS),
 )
 """Keys that are requirements."""
 SETTINGS = (
-    "match_mode",
-    "name",
-    "ignore_failed",
-    "reads",
-    "at_most_once",
-    "rounds",
+    *("match_mode", "name", "ignore_failed", "reads", "at_most_once", "rounds"),
     "default_arg_match_mode",
 )
 """Keys that modify requirements."""
@@ -116,8 +106,7 @@ def call(
         ValueError: if one of these has an invalid value, which may have been meant as an argument.
     """
     all_args = args if args is not None else {}
-    if not isinstance(all_args, Mapping):
-        raise ValueError(f"call({brief(tool)}): expected a dict of arguments, found {brief(all_args)}")
+    checked(all_args, f"call({brief(tool)})", "a dict of arguments", isinstance(all_args, Mapping))
     if twice := [name for name in more if name in all_args]:
         raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
     name = checked_tool_name(tool, f"call({brief(tool)})")
@@ -142,9 +131,7 @@ def call(
 
 def exactly(expected: ExpectedCall) -> ExpectedCall:
     """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
-    if not isinstance(expected, ExpectedCall):
-        raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
-    return as_exact_call(expected)
+    return as_exact_call(checked(expected, "exactly", "call(…)", isinstance(expected, ExpectedCall)))
 
 
 def any_of(*alternatives: Any) -> AnyOf:
@@ -214,7 +201,7 @@ def _exact(value: Any, key: str) -> ExpectedCall:
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     options = known_keys(value, _CALL_KEYS, key)
-    if options.get("name") is None or _is_empty_text(options["name"]):
+    if options.get("name") in (None, ""):
         raise ValueError(f"{key}.name: the name of the tool is missing")
     name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
     if args is not None and not isinstance(args, Mapping):
@@ -223,23 +210,15 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     expected = ExpectedCall(
         name,
         args,
-        _arg_match_mode("partial" if mode is None else mode, key),
+        _arg_match_mode("partial" if mode is None else mode, f"{key}.arg_match_mode"),
         options.get("where"),
         options.get("result", ANYTHING),
         _parsed_position(options, key),
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
-    return _with_matchers(_checked(expected, key))
-
-
-def _is_empty_text(value: Any) -> bool:
-    return isinstance(value, str) and not value
-
-
-def _with_matchers(expected: ExpectedCall) -> ExpectedCall:
-    """Replace matchers written as data in the arguments and result of a call."""
-    args = None if expected.args is None else replace_forms(expected.args, is_word=False)
+    _checked(expected, key)
+    args = None if args is None else replace_forms(args, is_word=False)
     return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
@@ -252,21 +231,17 @@ def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
 
 def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
     if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-        raise ValueError(
-            f"{key}.arg_match_mode: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
-        )
+        raise ValueError(f"{key}: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}")
     return mode  # type: ignore[return-value]
 
 
 def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
-    """Validate a call, which may have been constructed without `call(…)`."""
     checked_tool_name(expected.name, f"{key}.name")
-    _arg_match_mode(expected.arg_match_mode, key)
+    _arg_match_mode(expected.arg_match_mode, f"{key}.arg_match_mode")
     for word, error in call_option_problems(expected.where, False, False, expected.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (expected.args or {}).items():
-        if not isinstance(name, str):
-            raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
+        checked(name, f"{key}.args", "the name of an argument", isinstance(name, str))
         check_expected(value, f"{key}.args.{name}", is_json=True)
     check_expected(expected.result, f"{key}.result", of_key=False, is_json=True)
     return expected
@@ -274,8 +249,7 @@ def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
 
 def parse_any_of(value: Any, key: str) -> AnyOf:
     """Parse alternatives: each item of a list is a call, or a list of calls."""
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{key}: expected a list of calls, or of lists of calls, found {brief(value)}")
+    checked(value, key, "a list of calls, or of lists of calls", isinstance(value, list | tuple))
     if not any(item or not isinstance(item, list | tuple) for item in value):
         raise ValueError(f"{key}: is empty; write the calls of which one is enough")
     return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
@@ -312,27 +286,6 @@ def _depth(steps: Sequence[Step], at: int = 0) -> int:
     return max((_depth(path, at + 1) for path in inside), default=at)
 
 
-def check_number_of_paths(steps: Sequence[Step], key: str) -> None:
-    """Raise ValueError if alternatives result in too many paths."""
-    number = how_many_paths(steps)
-    if number > MOST_PATHS:
-        raise ValueError(
-            f"{key}: its any_of lists make {number:,} different ways, and {MOST_PATHS:,} are the most; "
-            "alternatives of one call each make none: write any_of(call(…), call(…)) where that is enough"
-        )
-
-
-def order_in(value: Any, key: str) -> CallOrder | None:
-    """Return the order that an item of a list represents, or None."""
-    if isinstance(value, CallOrder):
-        return parse_order(value.kind, (value.first, value.then), key)
-    word = word_in(value) if isinstance(value, Mapping) else None
-    for kind in ORDERS:
-        if word == kind:
-            return parse_order(kind, _only_value(value), f"{key}.{kind}")
-    return None
-
-
 def parse_orders(kind: OrderKind, value: Any, key: str) -> tuple[CallOrder, ...]:
     """Parse `before` or `never_after` of a trajectory: a pair of calls, or a list of pairs."""
     if value is None:
@@ -355,8 +308,7 @@ def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
 
 def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
     """Parse an order between two calls."""
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{key}: expected two calls, [a, b], found {brief(value)}")
+    checked(value, key, "two calls, [a, b]", isinstance(value, list | tuple) and len(value) == 2)
     first, then = (_parsed_side(each, f"{key}[{at}]") for at, each in enumerate(value))
     return CallOrder(kind, first, then)
 
@@ -384,14 +336,11 @@ def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory,
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
     items = [_parsed_trajectories(each, f"{key}[{at}]") for at, each in enumerate(value)]
-    _check_names([each[0].name for each in items], key)
-    return tuple(trajectory for each in items for trajectory in each)
-
-
-def _check_names(names: Sequence[str], key: str) -> None:
+    names = [each[0].name for each in items]
     for at, name in enumerate(names):
         if name and names.index(name) < at:
             raise ValueError(f"{key}[{at}].name: {key}[{names.index(name)}] is called {name!r}, too")
+    return tuple(trajectory for each in items for trajectory in each)
 
 
 def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
@@ -474,26 +423,36 @@ def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
 
 
 def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
-    return bool(bool_or_none(options.get(name), f"{key}.{name}"))
+    return boolean(options.get(name, False), f"{key}.{name}")
 
 
 def _expected(
     options: Mapping[str, Any], key: str, calls_key: str
 ) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
-    """Return the expected calls, and the orders among them or under separate keys."""
     expected = options.get("expected")
     items = () if expected is None else _list(expected, f"{key}.{calls_key}")
-    with_orders = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
-    steps = tuple(
-        parse_step(each, f"{key}.{calls_key}[{at}]") for at, each, order in with_orders if not order
-    )
-    check_number_of_paths(steps, f"{key}.{calls_key}")
-    orders = [order for _, _, order in with_orders if order]
+    steps: list[Step] = []
+    orders: list[CallOrder] = []
+    for at, item in enumerate(items):
+        item_key = f"{key}.{calls_key}[{at}]"
+        word = word_in(item) if isinstance(item, Mapping) else None
+        if isinstance(item, CallOrder):
+            orders.append(parse_order(item.kind, (item.first, item.then), item_key))
+        elif kind := next((kind for kind in ORDERS if kind == word), None):
+            orders.append(parse_order(kind, _only_value(item), f"{item_key}.{kind}"))
+        else:
+            steps.append(parse_step(item, item_key))
+    if (number := how_many_paths(steps)) > MOST_PATHS:
+        raise ValueError(
+            f"{key}.{calls_key}: its any_of lists make {number:,} different ways, and {MOST_PATHS:,} are "
+            "the most; alternatives of one call each make none: write any_of(call(…), call(…)) where that "
+            "is enough"
+        )
     for kind in ORDERS:
         orders += parse_orders(kind, options.get(kind), f"{key}.{kind}")
     in_line = tuple(order for kind in ORDERS for order in orders if order.kind == kind)
     are_orders = bool(items) and not steps  # orders alone do not forbid other calls
-    return None if expected is None or are_orders else steps, in_line
+    return None if expected is None or are_orders else tuple(steps), in_line
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
@@ -521,8 +480,7 @@ def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     if not isinstance(value, Mapping):
         return count_of(value, key)
     for tool in value:
-        if not isinstance(tool, str) or not tool:
-            raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
+        checked(tool, key, "names of tools, or globs like `get_*`", isinstance(tool, str) and bool(tool))
     return {tool: count_not_none(number, f"{key}.{tool}") for tool, number in value.items()}
 
 
@@ -534,13 +492,11 @@ def _default_mode(value: Any, key: str) -> ModeOf:
     modes: Mapping[str, ArgMatchMode] = (
         value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
     )
+    key = f"{key}.default_arg_match_mode"
     for tool, mode in modes.items():
-        tool_key = f".{tool}" if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
-            checked_tool_name(tool, f"{key}.default_arg_match_mode")
-        if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-            wrong = f"found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
-            raise ValueError(f"{key}.default_arg_match_mode{tool_key}: {wrong}")
+            checked_tool_name(tool, key)
+        _arg_match_mode(mode, f"{key}.{tool}" if isinstance(value, Mapping) else key)
     # Exact names come first, `*` last.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
 
@@ -554,7 +510,6 @@ def _default_mode(value: Any, key: str) -> ModeOf:
 
 
 def _resolved(step: Any, mode_of: ModeOf) -> Any:
-    """Set the mode of each call in a step."""
     if isinstance(step, AnyOf):
         return AnyOf(tuple(tuple(_resolved(each, mode_of) for each in path) for path in step.paths))
     if not step.mode_unsaid:

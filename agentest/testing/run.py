@@ -16,8 +16,8 @@ from unittest import SkipTest
 
 import anyio
 
-from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.in_process import is_adk_object
 from agentest.config.config import Config
 from agentest.config.definition import RunSettings
 from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes

@@ -11,7 +11,7 @@ from project import Project
 
 from agentest.adk import AgentEvaluator
 from agentest.adk.plan import parse_eval_words
-from agentest.config.agents.adk import AdkModuleAgent
+from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 

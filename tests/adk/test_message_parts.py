@@ -15,7 +15,7 @@ from agentest.adk.formats.eval_set import EVAL_SET, Blob, Content, Part, invocat
 from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.chat_completions import content_of
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.agent_servers import AdkAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Attachment, UserText

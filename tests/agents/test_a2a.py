@@ -44,7 +44,7 @@ from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient
 from agentest.agents.protocol_probes import probe_a2a
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
-from agentest.config.agents.a2a import A2aAgent
+from agentest.config.agents.agent_servers import A2aAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy

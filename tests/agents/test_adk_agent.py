@@ -18,7 +18,7 @@ from agentest.agents.adk_server.client import AdkClient, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.agent_servers import AdkAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop

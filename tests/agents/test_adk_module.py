@@ -26,7 +26,7 @@ from agentest.adk import AgentEvaluator, EvaluationFailed
 from agentest.adk.in_process_evaluation import configuration
 from agentest.agents.in_process.google_adk import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
-from agentest.config.agents.adk import AdkModuleAgent
+from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Session, UserText
 from agentest.domain.results import RunResult, Status

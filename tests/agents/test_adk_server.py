@@ -21,7 +21,7 @@ from project import DEADLINE_S, Project, answers, free_port, wait_until
 
 from agentest.agents.adk_server.client import AdkClient, read_run
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.agent_servers import AdkAgent
 from agentest.conversation.turn_loop import new_session_id
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy

@@ -16,7 +16,7 @@ from wire import http, wire
 from agentest import scenario
 from agentest.agents.protocol_probes import probe_ag_ui
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
-from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.frontends import AgUiAgent
 from agentest.config.file import load_values
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.results import RunResult, Status

@@ -19,7 +19,7 @@ from agentest import call, scenario
 from agentest.agents.command import Program, open_agent
 from agentest.agents.port import Resources
 from agentest.config import Config
-from agentest.config.agents.command import CommandAgent
+from agentest.config.agents.dialogue import CommandAgent
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
 from agentest.support.errors import CannotSend, ConfigError

@@ -16,7 +16,7 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import TurnContext
 from agentest.agents.websocket import WebSocketConnector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.websocket import WebSocketAgent
+from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.domain.messages import UserText
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend

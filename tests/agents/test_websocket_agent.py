@@ -21,7 +21,7 @@ from agentest import scenario
 from agentest.agents.port import Resources, TurnContext
 from agentest.agents.websocket import open_agent
 from agentest.config import Config
-from agentest.config.agents.websocket import WebSocketAgent
+from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation

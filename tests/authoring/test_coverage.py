@@ -24,9 +24,9 @@ from agentest.authoring.coverage import (
     PlacedScenario,
     ToolUsage,
     measure,
+    print_text,
     worst,
 )
-from agentest.authoring.coverage_report import print_text
 from agentest.cli.coverage import coverage_status, show
 from agentest.cli.coverage import measure_coverage as measured
 from agentest.config.config import Config

@@ -26,8 +26,14 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
     tool_responses,
 )
-from agentest.authoring.export import export, write
-from agentest.authoring.export_selection import ExportedConversation, evaluation_set, read_earlier, select
+from agentest.authoring.export import (
+    ExportedConversation,
+    evaluation_set,
+    export,
+    read_earlier,
+    select,
+    write,
+)
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
@@ -78,7 +84,9 @@ def results(tmp_path: Path, result: RunResult) -> Path:
 
 
 def held(*turns: Turn, id: str = "s-1", name: str = "s") -> ExportedConversation:
-    return ExportedConversation(name, "agent", Conversation(id, turns, Ending.SCRIPT), True)
+    return ExportedConversation(
+        scenario=name, agent="agent", conversation=Conversation(id, turns, Ending.SCRIPT), passed=True
+    )
 
 
 def run_of(*conversations: Any, name: str = "s") -> RunResult:

@@ -12,8 +12,7 @@ import evalset_documents as documents
 from stored import to_json
 
 from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.export import Exported, export, find, with_expectations
-from agentest.authoring.export_selection import ExportedConversation
+from agentest.authoring.export import Exported, ExportedConversation, export, find, with_expectations
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
@@ -145,7 +144,12 @@ def test_cases_keep_what_they_say(tmp_path: Path) -> None:
     path = tmp_path / "shop.test.json"
     path.write_text(documents.text(documents.eval_set("shop", {**case, "agentest": own})))
     held = ExportedConversation(
-        "shop/c", "agent", builders.conversation(), passed=True, file=path.name, eval_id="c"
+        scenario="shop/c",
+        agent="agent",
+        conversation=builders.conversation(),
+        passed=True,
+        file=path.name,
+        eval_id="c",
     )
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)

@@ -17,6 +17,7 @@ from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import (
+    NAMES,
     BracketedSource,
     SourceItem,
     SourceNode,
@@ -24,7 +25,6 @@ from agentest.scenarios.python_formatting import (
     imports,
     split_source,
 )
-from agentest.scenarios.source_code import NAMES
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 
@@ -210,5 +210,5 @@ def test_values_are_written_with_the_words_that_made_them(value: Any, written: s
 )
 def test_what_has_no_source_says_where_it_stands(wanted: Trajectory, said: str) -> None:
     """A function, a set, a key that is no text: the message begins with the place."""
-    with pytest.raises(source_code.NoSourceForm, match=f"^{re.escape(said)}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         source_code.trajectory(wanted)

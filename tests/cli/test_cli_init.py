@@ -20,7 +20,7 @@ from project import Project, free_port
 from wire import closed_port
 
 from agentest.authoring.new_project import (
-    github_workflow,
+    ci_text,
 )
 
 CONFIG = "agentest.config.yaml"
@@ -360,7 +360,7 @@ def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Projec
     gitlab = yaml.safe_load((project.root / ".gitlab/agentest.gitlab-ci.yml").read_text())["agentest"]
     assert gitlab["script"][0] == "cd 'my agent'"
     assert gitlab["artifacts"]["reports"] == {"junit": "my agent/.agentest/junit.xml"}
-    assert "working-directory" not in github_workflow(PurePosixPath())
+    assert "working-directory" not in ci_text("github", PurePosixPath())
 
 
 def test_the_demo_agent_runs_alone(project: Project) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.custom import CustomAgent
+from agentest.config.agents.in_process import CustomAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load
 from agentest.domain.results import Severity

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentest.config.config import Config
 from agentest.config.file import NAMES
-from agentest.scenarios.discovery import DiscoveredScenarios, discover, find_files, is_scenario_file, search
+from agentest.scenarios.discovery import DiscoveredScenarios, discover, is_scenario_file, search
 from agentest.support.files import shown_path
 from agentest.support.importing import Imports, forget_modules, import_object
 from agentest.support.redaction import Redactor
@@ -83,7 +83,7 @@ def test_include_patterns_match_like_glob(tree: Path, pattern: str) -> None:
         expected = glob.glob(pattern, root_dir=tree, recursive=True, include_hidden=True)  # noqa: PTH207
     except re.error:  # a glob's own bug with some odd sets; here it is enough that nothing is raised
         expected = None
-    found = [path.relative_to(tree).as_posix() for path in find_files(tree, [pattern], [])]
+    found = [path.relative_to(tree).as_posix() for path in search(tree, [pattern], []).files]
     if expected is not None:
         assert sorted(found) == sorted({e for e in expected if e.endswith(".py") and (tree / e).is_file()})
     assert all(is_scenario_file(tree / path, tree, [pattern], []) for path in found)
@@ -92,10 +92,10 @@ def test_include_patterns_match_like_glob(tree: Path, pattern: str) -> None:
 @given(st.lists(patterns, max_size=3), st.lists(patterns, max_size=3))
 def test_exclude_patterns_remove_matches(tree: Path, include: list[str], exclude: list[str]) -> None:
     """The result is every file that matches `include`, minus every file that matches `exclude`."""
-    wanted = {path for pattern in include for path in find_files(tree, [pattern], [])}
-    unwanted = {path for pattern in exclude for path in find_files(tree, [pattern], [])}
-    assert set(find_files(tree, include, exclude)) == wanted - unwanted
-    everything = find_files(tree, ["**"], [])
+    wanted = {path for pattern in include for path in search(tree, [pattern], []).files}
+    unwanted = {path for pattern in exclude for path in search(tree, [pattern], []).files}
+    assert set(search(tree, include, exclude).files) == wanted - unwanted
+    everything = search(tree, ["**"], []).files
     assert {p for p in everything if is_scenario_file(p, tree, include, exclude)} == wanted - unwanted
 
 
@@ -121,7 +121,7 @@ def test_patterns_are_relative_to_the_working_directory(
     """Patterns are relative to the working directory; each file is found once."""
     files = ["x.sim.py", "a/y.sim.py", "a/helper.py", "a/notes.md", "venv/z.sim.py", "a/venv/w.sim.py"]
     write(tmp_path, dict.fromkeys(files, ""))
-    paths = [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path, include, exclude)]
+    paths = [path.relative_to(tmp_path).as_posix() for path in search(tmp_path, include, exclude).files]
     assert sorted(paths) == sorted(found)
 
 
@@ -137,7 +137,7 @@ def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
     watching = True
     sys.addaudithook(watch)
     config = Config.model_validate({"agent": {"endpoint": "http://h"}})
-    assert len(list(find_files(tmp_path, config.include, config.exclude))) == 1
+    assert len(list(search(tmp_path, config.include, config.exclude).files)) == 1
     watching = False
     assert "node_modules" not in entered
     assert entered

@@ -14,7 +14,7 @@ from wire import Answer, Wire, http, wire
 from agentest import scenario
 from agentest.agents.ag_ui.client import open_agent
 from agentest.agents.port import Resources
-from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.frontends import AgUiAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Session, UserText

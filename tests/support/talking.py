@@ -17,7 +17,7 @@ from wire import Answer, Request, http, wire
 
 from agentest.agents.port import Resources
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
-from agentest.config.agent_types import AgentConfig, type_of
+from agentest.config.agent_types import AGENT_TYPES, AgentConfig
 from agentest.conversation.in_process_calls import InProcessCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
@@ -117,7 +117,7 @@ async def converse(
             closing=closing,
             on_note=notes.append,
         )
-        agent = import_module(type_of(settings).client).open_agent("agent", settings, resources)
+        agent = import_module(AGENT_TYPES[settings.type].client).open_agent("agent", settings, resources)
         made = scenario("s", turns=["-"], tools=dict(tools or {}))
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))

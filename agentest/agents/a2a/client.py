@@ -37,7 +37,7 @@ from agentest.agents.json_reader import excerpt, read_json, read_text, text_at, 
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, read_json_body
-from agentest.config.agents.a2a import A2aAgent
+from agentest.config.agents.agent_servers import A2aAgent
 from agentest.domain.messages import Attachment, Message, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit

@@ -27,7 +27,7 @@ from agentest.agents.json_reader import (
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import agent_call, read_json_body
-from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.agent_servers import AdkAgent
 from agentest.domain.messages import Attachment, Message, Session, UserText, last_user_message
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch

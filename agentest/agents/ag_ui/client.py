@@ -38,7 +38,7 @@ from agentest.agents.json_reader import excerpt, read_json, truncated_stream_err
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, json_events
-from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.frontends import AgUiAgent
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval

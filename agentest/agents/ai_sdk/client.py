@@ -37,7 +37,7 @@ from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, agent_call
-from agentest.config.agents.ai_sdk import AiSdkAgent
+from agentest.config.agents.frontends import AiSdkAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall

@@ -33,7 +33,7 @@ from agentest.agents.in_process.tool_gate import FindGate, ToolGate, current_gat
 from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
-from agentest.config.agents.adk import AdkModuleAgent
+from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall

@@ -54,7 +54,7 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, read_json_body
 from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
-from agentest.config.agents.langgraph import LangGraphAgent
+from agentest.config.agents.agent_servers import LangGraphAgent
 from agentest.domain.messages import Message, UserText, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting

@@ -29,7 +29,7 @@ from agentest.agents.responses.response import (
     requested_by_id,
     written,
 )
-from agentest.config.agents.responses import History, ResponsesAgent
+from agentest.config.agents.model_apis import History, ResponsesAgent
 from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, check_known_placeholders
+from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, check_placeholders
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
-from agentest.config.fields import PORT, PathText, address_awaits_port, check_json
+from agentest.config.fields import PORT, address_awaits_port, check_json
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.templates import Template
 
@@ -19,8 +19,6 @@ WAYS_OF_STATE = (
 )
 
 
-_GO_TEMPLATE = "{{."
-"""Start of Go template placeholders, as in docker commands."""
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
 """Placeholders in what Agentest sends to an agent. `agents.placeholders` has the values."""
 FAMILIES = ("state",)
@@ -40,6 +38,8 @@ class AnyAgent(AgentWithServers):
     templated: ClassVar[tuple[str, ...]] = ()
     """Keys whose texts may contain placeholders."""
 
+    state_place: ClassVar[str] = ""
+    """Where to write a session's state, in words for errors. "": into the keys of `templated`."""
     file_descriptors: ClassVar[int] = 1
     """Most file descriptors that a conversation may use at once. An agent over the network uses one
     connection."""
@@ -69,9 +69,8 @@ class AnyAgent(AgentWithServers):
     @classmethod
     def _each_tool_once(cls, value: list[AgentTool] | None) -> list[AgentTool] | None:
         names = [tool.name for tool in value or ()]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"names the tool {name!r} twice")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"names the tool {twice!r} twice")
         return value
 
     @field_validator("instructions")
@@ -102,38 +101,24 @@ class AnyAgent(AgentWithServers):
         """Placeholders that these settings save, in addition to PLACEHOLDERS."""
         return ()
 
-    @model_validator(mode="after")
-    def _placeholders_stand_for_something(self) -> Self:
-        for key in self.templated:
-            try:
-                self.check_placeholders(getattr(self, key, None))
-            except ValueError as error:
-                raise ValueError(f"`{key}` {error}") from None
-        return self
-
-    @property
-    def placeholders(self) -> tuple[str, ...]:
-        """All placeholders for this agent, except those for `state.KEY`."""
-        return (*self.unsaved_placeholders, *self.saved_names)
-
     @property
     def unsaved_placeholders(self) -> tuple[str, ...]:
         """Placeholders that have a value before anything is saved."""
         return (*PLACEHOLDERS, *self.address_names)
 
-    def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
-        """Raise ValueError for a text with an unknown placeholder."""
-        check_known_placeholders(value, self.placeholders, families)
-
     @model_validator(mode="after")
-    def _server_receives_addresses(self) -> Self:
+    def _placeholders_stand_for_something(self) -> Self:
+        known = (*self.unsaved_placeholders, *self.saved_names)
+        for key in self.templated:
+            check_placeholders(key, getattr(self, key, None), known, FAMILIES)
         for key in ("command", "env") if self.server else ():
-            try:
-                check_known_placeholders(
-                    _without_foreign_placeholders(getattr(self.server, key)), self.address_names
-                )
-            except ValueError as error:
-                raise ValueError(f"`server.{key}` {error}") from None
+            value = getattr(self.server, key)
+            texts = (
+                value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+            )
+            # Docker's commands have Go templates, which begin with `{{.`.
+            own = [text.replace("{{.", "") for text in texts]
+            check_placeholders(f"server.{key}", own, self.address_names)
         return self
 
     @model_validator(mode="after")
@@ -148,28 +133,22 @@ class AnyAgent(AgentWithServers):
                 "`server.command` and `server.ready` have none" if self.server else "there is no `server`"
             )
             raise ValueError(
-                f"`{keys_with_port[0]}` has {PORT}, a free port at which `server` starts the agent, "
-                f"and {missing}: "
-                f"write the port, or {PORT} into `server.command` and `server.ready`, too"
+                f"`{keys_with_port[0]}` has {PORT}, a free port at which `server` starts the agent, and "
+                f"{missing}: write the port, or {PORT} into `server.command` and `server.ready`, too"
             )
         if server_awaits_port and not keys_with_port:
             where = f"`{min(self.urls)}` leads elsewhere" if self.urls else "nobody could tell who calls it"
+            no_key = f"; an agent of type {self.type} has none, so give its server a fixed port"
             raise ValueError(
                 f"`server` starts at {PORT}, a free port, and {where}: write {PORT} in place of the port of "
-                "`endpoint`, too"
-                + (
-                    ""
-                    if self.urls
-                    else f"; an agent of type {self.type} has none, so give its server a fixed port"
-                )
+                f"`endpoint`, too{'' if self.urls else no_key}"
             )
-        if self.server and self.server.per_worker:
-            fixed = next((key for key, server in self.beside.items() if server.port), None)
-            if fixed:
-                raise ValueError(
-                    f"`{fixed}.port` is one port, and `server.per_worker` has each worker open its own "
-                    f"`{fixed}`: leave `port` out, each agent is told its address"
-                )
+        fixed = next((key for key, server in self.beside.items() if server.port), None)
+        if self.per_worker and fixed:
+            raise ValueError(
+                f"`{fixed}.port` is one port, and `server.per_worker` has each worker open its own "
+                f"`{fixed}`: leave `port` out, each agent is told its address"
+            )
         return self
 
     @property
@@ -240,24 +219,27 @@ class AnyAgent(AgentWithServers):
         return ()
 
     @property
+    def sent_placeholders(self) -> frozenset[str]:
+        """The placeholders in what is sent to the agent."""
+        return Template([getattr(self, key, None) for key in self.templated]).names
+
+    @property
     def state_refusal(self) -> str | None:
         """How to pass a session's state to the agent, if that is not possible yet. None: it is possible."""
-        placeholders = Template([getattr(self, key, None) for key in self.templated]).names
-        if any(name.partition(".")[0] in FAMILIES for name in placeholders):
+        if any(name.partition(".")[0] in FAMILIES for name in self.sent_placeholders):
             return None
-        if self.templated:
-            keys = " or ".join(f"`{key}`" for key in self.templated)
-            return f"write {{{{state.KEY}}}} into the agent's {keys}, {WAYS_OF_STATE}"
-        return WAYS_OF_STATE
+        keys = " or ".join(f"`{key}`" for key in self.templated)
+        place = self.state_place or (keys and f"write {{{{state.KEY}}}} into the agent's {keys}")
+        return f"{place}, {WAYS_OF_STATE}" if place else WAYS_OF_STATE
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
         """Reject `returned` for agents that do not send calls to us, because their mocks would be ignored."""
-        if self.in_process:
-            return self
+        returned = ToolVisibility.RETURNED
         if (
-            self.tool_visibility is ToolVisibility.RETURNED
-            and self.natural_visibility is not ToolVisibility.RETURNED
+            self.tool_visibility is returned
+            and self.natural_visibility is not returned
+            and not self.in_process
         ):
             ways = "".join(f"; or {alternative}" for alternative in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
@@ -303,7 +285,8 @@ class AnyAgent(AgentWithServers):
     @property
     def secrets(self) -> list[str]:
         """Values that must be redacted: credentials of the server and of real tool servers."""
-        return [*self.secrets_beside, *(self.server.secrets if self.server else [])]
+        of_mocked = [secret for server in self.mock_servers for secret in server.secrets]
+        return [*of_mocked, *(self.server.secrets if self.server else [])]
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a `body` that is not JSON."""
@@ -313,25 +296,11 @@ class AnyAgent(AgentWithServers):
             raise ValueError(f"the body of {self.name!r} {error}") from None
 
 
-def _without_foreign_placeholders(value: Any) -> Any:
-    """Return a command or environment without the placeholders of other programs."""
-    texts = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
-    return [text.replace(_GO_TEMPLATE, "") for text in texts]
-
-
-class DialogueAgent(AnyAgent):
-    """Base class of agents whose messages are read by paths (`agents.message_mapping.Form`)."""
-
-    reply: PathText | None = None
-    delta: PathText | None = None
-    done: PathText | None = None
-    tool_calls: PathText | None = None
-    error: PathText | None = None
-    tool_request: PathText | None = None
-    tool_response: Any = None
-
-    @property
-    def natural_visibility(self) -> ToolVisibility:
-        if self.tool_request is not None:
-            return ToolVisibility.RETURNED
-        return ToolVisibility.UNSEEN if self.tool_calls is None else ToolVisibility.REPORTED
+def check_runs_its_tools(value: ToolVisibility | None, who: str) -> ToolVisibility | None:
+    """Raise ValueError for `returned`, because these agents run their tools themselves."""
+    if value is ToolVisibility.RETURNED:
+        raise ValueError(
+            f"{who} runs its tools itself and hands no call to the caller; write `reported` (the default) or "
+            "`unseen`"
+        )
+    return value

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentest.config.agents.base import WAYS_OF_STATE
+from agentest.config.agents.base import FAMILIES
 from agentest.config.agents.http_requests import (
     HttpRequestSettings,
+    Method,
+    Params,
     Poll,
+    SavedValues,
     SetUpRequest,
     ValueSource,
     check_body,
     check_endpoint,
-    check_method,
-    check_params,
-    check_saved,
     names_in,
     request_secrets,
 )
-from agentest.config.agents.mock_servers import ADDRESSES, check_known_placeholders
+from agentest.config.agents.mock_servers import ADDRESSES, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
@@ -35,9 +35,11 @@ _TURN_KEYS = ("endpoint", "params", "headers", "body")
 class HttpTemplateAgent(HttpAgent):
     """An HTTP agent with a custom API."""
 
+    state_place: ClassVar[str] = "write {{state.KEY}} into the `body` of the agent's configuration"
+
     type: Literal["http"]
-    method: str = "POST"
-    params: dict[str, Any] = Field(default_factory=dict)
+    method: Method = "POST"
+    params: Params = Field(default_factory=dict)
     body: Any = None
     reply: PathText | None = None
     """Path of the reply. None: the only usual place that contains text."""
@@ -50,7 +52,7 @@ class HttpTemplateAgent(HttpAgent):
     usage: PathText = "usage"
     session: ValueSource | None = None
     """Place of the server's session id. None: Agentest creates the id."""
-    save: dict[str, ValueSource] = Field(default_factory=dict)
+    save: SavedValues = Field(default_factory=dict)
     """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None
     setup: list[SetUpRequest] = Field(default_factory=list)
@@ -67,32 +69,24 @@ class HttpTemplateAgent(HttpAgent):
         return ("name where its answers tell of them (`tool_calls`, a JMESPath to {name, args, result})",)
 
     @property
-    def state_refusal(self) -> str | None:
-        if any(name.partition(".")[0] == "state" for name in self._names):
-            return None
-        return f"write {{{{state.KEY}}}} into the `body` of the agent's configuration, {WAYS_OF_STATE}"
-
-    @property
     def saved_names(self) -> tuple[str, ...]:
         return (*(name for step in self.setup for name in step.save), *self.save)
 
     @property
     def secrets(self) -> list[str]:
-        requests = [
-            step.secrets for step in (*self.setup, *self.teardown, *([self.poll] if self.poll else []))
-        ]
         of_messages = request_secrets(self.endpoint, self.params, self.headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
-        return [*of_messages, *of_server, *(secret for each in requests for secret in each)]
+        of_requests = [secret for _, request in self._requests() for secret in request.secrets]
+        return [*of_messages, *of_server, *of_requests]
 
     @property
     def names_the_conversation(self) -> bool:
         """True if requests identify their conversation or contain its history."""
-        return bool(self._names - _NOT_IDENTIFYING)
+        return bool(self.sent_placeholders - _NOT_IDENTIFYING)
 
     @property
-    def _names(self) -> frozenset[str]:
-        """Return the placeholders in the requests of a turn and of the conversation's setup."""
+    def sent_placeholders(self) -> frozenset[str]:
+        """The placeholders in the requests of a turn and of the conversation's setup."""
         of_setup = [step.templates for step in self.setup if step.per == "conversation"]
         return names_in([[getattr(self, key) for key in _TURN_KEYS], of_setup])
 
@@ -122,26 +116,10 @@ class HttpTemplateAgent(HttpAgent):
         )
 
     def _requests(self) -> Iterator[tuple[str, HttpRequestSettings]]:
-        """Yield key → request, for all requests except that of the turn."""
         for key in ("setup", "teardown"):
             yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
         if self.poll:
             yield "poll", self.poll
-
-    @field_validator("method")
-    @classmethod
-    def _known_method(cls, value: str) -> str:
-        return check_method(value)
-
-    @field_validator("params")
-    @classmethod
-    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return check_params(value)
-
-    @field_validator("save")
-    @classmethod
-    def _names_of_placeholders(cls, value: dict[str, ValueSource]) -> dict[str, ValueSource]:
-        return check_saved(value)
 
     @field_validator("setup", "teardown", mode="before")
     @classmethod
@@ -177,8 +155,8 @@ class HttpTemplateAgent(HttpAgent):
             return self
         if "session_id" in self.saved_names:
             raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
-        polled = names_in([self.poll.templates]) if self.poll else frozenset[str]()
-        if "session_id" not in self._names | polled:
+        polled = names_in(self.poll.templates if self.poll else ())
+        if "session_id" not in self.sent_placeholders | polled:
             raise ValueError(
                 "`session` reads an id that nothing sends back: put {{session_id}} into `body`, `params` or "
                 "`headers` (it is left out until the server has made one)"
@@ -189,24 +167,24 @@ class HttpTemplateAgent(HttpAgent):
     def _templates_are_known(self) -> Self:
         """Check that each request uses known placeholders and valid URLs."""
         for key in ("endpoint", "params"):
-            _checked(key, getattr(self, key), self.placeholders, ("state",))
+            known = (*self.unsaved_placeholders, *self.saved_names)
+            check_placeholders(key, getattr(self, key), known, FAMILIES)
         of_run = self._check_steps("setup", "run", ())
         of_both = self._check_steps("setup", "conversation", of_run)
         everything = (*of_both, *self.save)
         self._check_steps("teardown", "run", of_run)
         self._check_steps("teardown", "conversation", everything)
         if self.poll:
-            self._check_request("poll", self.poll, (*self.unsaved_placeholders, *everything), ("state",))
+            self._check_request("poll", self.poll, (*self.unsaved_placeholders, *everything), FAMILIES)
         return self
 
     def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that are known after these steps."""
         shared = per == "run"
         for index, step in enumerate(getattr(self, key)):
             if step.per == per:
                 location = f"{key}[{index}]"
                 names = known if shared else (*self.unsaved_placeholders, *known)
-                self._check_request(location, step, names, () if shared else ("state",))
+                self._check_request(location, step, names, () if shared else FAMILIES)
                 known = (*known, *step.save)
         return known
 
@@ -220,15 +198,8 @@ class HttpTemplateAgent(HttpAgent):
                     f"`{location}.{key}` has the placeholder {{{{{min(foreign)}}}}}: a request `per: run` "
                     "belongs to no conversation, and knows only what those before it have saved"
                 )
-            _checked(f"{location}.{key}", template, names, families)
+            check_placeholders(f"{location}.{key}", template, names, families)
         try:
             check_endpoint(example_url(request.endpoint), example_url(self.endpoint or self.default_endpoint))
         except ValueError as error:
             raise ValueError(f"`{location}.endpoint` {error}") from None
-
-
-def _checked(location: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
-    try:
-        check_known_placeholders(template, names, families)
-    except ValueError as error:
-        raise ValueError(f"`{location}` {error}") from None

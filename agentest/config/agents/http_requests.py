@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urljoin, urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentest.config.fields import (
     AtLeastOne,
+    HttpHeaders,
     PathText,
     Section,
     address_at,
-    check_headers,
+    check_json,
     check_url,
     normal_address,
 )
 from agentest.support.json_path import check_path
-from agentest.support.json_text import NotJson, check_plain
 from agentest.support.redaction import header_secrets, looks_secret, url_secrets
 from agentest.support.templates import Template
 
@@ -28,7 +28,6 @@ _PLACEHOLDER = re.compile(r"\{\{\s*[\w.-]+\s*\}\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NOT_SAVED = ("message", "messages", "turn_index", "scenario", "state")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_TYPE = "content-type"
 
 
 class ValueSource(Section):
@@ -57,12 +56,9 @@ class ValueSource(Section):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        if len([value for value in self._ways() if value is not None]) != 1:
+        if (self.path, self.header, self.cookie, self.regex).count(None) != 3:
             raise ValueError("takes a JMESPath, or one of {header: …}, {cookie: …} and {regex: …}")
         return self
-
-    def _ways(self) -> tuple[str | None, ...]:
-        return (self.path, self.header, self.cookie, self.regex)
 
     @property
     def words(self) -> str:
@@ -73,86 +69,13 @@ class ValueSource(Section):
         return f"{{{kind}: {getattr(self, kind)}}}"
 
 
-class HttpRequestSettings(Section):
-    """A request other than that of the turn, with placeholders in all values."""
-
-    endpoint: str = Field(min_length=1)
-    """A URL, or a path to append to the agent's endpoint: `/login`."""
-    method: str = "POST"
-    params: dict[str, Any] = Field(default_factory=dict)
-    headers: dict[str, str] = Field(default_factory=dict)
-    body: Any = None
-
-    @field_validator("method")
-    @classmethod
-    def _known_method(cls, value: str) -> str:
-        return check_method(value)
-
-    @field_validator("headers")
-    @classmethod
-    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_headers(value)
-
-    @field_validator("params")
-    @classmethod
-    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return check_params(value)
-
-    @field_validator("endpoint")
-    @classmethod
-    def _one_form_of_placeholder(cls, value: str) -> str:
-        return normal_address(value)
-
-    def at_port(self, port: int) -> Self:
-        """Return the request for a server that has started at this port."""
-        return self.model_copy(update={"endpoint": address_at(self.endpoint, port)})
-
-    @model_validator(mode="after")
-    def _body_can_be_sent(self) -> Self:
-        check_body(self.body, self.headers)
-        return self
-
-    @property
-    def templates(self) -> tuple[tuple[str, Any], ...]:
-        """Key → value that may contain placeholders."""
-        return tuple((key, getattr(self, key)) for key in ("endpoint", "params", "headers", "body"))
-
-    @property
-    def secrets(self) -> list[str]:
-        return request_secrets(self.endpoint, self.params, self.headers, self.body)
-
-
-class SetUpRequest(HttpRequestSettings):
-    """A request of `setup` or `teardown`."""
-
-    per: Literal["conversation", "run"] = "conversation"
-    save: dict[str, ValueSource] = Field(default_factory=dict)
-    """Placeholder → place of its value in the response."""
-
-    @field_validator("save")
-    @classmethod
-    def _names_of_placeholders(cls, value: dict[str, ValueSource]) -> dict[str, ValueSource]:
-        return check_saved(value)
-
-
-class Poll(HttpRequestSettings):
-    """How to poll for the result of a job."""
-
-    method: str = "GET"
-    until: PathText
-    """Path that is true for the response with the result."""
-    every_ms: AtLeastOne = 500
-
-
-def check_method(value: str) -> str:
-    """Return the method in upper case. Raises ValueError for an unsupported one."""
+def _checked_method(value: str) -> str:
     if value.upper() not in _METHODS:
         raise ValueError(f"is {value!r}, expected one of {', '.join(_METHODS)}")
     return value.upper()
 
 
-def check_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Check query parameters: texts, numbers, booleans, and lists of these. Raises ValueError."""
+def _checked_params(params: dict[str, Any]) -> dict[str, Any]:
     for name, value in params.items():
         for item in value if isinstance(value, list) else [value]:
             if item is not None and not isinstance(item, str | int | float):
@@ -162,8 +85,7 @@ def check_params(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def check_saved(saved: dict[str, ValueSource]) -> dict[str, ValueSource]:
-    """Check that the names are valid placeholders. Raises ValueError."""
+def _checked_names(saved: dict[str, ValueSource]) -> dict[str, ValueSource]:
     for name in saved:
         if not _NAME.fullmatch(name):
             raise ValueError(
@@ -174,12 +96,16 @@ def check_saved(saved: dict[str, ValueSource]) -> dict[str, ValueSource]:
     return saved
 
 
-def check_endpoint(value: str, base: str = "") -> str:
-    """Check a URL, which may have placeholders only in its path and query. Raises ValueError.
+Method = Annotated[str, AfterValidator(_checked_method)]
+"""An HTTP method, in upper case."""
+Params = Annotated[dict[str, Any], AfterValidator(_checked_params)]
+"""Query parameters: texts, numbers, booleans, and lists of these."""
+SavedValues = Annotated[dict[str, ValueSource], AfterValidator(_checked_names)]
+"""Placeholder → place of its value in the response."""
 
-    Args:
-        base: the URL that the value may be relative to.
-    """
+
+def check_endpoint(value: str, base: str = "") -> None:
+    """Check a URL, relative to `base`, with placeholders only in its path and query. Raises ValueError."""
     bare = _PLACEHOLDER.sub("x", value)
     origin = urlsplit(value).netloc if "://" in value else ""
     if value.startswith("{{") or _PLACEHOLDER.search(origin) or "{" in origin:
@@ -187,19 +113,18 @@ def check_endpoint(value: str, base: str = "") -> str:
     if "#" in bare:
         raise ValueError("has a part after `#`, which is never sent")
     check_url(urljoin(base, bare) if base else bare)
-    return value
 
 
 def check_body(body: Any, headers: Mapping[str, str]) -> None:
     """Raise ValueError for a body that does not fit its content type."""
-    kind = next((v.lower() for n, v in headers.items() if n.lower() == _TYPE), "")
+    kind = next((v.lower() for n, v in headers.items() if n.lower() == "content-type"), "")
     if isinstance(body, str):
         _check_text(body, kind)
         return
     try:
-        check_plain(body)
-    except NotJson as error:
-        raise ValueError(f"`body` cannot be sent as JSON: {error} (write it as a text, in quotes)") from None
+        check_json(body)
+    except ValueError as error:
+        raise ValueError(f"`body` {error}") from None
     if "form" in kind and not isinstance(body, Mapping | None):
         raise ValueError(
             f"`body` is a form ({kind}) and must be keys and values, not a {type(body).__name__}"
@@ -208,12 +133,9 @@ def check_body(body: Any, headers: Mapping[str, str]) -> None:
 
 def _check_text(body: str, kind: str) -> None:
     """Reject text that should be JSON but is not: values are never pasted into JSON text."""
-    looks_like_json = (
-        not kind and body.lstrip().startswith(("{", "[")) and not _PLACEHOLDER.match(body.strip())
-    )
-    if not looks_like_json and "json" not in kind:
-        return
-    if _PLACEHOLDER.fullmatch(body.strip()):
+    text = body.strip()
+    looks_like_json = not kind and text.startswith(("{", "[")) and not _PLACEHOLDER.match(text)
+    if _PLACEHOLDER.fullmatch(text) or not (looks_like_json or "json" in kind):
         return
     try:
         json.loads(body)
@@ -245,3 +167,49 @@ def _secrets_in(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _secrets_in(item, name)
+
+
+class HttpRequestSettings(Section):
+    """A request other than that of the turn, with placeholders in all values."""
+
+    endpoint: Annotated[str, Field(min_length=1), AfterValidator(normal_address)]
+    """A URL, or a path to append to the agent's endpoint: `/login`."""
+    method: Method = "POST"
+    params: Params = Field(default_factory=dict)
+    headers: HttpHeaders = Field(default_factory=dict)
+    body: Any = None
+
+    def at_port(self, port: int) -> Self:
+        """Return the request for a server that has started at this port."""
+        return self.model_copy(update={"endpoint": address_at(self.endpoint, port)})
+
+    @model_validator(mode="after")
+    def _body_can_be_sent(self) -> Self:
+        check_body(self.body, self.headers)
+        return self
+
+    @property
+    def templates(self) -> tuple[tuple[str, Any], ...]:
+        """Key → value that may contain placeholders."""
+        return tuple((key, getattr(self, key)) for key in ("endpoint", "params", "headers", "body"))
+
+    @property
+    def secrets(self) -> list[str]:
+        return request_secrets(self.endpoint, self.params, self.headers, self.body)
+
+
+class SetUpRequest(HttpRequestSettings):
+    """A request of `setup` or `teardown`."""
+
+    per: Literal["conversation", "run"] = "conversation"
+    save: SavedValues = Field(default_factory=dict)
+    """Placeholder → place of its value in the response."""
+
+
+class Poll(HttpRequestSettings):
+    """How to poll for the result of a job."""
+
+    method: Method = "GET"
+    until: PathText
+    """Path that is true for the response with the result."""
+    every_ms: AtLeastOne = 500

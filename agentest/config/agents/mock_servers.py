@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from agentest.config.fields import Section, check_headers, check_url, no_bool
+from agentest.config.fields import HttpHeaders, Section, Url, check_url, no_bool
 from agentest.support.redaction import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
@@ -56,7 +56,7 @@ class McpMock(CompanionServer):
     """A file with the real server's `tools/list` response, relative to the configuration."""
     upstream: str | list[str] | None = None
     """The real server: its URL, or a command that starts one on standard input and output."""
-    upstream_headers: dict[str, str] = Field(default_factory=dict)
+    upstream_headers: HttpHeaders = Field(default_factory=dict)
     """Further headers for the real server's URL, such as credentials."""
 
     @field_validator("upstream")
@@ -67,11 +67,6 @@ class McpMock(CompanionServer):
         if not value or (isinstance(value, str) and not value.strip()):
             raise ValueError("is empty; write the URL of the real server, or the command that starts it")
         return check_url(value) if isinstance(value, str) and "://" in value.split()[0] else value
-
-    @field_validator("upstream_headers")
-    @classmethod
-    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_headers(value)
 
     @model_validator(mode="after")
     def _headers_go_somewhere(self) -> Self:
@@ -96,13 +91,8 @@ class RestMock(CompanionServer):
 
     openapi: str = Field(min_length=1)
     """The real API's OpenAPI document, relative to the configuration. Each operation is a tool."""
-    upstream: str | None = None
+    upstream: Url | None = None
     """The base URL of the real API."""
-
-    @field_validator("upstream")
-    @classmethod
-    def _http_url(cls, value: str | None) -> str | None:
-        return value if value is None else check_url(value)
 
     @property
     def secrets(self) -> list[str]:
@@ -132,11 +122,6 @@ class AgentWithServers(Section):
         return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
 
     @property
-    def secrets_beside(self) -> list[str]:
-        """Credentials of the real tool servers, which must be redacted."""
-        return [secret for server in self.mock_servers for secret in server.secrets]
-
-    @property
     def beside(self) -> dict[str, McpMock | RestMock | Traces]:
         """All servers, by key."""
         known = {"mcp_mock": self.mcp_mock, "rest_mock": self.rest_mock, "traces": self.traces}
@@ -149,18 +134,26 @@ class AgentWithServers(Section):
 
     @model_validator(mode="after")
     def _each_at_a_port_of_its_own(self) -> Self:
-        ports = {key: server.port for key, server in self.beside.items() if server.port}
-        for key, port in ports.items():
-            others = [name for name, other in ports.items() if other == port and name != key]
-            if others:
-                raise ValueError(f"`{key}` and `{others[0]}` have the same port, {port}; give each its own")
+        keys: dict[int, str] = {}
+        for key, server in self.beside.items():
+            if server.port and keys.setdefault(server.port, key) != key:
+                raise ValueError(
+                    f"`{keys[server.port]}` and `{key}` have the same port, {server.port}; give each its own"
+                )
         return self
 
 
-def check_known_placeholders(template: Any, known: Iterable[str], families: Iterable[str] = ()) -> None:
+def check_placeholders(
+    location: str, template: Any, known: Iterable[str], families: Iterable[str] = ()
+) -> None:
     """Raise ValueError for unknown placeholders. For a server's address, name the key that it needs."""
     known = tuple(known)
     for name in sorted(Template(template).names & (ADDRESSES.keys() - set(known))):
-        key = ADDRESSES[name]
-        raise ValueError(f"has the placeholder {{{{{name}}}}}, which needs `{key}`: write `{key}: true`")
-    check_names(template, known, families)
+        raise ValueError(
+            f"`{location}` has the placeholder {{{{{name}}}}}, which needs `{ADDRESSES[name]}`: write "
+            f"`{ADDRESSES[name]}: true`"
+        )
+    try:
+        check_names(template, known, families)
+    except ValueError as error:
+        raise ValueError(f"`{location}` {error}") from None

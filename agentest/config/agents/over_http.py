@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -10,9 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import (
+    HttpHeaders,
     NotNegative,
     address_at,
-    check_headers,
     check_url,
     example_url,
     normal_address,
@@ -29,18 +29,25 @@ class HttpAgent(AnyAgent):
     """Base class of the settings of HTTP agents."""
 
     templated: ClassVar[tuple[str, ...]] = ("headers", "body")
+    default_path: ClassVar[str] = ""
+    """The usual path of this type."""
+    reserved: ClassVar[Mapping[str, str]] = {}
+    """Keys that `body` must not have → why not."""
 
     app: AsgiApp | None = None
     """An ASGI application that runs in this process and receives the requests, or its import path."""
     endpoint: Annotated[str, Field(validate_default=True)] = ""
     """The URL for requests. Empty: the usual path of this type in an `app` (`default_endpoint`)."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: HttpHeaders = Field(default_factory=dict)
     streaming: bool = False
     retries: NotNegative = 2
 
     @property
     def address(self) -> str:
-        return self.endpoint if self.app is None else _app_name(self.app)
+        if self.app is None:
+            return self.endpoint
+        in_python = f"an app in Python ({type(self.app).__name__})"
+        return f"app {self.app}" if isinstance(self.app, str) else in_python
 
     @property
     def urls(self) -> dict[str, str]:
@@ -66,7 +73,15 @@ class HttpAgent(AnyAgent):
     @property
     def default_endpoint(self) -> str:
         """The URL for requests to an `app` without an endpoint."""
-        return IN_PROCESS
+        return f"{IN_PROCESS}{self.default_path}"
+
+    @field_validator("body", check_fields=False)
+    @classmethod
+    def _leaves_our_keys(cls, value: Any) -> Any:
+        for key, problem in cls.reserved.items():
+            if key in value:
+                raise ValueError(f"`{key}` {problem}")
+        return value
 
     @field_validator("app", mode="before")
     @classmethod
@@ -86,7 +101,8 @@ class HttpAgent(AnyAgent):
         if value or "app" not in info.data:
             if value.startswith(("ws://", "wss://")):
                 raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
-            return value and _checked(value)
+            check_url(example_url(value)) if value else None
+            return normal_address(value)
         if info.data["app"] is None:
             raise PydanticCustomError("missing", "Field required")
         return value
@@ -98,17 +114,3 @@ class HttpAgent(AnyAgent):
                 "`app` and `server` exclude each other: an `app` runs in this process, a `server` in its own"
             )
         return self
-
-    @field_validator("headers")
-    @classmethod
-    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_headers(value)
-
-
-def _checked(endpoint: str) -> str:
-    check_url(example_url(endpoint))
-    return normal_address(endpoint)
-
-
-def _app_name(app: AsgiApp) -> str:
-    return f"app {app}" if isinstance(app, str) else f"an app in Python ({type(app).__name__})"

@@ -45,7 +45,7 @@ class Server(Section):
     ready: str
     timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, Annotated[str, AfterValidator(normal_text)]] = Field(default_factory=dict)
     cwd: str | None = None
     per_worker: bool = False
     """If true, each worker starts its own instance at its own port. Only for an agent's own server."""
@@ -60,11 +60,6 @@ class Server(Section):
         if not value or (isinstance(value, str) and not value.strip()):
             raise ValueError("is empty; write the command that starts the agent")
         return normal_text(value) if isinstance(value, str) else list(map(normal_text, value))
-
-    @field_validator("env")
-    @classmethod
-    def _one_form_of_placeholder(cls, value: dict[str, str]) -> dict[str, str]:
-        return {name: normal_text(text) for name, text in value.items()}
 
     @field_validator("ready")
     @classmethod
@@ -95,42 +90,42 @@ class Server(Section):
     def at_port(self, port: int) -> Server:
         """Return the server for this port. It never reuses another process at that port."""
         command = self.command
-        return self.model_copy(
-            update={
-                "command": text_at(command, port)
-                if isinstance(command, str)
-                else [text_at(word, port) for word in command],
-                "env": {name: text_at(text, port) for name, text in self.env.items()},
-                "ready": address_at(self.ready, port),
-                "reuse": False,
-            }
-        )
+        update = {
+            "command": text_at(command, port)
+            if isinstance(command, str)
+            else [text_at(word, port) for word in command],
+            "env": {name: text_at(text, port) for name, text in self.env.items()},
+            "ready": address_at(self.ready, port),
+            "reuse": False,
+        }
+        return self.model_copy(update=update)
 
     def check_own(self) -> None:
         """Raise ValueError if an agent's own server does not receive the port at which the run expects it."""
+        problem = None
         if self.per_worker and not self.awaits_port:
-            raise ValueError(
+            problem = (
                 "`server.per_worker` starts the agent once in each worker, and all of them would have one "
                 f"port: write {PORT} where the port stands in `server.command` (or `server.env`), in "
                 "`server.ready` and in `endpoint`"
             )
-        if not self.awaits_port:
-            return
-        if not self.receives_port:
-            raise ValueError(
+        elif self.awaits_port and not self.receives_port:
+            problem = (
                 f"`server.ready` has {PORT}, a free port, of which nobody tells the server: write {PORT} "
                 "into `server.command` or `server.env`, too"
             )
-        if not address_awaits_port(self.ready):
-            raise ValueError(
+        elif self.receives_port and not address_awaits_port(self.ready):
+            problem = (
                 f"`server.command` or `server.env` has {PORT}, a free port, and `server.ready` is elsewhere: "
                 f"write {PORT} in place of its port, too"
             )
-        if self.reuse and "reuse" in self.model_fields_set:
-            raise ValueError(
+        elif self.awaits_port and self.reuse and "reuse" in self.model_fields_set:
+            problem = (
                 f"`server.reuse` uses what answers at a known port, and {PORT} is a free one: leave "
                 "`reuse` out"
             )
+        if problem:
+            raise ValueError(problem)
 
     @property
     def secrets(self) -> list[str]:
@@ -139,7 +134,6 @@ class Server(Section):
 
 
 def _reject_single_server(value: Any) -> Any:
-    """Validate `servers` unless it is a single server."""
     alone = isinstance(value, Server) or (
         isinstance(value, Mapping) and isinstance(value.get("command"), str | list)
     )
@@ -187,16 +181,12 @@ def _distinct(servers: list[Server]) -> list[Server]:
     return servers
 
 
-def _form(value: Any) -> str:
-    return NAMED if isinstance(value, Mapping) else IN_A_LIST
-
-
 if TYPE_CHECKING:
     Servers = list[Server]
 else:
     Servers = Annotated[
         Annotated[dict[str, Server], Tag(NAMED)] | Annotated[list[Server], Tag(IN_A_LIST)],
-        Discriminator(_form),
+        Discriminator(lambda value: NAMED if isinstance(value, Mapping) else IN_A_LIST),
         BeforeValidator(_reject_single_server),
         AfterValidator(_as_list),
     ]

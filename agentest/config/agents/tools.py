@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from agentest.config.fields import Section, check_json
 from agentest.support.json_text import NotJson, check_plain, encode_on_one_line
@@ -21,7 +21,7 @@ class AgentTool(Section):
 
     name: str = Field(min_length=1)
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Annotated[dict[str, Any], AfterValidator(check_json)] | None = None
     """A JSON Schema of the arguments."""
 
     @model_validator(mode="before")
@@ -41,21 +41,13 @@ class AgentTool(Section):
             keys["parameters"] = keys.pop("input_schema")
         return {key: item for key, item in keys.items() if key not in _IGNORED_KEYS}
 
-    @field_validator("parameters")
-    @classmethod
-    def _plain(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        check_json(value or {})
-        return value
-
 
 def format_tools(tools: Sequence[AgentTool] | None) -> str:
     """Format tools for judges, one per line: the plain name, or the declaration as JSON."""
-    return "\n".join(map(_format_tool, tools or ()))
-
-
-def _format_tool(tool: AgentTool) -> str:
-    declaration = tool.model_dump(exclude_none=True)
-    return tool.name if declaration.keys() == {"name"} else encode_on_one_line(declaration)
+    declarations = [tool.model_dump(exclude_none=True) for tool in tools or ()]
+    return "\n".join(
+        each["name"] if each.keys() == {"name"} else encode_on_one_line(each) for each in declarations
+    )
 
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -76,12 +68,8 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
-    return join_texts(part if isinstance(part, str) else _text_of_part(part) for part in parts)
-
-
-def _text_of_part(part: Any) -> str:
-    text = part.get("text") if isinstance(part, Mapping) else None
-    return text if isinstance(text, str) else ""
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return join_texts(text for text in texts if isinstance(text, str))
 
 
 def join_texts(texts: Iterable[str]) -> str:
@@ -92,24 +80,18 @@ def join_texts(texts: Iterable[str]) -> str:
 def tools_in(body: Any) -> tuple[AgentTool, ...]:
     """Return the tools that a request declares in OpenAI's or Anthropic's form."""
     declared = body.get("tools") if isinstance(body, Mapping) else None
-    tools = {tool.name: tool for tool in _tools(declared if isinstance(declared, list) else ())}
-    return tuple(tools.values())
-
-
-def _tools(declared: Iterable[Any]) -> Iterator[AgentTool]:
-    for each in declared:
-        if not isinstance(each, Mapping):
-            continue
-        function = each.get("function")
+    tools: dict[str, AgentTool] = {}
+    for each in declared if isinstance(declared, list) else ():
+        function = each.get("function") if isinstance(each, Mapping) else None
         declaration = function if isinstance(function, Mapping) else each
+        if not isinstance(declaration, Mapping):
+            continue
         name = declaration.get("name") or declaration.get("type")  # provider tools may have only a type
         if isinstance(name, str) and name:
-            yield AgentTool(name=name, description=_text(declaration), parameters=_schema(declaration))
-
-
-def _text(declaration: Mapping[str, Any]) -> str | None:
-    description = declaration.get("description")
-    return description if isinstance(description, str) else None
+            text = declaration.get("description")
+            description = text if isinstance(text, str) else None
+            tools[name] = AgentTool(name=name, description=description, parameters=_schema(declaration))
+    return tuple(tools.values())
 
 
 def _schema(declaration: Mapping[str, Any]) -> dict[str, Any] | None:

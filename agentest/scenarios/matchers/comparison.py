@@ -30,9 +30,7 @@ class PredicateFailed(Exception):
 
 
 class ComparisonUnknown(PredicateFailed):
-    """Raised if the result is unknown: a regular expression timed out, or a call's arguments are not
-    reported.
-    """
+    """Raised if a regular expression timed out, or a call's arguments are not reported."""
 
 
 class Matcher:
@@ -64,10 +62,7 @@ class Matcher:
         return False
 
     def parts(self, actual: Any) -> list[tuple[str, Any, Any]] | None:
-        """Return what is compared as (path, expected, actual), to locate a difference.
-
-        None: it has no parts.
-        """
+        """Return what is compared as (path, expected, actual), to locate a difference; None: no parts."""
         del actual
         return None
 
@@ -155,7 +150,9 @@ def equal(expected: Any, actual: Any) -> bool:
     if isinstance(expected, Matcher):
         return expected.holds(actual, equal)
     if kind is dict or isinstance(expected, Mapping):
-        return (type(actual) is dict or isinstance(actual, Mapping)) and _equal_keys(expected, actual)
+        return (type(actual) is dict or isinstance(actual, Mapping)) and (
+            actual.keys() <= expected.keys() and includes(expected, actual)
+        )
     if isinstance(expected, list | tuple):
         return (
             isinstance(actual, list | tuple)
@@ -181,10 +178,6 @@ def call_predicate(expected: Any, question: Callable[[], Any]) -> bool:
         at = raised_at(error, expected)
         message = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
         raise PredicateFailed(f"{shown(expected)} raised {message}" + (f" ({at})" if at else "")) from error
-
-
-def _equal_keys(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
-    return actual.keys() <= expected.keys() and includes(expected, actual)
 
 
 def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
@@ -265,14 +258,10 @@ class ValueDifference:
         wanted = shortened(shown(self.expected), _VALUE_CHARS)
         if self.actual is MISSING:
             return f"expected {wanted}, not given"
-        return f"expected {wanted}, got {got}{_lengths_text(self.expected, self.actual)}"
-
-
-def _lengths_text(expected: Any, actual: Any) -> str:
-    """Return the lengths of two lists, because their shortened texts may look alike."""
-    if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):
-        return ""
-    return f" (a list of {len(actual)}, not of {len(expected)})"
+        # The shortened texts of two lists may look alike.
+        lists = isinstance(self.expected, list | tuple) and isinstance(self.actual, list | tuple)
+        lengths = f" (a list of {len(self.actual)}, not of {len(self.expected)})" if lists else ""
+        return f"expected {wanted}, got {got}{lengths}"
 
 
 def argument_problems(

@@ -45,7 +45,6 @@ def shown(value: Any) -> str:
 
 
 def _pattern_text(pattern: re.Pattern[Any]) -> str:
-    """Format an expression as written, with its flags."""
     try:
         inside = re.compile(pattern.pattern).flags
     except re.error:
@@ -66,7 +65,6 @@ def beginning(value: Any, chars: int) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text that `shown` returns in pieces."""
     if isinstance(value, Mapping):
         for at, (key, item) in enumerate(value.items()):
             yield f"{', ' if at else '{'}{key!r}: "

@@ -232,7 +232,6 @@ def _number_of_text(text: str) -> Fraction | None:
 
 
 def _signed(text: str) -> tuple[str, str]:
-    """Split a text into its sign, or "", and the rest."""
     return (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
 
 

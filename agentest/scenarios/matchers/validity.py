@@ -101,7 +101,6 @@ class _Validator:
 
 
 def _parts(value: Any, key: str, *, of_key: bool) -> Iterator[tuple[Any, str, bool]]:
-    """Yield each inner value, its key, and whether it may be missing."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield item, f"{key}.{name}", True
@@ -116,7 +115,8 @@ def _parts(value: Any, key: str, *, of_key: bool) -> Iterator[tuple[Any, str, bo
 def _problem_of(value: Any, *, of_key: bool) -> str | None:
     """Return what is wrong with a value, apart from its inner values."""
     if is_bare_type(value) or get_origin(value) is not None or value is Any:
-        return f"{_type_name(value)} is a type, which no value equals; write {_matcher_for(value)}"
+        name = value.__name__ if is_bare_type(value) else _short(value)
+        return f"{name} is a type, which no value equals; write {_matcher_for(value)}"
     if is_call(value):
         return f"found a call, {_short(value)}, where a value is expected; one of several calls is any_of(…)"
     if isinstance(value, Matcher) and value.may_be_absent and not of_key:
@@ -130,8 +130,10 @@ def _problem_of(value: Any, *, of_key: bool) -> str | None:
         return f"{_short(value)} is a {type(value).__name__}, which no value equals; write a list"
     if callable(value) and not isinstance(value, type) and not compares_itself(value):
         return f"{_short(value)} can be called, but is no function; write lambda value: …, which calls it"
-    if isinstance(value, Mapping):
-        return next((_key_problem(name) for name in value if isinstance(name, Matcher | re.Pattern)), None)
+    for name in value if isinstance(value, Mapping) else ():
+        if isinstance(name, Matcher | re.Pattern):
+            why = "is a key here, and keys are compared as they are; it can only be the value of one"
+            return f"{_short(name)} {why}"
     return None
 
 
@@ -143,16 +145,7 @@ def _json_problem(value: Any) -> str | None:
     return None
 
 
-def _key_problem(name: Any) -> str:
-    return f"{_short(name)} is a key here, and keys are compared as they are; it can only be the value of one"
-
-
-def _type_name(wanted: Any) -> str:
-    return wanted.__name__ if is_bare_type(wanted) else _short(wanted)
-
-
 def _matcher_for(wanted: Any) -> str:
-    """Return the matcher that replaces a type or a type annotation."""
     if wanted is Any:
         return "instance(object)"
     origin, inner = get_origin(wanted), get_args(wanted)

@@ -315,9 +315,7 @@ def text(
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DataMatcher(Matcher):
-    """A matcher written as a dict of data; also accepts that dict itself, such as an argument `{"text":
-    "hi"}`.
-    """
+    """A matcher written as a dict of data; also accepts the dict itself, such as `{"text": "hi"}`."""
 
     word: Any
     """A matcher, a compiled pattern or, for `{exactly: …}`, the plain value."""

@@ -1,21 +1,16 @@
-"""Settings of agents that speak AG-UI."""
+"""Settings of agents that speak the protocol of a chat front end: AG-UI, and the Vercel AI SDK's streams."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 
-_RESERVED = {
-    "threadId": "it is the session's id: a scenario's `session` can name it",
-    "runId": "it is new for every run",
-    "tools": "they are the scenario's mocks, of which `client_tools` names those to declare",
-    "resume": "`approvals` says how questions of the agent are answered",
-}
+CHAT_PATH = "/api/chat"
 _SHAPES: dict[str, tuple[type, str]] = {
     "messages": (list, "a list of messages, put before the conversation"),
     "context": (list, "a list of {description, value}"),
@@ -27,6 +22,16 @@ _SHAPES: dict[str, tuple[type, str]] = {
 class AgUiAgent(HttpAgent):
     """An agent behind AG-UI: pydantic-ai, LangGraph, ADK, CrewAI, Mastra and others, as for CopilotKit."""
 
+    reports_own_calls: ClassVar[bool] = True
+    state_refusal: ClassVar[str | None] = None
+    reserved: ClassVar[Mapping[str, str]] = {
+        "threadId": "is set by Agentest: it is the session's id: a scenario's `session` can name it",
+        "runId": "is set by Agentest: it is new for every run",
+        "tools": "is set by Agentest: they are the scenario's mocks, of which `client_tools` names those to "
+        "declare",
+        "resume": "is set by Agentest: `approvals` says how questions of the agent are answered",
+    }
+
     type: Literal["ag_ui"]
     body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every run: `context`, `forwardedProps`, `state`, and earlier `messages`."""
@@ -35,14 +40,6 @@ class AgUiAgent(HttpAgent):
     """Names of the tools to declare to the agent. None: the scenario's mocks, or no tools if mock servers
     answer the agent's own."""
     approvals: Approvals = "ask"
-
-    @property
-    def reports_own_calls(self) -> bool:
-        return True
-
-    @property
-    def state_refusal(self) -> str | None:
-        return None
 
     @field_validator("streaming")
     @classmethod
@@ -60,10 +57,7 @@ class AgUiAgent(HttpAgent):
 
     @field_validator("body")
     @classmethod
-    def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key, instead in _RESERVED.items():
-            if key in value:
-                raise ValueError(f"`{key}` is set by Agentest: {instead}")
+    def _shapes_of_fields(cls, value: dict[str, Any]) -> dict[str, Any]:
         for key, (kind, words) in _SHAPES.items():
             if key in value and not isinstance(value[key], kind):
                 raise ValueError(f"`{key}` must be {words}, found {value[key]!r:.100}")
@@ -71,3 +65,22 @@ class AgUiAgent(HttpAgent):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise ValueError(f"`messages` must be messages with a `role`, found {message!r:.100}")
         return value
+
+
+class AiSdkAgent(HttpAgent):
+    """A backend for `useChat`: the Vercel AI SDK itself, or a server that speaks its protocol."""
+
+    default_path: ClassVar[str] = CHAT_PATH
+    reports_own_calls: ClassVar[bool] = True
+    state_place: ClassVar[str] = "place it in the agent's `body` or `headers`, like {{state.user_id}}"
+    reserved: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("id", "messages", "trigger", "messageId"), "is written by Agentest for every request; take it out"
+    )
+
+    type: Literal["ai_sdk"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every request, in addition to `id`, `messages` and `trigger`."""
+    version: Literal[4, 5, 6, 7] | None = None
+    """The AI SDK's version. Version 4 has another message form. None: 5 to 7, or 4 once the agent responds
+    so."""
+    approvals: Approvals = "ask"

@@ -1,14 +1,14 @@
-"""Settings of agents that speak OpenAI's Responses API."""
+"""Settings of agents that speak the API of a model provider: OpenAI's Responses, Anthropic's Messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
 
 
@@ -26,17 +26,12 @@ class History(StrEnum):
 class ResponsesAgent(HttpAgent):
     """An agent that speaks OpenAI's Responses API over HTTP."""
 
+    default_path: ClassVar[str] = "/v1/responses"
+    reports_own_calls: ClassVar[bool] = True
+
     type: Literal["responses"]
     body: dict[str, Any] = Field(default_factory=dict)
     history: History = History.INPUT
-
-    @property
-    def reports_own_calls(self) -> bool:
-        return True
-
-    @property
-    def default_endpoint(self) -> str:
-        return f"{IN_PROCESS}/v1/responses"
 
     @property
     def sent_instructions(self) -> str:
@@ -62,3 +57,37 @@ class ResponsesAgent(HttpAgent):
                 f"{self.history.value} would have it twice; write history: conversation"
             )
         return self
+
+
+class AnthropicMessagesAgent(HttpAgent):
+    """An agent that speaks Anthropic's Messages API over HTTP."""
+
+    default_path: ClassVar[str] = "/v1/messages"
+    can_report: ClassVar[bool] = True  # tools that the model's provider runs
+
+    type: Literal["anthropic_messages"]
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def sent_instructions(self) -> str:
+        return text_of(self.body.get("system"))
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
+
+    @field_validator("body")
+    @classmethod
+    def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        messages = value.get("messages", [])
+        if not isinstance(messages, list) or not all(
+            isinstance(each, Mapping)
+            and each.get("role") in ("user", "assistant")
+            and isinstance(each.get("content"), str | list)
+            for each in messages
+        ):
+            raise ValueError(
+                "`messages` is put before the conversation and must be a list of {role: user | assistant, "
+                "content}; what the system says goes into body.system"
+            )
+        return value
