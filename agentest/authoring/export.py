@@ -225,11 +225,11 @@ class _RunFiles:
             name=eval_id,
             file=file,
             line=0,
-            trajectory=expected.trajectory,
-            expect=expected.expect,
-            final_state=expected.final_state,
-            thresholds=expected.thresholds,
-            date=expected.date,
+            trajectory=expected.get("trajectory", ()),
+            expect=expected.get("expect", ()),
+            final_state=expected.get("final_state"),
+            thresholds=expected.get("thresholds", {}),
+            date=expected.get("date"),
         )
 
     def _path(self, file: str) -> Path:
