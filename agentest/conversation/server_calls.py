@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
+from agentest.domain.tool_visibility import SeenBy
 from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
@@ -22,6 +24,9 @@ from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.trace_context import TraceContext, in_turn
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 
 
 class MockServerCalls(CallSource):
@@ -39,6 +44,7 @@ class MockServerCalls(CallSource):
     def __init__(self, who: Identity, mocks: MockResolver, own_tools: Container[str] = ()) -> None:
         self.who = who
         self.own_tools = own_tools
+        self.seen_by = SeenBy.MOCK_SERVER
         self.addresses = Addresses()
         self.turn_index = 0
         """The current turn, else the last one: a call after the reply belongs to that turn."""
@@ -70,7 +76,7 @@ class MockServerCalls(CallSource):
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
             recorded, result = await self._mocks.serve(
-                call.tool, call.arguments, self.turn_index, call.call_id, call.problem
+                call.tool, call.arguments, self.turn_index, call.call_id, call.problem, self.seen_by
             )
         except AgentestError as error:
             self._ended.append(_ending_error(error, call))
@@ -116,6 +122,32 @@ class MockServerCalls(CallSource):
     def doubt_of(self, turn_index: int) -> str | None:
         # A refused call makes the later turns doubtful as well.
         return next((why for turn, why in self._doubts.items() if turn <= turn_index), None)
+
+
+class ModelCalls(CallSource):
+    """Tells the model gateway about the turns of a conversation, and each turn about its model calls.
+
+    The calls themselves arrive at `MockServerCalls`.
+    """
+
+    def __init__(self, traffic: GatewayConversation) -> None:
+        self._traffic = traffic
+
+    @contextmanager
+    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+        if not turn.reply_count:
+            self._traffic.hear(turn.user_message)
+        self._traffic.waiting += 1
+        try:
+            yield ctx
+        finally:
+            self._traffic.waiting -= 1
+
+    async def complete(self, turn: TurnProgress) -> None:
+        """Record what the model did for the turn, and the calls whose results it was never sent."""
+        await self._traffic.close_pending()
+        totals = self._traffic.take_totals()
+        turn.note_traces(TurnTraces(usage=totals.usage, model_calls=totals.requests or None))
 
 
 class TracedCalls(CallSource):

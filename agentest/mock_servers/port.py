@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,7 @@ class Addresses:
 
     mcp: str | None = None
     rest: str | None = None
+    model: str | None = None
     otlp: str | None = None
 
     def of(self, conversation: str) -> Addresses:
@@ -26,12 +30,13 @@ class Addresses:
             self,
             mcp=self.mcp and f"{self.mcp}/{conversation}",
             rest=self.rest and f"{self.rest}/c/{conversation}",
+            model=self.model and f"{self.model}/c/{conversation}",
         )
 
     @property
     def by_placeholder(self) -> dict[str, str]:
         """Return the existing addresses by the name of their placeholder."""
-        known = {"mcp_url": self.mcp, "rest_url": self.rest, "otlp_url": self.otlp}
+        known = {"mcp_url": self.mcp, "rest_url": self.rest, "model_url": self.model, "otlp_url": self.otlp}
         return {name: url for name, url in known.items() if url}
 
     @property
@@ -39,7 +44,8 @@ class Addresses:
         """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
         addresses = {name: url for name, url in known.items() if url}
-        return {**addresses, **(variables(self.otlp) if self.otlp else {})}
+        models = model_variables(self.model) if self.model else {}
+        return {**addresses, **models, **(variables(self.otlp) if self.otlp else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +226,8 @@ class ActivePeriod:
     """The expected duration of that, if its agent had not answered when the conversation ended."""
     traces: SpanSource | None = None
     """Provides its spans; None if no spans are received."""
+    model_traffic: ModelTraffic | None = None
+    """Takes its requests to a model; None if there is no gateway, or in another process."""
 
 
 WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
@@ -234,6 +242,27 @@ class Conversations(Protocol):
     ) -> AbstractAsyncContextManager[ActivePeriod]:
         """Wait until the conversation may begin; its calls are answered until the block ends."""
         ...
+
+
+def model_variables(gateway: str) -> dict[str, str]:
+    """Return the variables by which clients of model APIs find the gateway.
+
+    Args:
+        gateway: its origin, or an address that names a conversation.
+    """
+    openai, anthropic, google = f"{gateway}/openai/v1", f"{gateway}/anthropic", f"{gateway}/google"
+    return {
+        "AGENTEST_MODEL_URL": gateway,
+        "OPENAI_BASE_URL": openai,
+        "OPENAI_API_BASE": openai,
+        "ANTHROPIC_BASE_URL": anthropic,
+        "ANTHROPIC_API_URL": anthropic,
+        "ANTHROPIC_API_BASE": anthropic,
+        "GOOGLE_GEMINI_BASE_URL": google,
+        "GOOGLE_VERTEX_BASE_URL": google,
+        "GEMINI_API_BASE": f"{google}/v1beta",
+        "AZURE_OPENAI_ENDPOINT": f"{gateway}/azure",
+    }
 
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

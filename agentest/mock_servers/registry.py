@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -30,6 +30,9 @@ from agentest.mock_servers.port import (
 from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.trace_context import named_in_baggage, named_in_trace
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 WAYS_TO_NAME = (
     "have the agent pass on the `baggage` or `traceparent` header of our requests (in Python: "
@@ -78,6 +81,7 @@ class ServerGroup:
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: SpanReceiver | None = None
+        self.model_traffic: ModelTraffic | None = None
         self.tools: set[str] = set()
         """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
@@ -164,7 +168,9 @@ class Registry:
         self._active |= dict.fromkeys(_names(who), _Active(who, group, serving))
         if group.traces:
             group.traces.begin(who)
-        return ActivePeriod(group.addresses.of(who.key), traces=group.traces)
+        return ActivePeriod(
+            group.addresses.of(who.key), traces=group.traces, model_traffic=group.model_traffic
+        )
 
     def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
         """Deactivate the conversation, so that its calls are refused.

@@ -345,7 +345,8 @@ def check_mocks(plan: Plan) -> None:
     """
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
-        if mocked and not returns_calls(agent) and not agent.mock_servers:
+        reached = agent.mock_servers or agent.mocks_calls_of_model
+        if mocked and not returns_calls(agent) and not reached:
             raise ConfigError(_unreachable_mocks_error(name, agent, mocked))
 
 

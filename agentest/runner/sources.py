@@ -5,8 +5,8 @@ To add a source, implement `SourceFactory` and `ConversationSource`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,8 +40,9 @@ from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
+    from agentest.conversation.server_calls import MockServerCalls
     from agentest.conversation.simulated_user import UserTools
-    from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
+    from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
@@ -266,11 +267,31 @@ class LiveConversations:
             traced: list[CallSource] = []
             if period.traces:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
-            conversation = await run(served, *traced, *in_process)
+            async with self._model_calls(unit, served, period, outside) as model_calls:
+                conversation = await run(served, *traced, *in_process, *model_calls)
             period.failed = conversation.failure is not None
             if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
                 period.at_work_s = self._timeout_s
             return conversation
+
+    @asynccontextmanager
+    async def _model_calls(
+        self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock
+    ) -> AsyncIterator[Sequence[CallSource]]:
+        """Let the model gateway, if the agent has one, take requests of the conversation."""
+        if period.model_traffic is None:
+            yield ()
+            return
+        from agentest.conversation.server_calls import ModelCalls
+        from agentest.domain.tool_visibility import SeenBy
+
+        served.seen_by = SeenBy.MODEL
+        scenario = unit.scenario
+        opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
+        async with period.model_traffic.under_way(
+            served.who, served, scenario.tools, opening, outside
+        ) as traffic:
+            yield (ModelCalls(traffic),)
 
     @property
     def _timeout_s(self) -> float:

@@ -353,7 +353,8 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
 
 def _was_served(result: ConversationResult) -> bool:
     calls = result.conversation.tool_calls
-    return any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls)
+    ours = {SeenBy.MOCK_SERVER, SeenBy.MODEL}
+    return any(ours.intersection((call.seen_by, *call.also_seen_by)) for call in calls)
 
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:

@@ -1,0 +1,167 @@
+"""One conversation as the gateway sees it: its calls under way, and what the agent never received."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import field
+
+from agentest.domain.transcript import Usage
+from agentest.mock_servers.model_gateway.wire_form import (
+    CallResult,
+    Gate,
+    HiddenExchange,
+    ModelCall,
+    ModelRequest,
+    normalized,
+)
+from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall
+from agentest.support.lazy_dataclasses import dataclass
+
+_MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
+_WRAPPERS = ("result", "return_value", "output")
+"""Keys in which frameworks wrap a result that is no object."""
+
+
+class CallsEnded(Exception):
+    """A call ended the conversation. The message is for the agent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCall:
+    """A call that the agent runs itself and whose result is not known yet."""
+
+    call: ModelCall
+    number: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelTotals:
+    """The model's work for one turn."""
+
+    usage: Usage = Usage()
+    requests: int = 0
+    latency_ms: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayConversation:
+    """A conversation under way.
+
+    Args:
+        mocked: names of the tools whose calls the gateway answers.
+        allows_real: True if tools without a mock may run.
+    """
+
+    who: Identity
+    serving: ActiveConversation
+    mocked: frozenset[str]
+    allows_real: bool
+    said: list[str] = field(default_factory=list)
+    """The user's texts, oldest first, with single spaces."""
+    waiting: int = 0
+    """Requests to the agent that it has not answered yet."""
+    hidden: list[HiddenExchange] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+    """Ids of the model's answers that the agent received."""
+    arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    """Texts in arguments of calls that the agent received."""
+    response_ids: dict[str, str] = field(default_factory=dict)
+    """Id that the agent knows → id of the provider's last answer, where they differ."""
+    totals: ModelTotals = field(default_factory=ModelTotals)
+    wrapper: str | None = None
+    """The key in which this agent's framework wraps results; None if it does not."""
+    _pending: list[PendingCall] = field(default_factory=list)
+
+    def mock_name(self, name: str) -> str | None:
+        """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
+        if name in self.mocked:
+            return name
+        short = _MCP_NAME.fullmatch(name)
+        return short[1] if short and short[1] in self.mocked else None
+
+    def gate(self, name: str) -> Gate:
+        """Decide about a call by its name alone. The call of a tool that must not run is held back."""
+        if self.mock_name(name):
+            return Gate.HIDE
+        return Gate.SHOW if self.allows_real else Gate.HOLD
+
+    def hear(self, text: str) -> None:
+        """Note what the user says to the agent."""
+        self.said.append(normalized(text))
+
+    async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
+        """Record a call. Returns the mock's result; None if the agent runs the tool itself.
+
+        Args:
+            cut: True if the model's answer was cut off, so that the arguments may be incomplete.
+
+        Raises CallsEnded if the call ends the conversation.
+        """
+        name = self.mock_name(call.name)
+        problem = call.problem
+        if problem and cut:
+            problem = f"{problem} (the model's answer was cut off)"
+        answer = await self.serving.answer(
+            ServedCall(
+                tool=name or call.name,
+                arguments=call.arguments,
+                call_id=call.call_id,
+                problem=problem if name else None,
+                caller_runs=True,
+            )
+        )
+        if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+            raise CallsEnded(answer.message)
+        if answer.how is CallOutcome.REAL:
+            self._pending.append(PendingCall(call=call, number=answer.number))
+            self.arguments.extend(_texts_in(call.arguments))
+            return None
+        failed = answer.how is not CallOutcome.ANSWERED
+        result = {"error": answer.message} if failed and answer.result is None else answer.result
+        if not failed and self.wrapper and not isinstance(result, dict):
+            result = {self.wrapper: result}
+        return CallResult(name=call.name, result=result, call_id=call.call_id, failed=failed)
+
+    async def read_results(self, request: ModelRequest) -> None:
+        """Record the results of calls that the agent ran itself, which its next request contains."""
+        for result in request.results:
+            pending = next((each for each in self._pending if _is_result_of(result, each.call)), None)
+            if pending is None:
+                continue
+            self._pending.remove(pending)
+            value = result.result
+            if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
+                self.wrapper, value = key, value[key]
+            await self.serving.answered(pending.number, value, failed=result.failed)
+
+    async def close_pending(self) -> None:
+        """Record calls whose results the agent never sent to the model, such as those that end its work."""
+        pending, self._pending = self._pending, []
+        for each in pending:
+            await self.serving.answered(each.number, None, failed=False)
+
+    def take_totals(self) -> ModelTotals:
+        """Return what the model has done since the last call."""
+        totals, self.totals = self.totals, ModelTotals()
+        return totals
+
+    def count(self, usage: Usage, latency_ms: float) -> None:
+        """Add one answer of the model."""
+        self.totals.usage += usage
+        self.totals.requests += 1
+        self.totals.latency_ms += latency_ms
+
+
+def _is_result_of(result: CallResult, call: ModelCall) -> bool:
+    if result.call_id and call.call_id:
+        return result.call_id == call.call_id
+    return result.name == call.name
+
+
+def _texts_in(value: object) -> Sequence[str]:
+    if isinstance(value, str):
+        return [normalized(value)] if value.strip() else []
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts_in(item)]
