@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 
 from agentest.config.agents.mock_servers import Provider
+from agentest.mock_servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.mock_servers.model_gateway.chat_completions import ChatCompletions
+from agentest.mock_servers.model_gateway.gemini import Gemini
+from agentest.mock_servers.model_gateway.responses import Responses
 from agentest.mock_servers.model_gateway.wire_form import WireForm
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -19,6 +22,9 @@ PROVIDERS: tuple[Provider, ...] = (*_DEFAULT_UPSTREAMS, "azure")
 _VERSIONS = ("v1", "v1beta", "v1alpha")
 _FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
     (re.compile(r"(.*/)?chat/completions"), ChatCompletions()),
+    (re.compile(r"(.*/)?responses"), Responses()),
+    (re.compile(r"messages"), AnthropicMessages()),
+    (re.compile(r"(.*/)?models/[^/]+:(stream)?[gG]enerateContent"), Gemini()),
 )
 
 

@@ -135,7 +135,10 @@ class ChatCompletions:
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
-    def shown(self, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int) -> Json:
+    def shown(
+        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+    ) -> Json:
+        del request
         left_out = {call.call_id for call in hidden}
         choice = next(iter(objects(answer.body.get("choices"))), {})
         message = dict(choice.get("message") or {})
@@ -155,8 +158,13 @@ class ChatCompletions:
         return _ChatStream(gate, holds_text=structured)
 
     def error(self, status: int, message: str) -> Json:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return {"error": {"message": message, "type": kind, "param": None, "code": "agentest_gateway"}}
+        return openai_error(status, message)
+
+
+def openai_error(status: int, message: str) -> Json:
+    """Return the body of an error response of OpenAI's APIs."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": "agentest_gateway"}}
 
 
 @dataclass(slots=True)
@@ -190,6 +198,8 @@ class _ChatStream:
         self._has_role = False
         self._last = self._round
         self.text = ""
+        self.ids: list[str] = []
+        self._told = False
 
     def feed(self, event: Event) -> bytes:
         if event.data.strip() == _DONE:
@@ -204,6 +214,7 @@ class _ChatStream:
             if isinstance(chunk, dict) and chunk.get("usage"):
                 self._round.usage = chunk
                 return b""
+            self._told = isinstance(chunk, dict) and "error" in chunk
             return sse(event.data)
         return self._choice(chunk, choices[0], event.data)
 
@@ -256,7 +267,7 @@ class _ChatStream:
     def round(self) -> Json:
         now = self._round
         if now.finish is None:
-            raise CutStream
+            raise CutStream(told=self._told)
         message = {"role": "assistant", "content": None, **now.message}
         if now.calls:
             message["tool_calls"] = [now.calls[index] for index in sorted(now.calls)]

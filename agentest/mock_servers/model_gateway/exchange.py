@@ -102,8 +102,9 @@ class Exchange:
             await self._fail(409, str(error), stream)
         except GatewayError as error:
             await self._fail(error.status, str(error), stream)
-        except CutStream:
-            await self._fail(502, "the model's stream ended before its last event", stream)
+        except CutStream as error:
+            if not error.told:
+                await self._fail(502, "the model's stream ended before its last event", stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
             await self._fail(502, f"the model's answer cannot be read: {describe(error)}", stream)
 
@@ -123,7 +124,7 @@ class Exchange:
             rounds.output_tokens += answer.usage.completion_tokens
             results = [await self.conversation.answer(call, cut=answer.incomplete) for call in answer.calls]
             hidden = [each for each in results if each is not None]
-            if hidden and len(hidden) == len([call for call in answer.calls if not call.hosted]):
+            if hidden and len(hidden) == len(answer.calls):
                 lift = self._lifts(answer.calls, rounds)
                 body, new = self.form.next_round(body, answer, hidden, lift=lift)
                 rounds.new += new
@@ -192,19 +193,16 @@ class Exchange:
     ) -> None:
         """Send the last round's answer without its hidden calls, and remember what the agent did not receive."""
         conversation = self.conversation
-        hidden = tuple(
-            call
-            for call, result in zip(answer.calls, results, strict=True)
-            if result is not None and not call.hosted
-        )
+        hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])
-        body = self.form.shown(answer, hidden, rounds.output_tokens)
+        body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
         if stream is None:
             shown = self.form.answer(body)
             await self.reply.whole(response, json.dumps(body, ensure_ascii=False).encode())
         else:
             end = stream.end(body)
-            shown = replace(self.form.answer(body), text=stream.text)
+            shown = self.form.answer(body)
+            shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
         conversation.ids.update(shown.ids)
         if rounds.new or hidden:
@@ -215,6 +213,7 @@ class Exchange:
                     owed=owed,
                     hidden_calls=hidden,
                     shown=shown,
+                    answer_id=answer.body.get("id"),
                     user_text=self.request.user_texts[-1] if self.request.user_texts else "",
                 )
             )

@@ -46,8 +46,8 @@ class ModelCall:
     call_id: str | None = None
     problem: str | None = None
     """Why the arguments cannot be read; None if they are an object."""
-    hosted: bool = False
-    """True if the provider itself runs the tool."""
+    place: int = 0
+    """Its place among the parts of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,7 @@ class ModelAnswer:
     body: Json
     """The whole response as it comes without streaming."""
     text: str = ""
+    """What identifies the answer if it has no ids: its text, and its calls if they have none."""
     calls: tuple[ModelCall, ...] = ()
     ids: tuple[str, ...] = ()
     """Ids by which a later request may refer to the answer or to parts of it."""
@@ -117,16 +118,21 @@ class HiddenExchange:
     """What the agent received."""
     user_text: str
     """The user's text before it."""
-    chained: bool = False
-    """True if the provider stored the exchange, so that only `owed` has to be sent."""
+    answer_id: str | None = None
+    """The provider's id of its last answer, to which a later request may have to refer."""
     used: bool = False
 
 
 class AnswerStream(Protocol):
     """Passes one streamed answer on to the agent, which may take several rounds with the model."""
 
-    text: str
-    """What the agent has received of texts."""
+    @property
+    def text(self) -> str:
+        """What identifies the answer as the agent has received it, like `ModelAnswer.text`."""
+        ...
+
+    ids: list[str]
+    """Ids of what it has received, but for those of the last round."""
 
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
@@ -153,7 +159,11 @@ class AnswerStream(Protocol):
 
 
 class CutStream(Exception):
-    """A model's stream ended before its last event."""
+    """A model's stream ended before its last event. `told`: an event of the model told the agent already."""
+
+    def __init__(self, *, told: bool = False) -> None:
+        super().__init__()
+        self.told = told
 
 
 class WireForm(Protocol):
@@ -191,7 +201,9 @@ class WireForm(Protocol):
         """Return an answer as messages of the API's history, unchanged."""
         ...
 
-    def shown(self, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int) -> Json:
+    def shown(
+        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+    ) -> Json:
         """Return the answer without hidden calls, as the agent receives it.
 
         Args:
