@@ -300,6 +300,9 @@ class LiveConversations:
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared
         unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
+        gateway = prepared.plan.agents[unit.agent].model_gateway
+        if gateway and not gateway.mocks:  # calls are only seen
+            unmocked_tools = "passthrough"
         return MockResolver(
             unit.scenario.tools,
             scenario=unit.scenario.name,

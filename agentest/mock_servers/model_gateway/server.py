@@ -52,13 +52,19 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
     )
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, opening.client).handle)
+    app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
         app, settings, opening.key_location("model_gateway"), opening.stack, opening.on_note
     )
     opening.group.model_traffic = traffic
     return origin
+
+
+def gateway_application(settings: ModelGateway, traffic: ModelTraffic, client: Client) -> web.Application:
+    """Create the gateway's web application."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client).handle)
+    return app
 
 
 class _Gateway:
