@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_provider import FORM_OF, FORMS, ROOTS, Conversation, Provider, Refused, Said, served
 
 from agentest.config.agents.mock_servers import ModelGateway
@@ -166,7 +169,7 @@ async def test_each_request_to_the_model_continues_the_one_before(form: str, str
             await talk.say(text)
 
     histories = gate.provider.histories
-    for before, after in zip(histories, histories[1:], strict=False):
+    for before, after in pairwise(histories):
         assert after[: len(before)] == before
 
 
@@ -270,3 +273,43 @@ async def test_what_is_no_request_to_a_model_passes_through() -> None:
         response = await gate.client.post(f"{gate.origin}/openai/v1/embeddings", json={"input": "x"})
 
     assert response.status_code == 500  # the scripted provider knows no embeddings
+
+
+ROUND = st.tuples(
+    st.sampled_from(["", "One moment."]), st.lists(st.sampled_from(["find", "send"]), min_size=1, max_size=3)
+)
+TURN = st.lists(ROUND, max_size=3)
+ANSWERS = st.sampled_from(["Done.", "Fine."])
+
+
+@given(
+    turns=st.lists(st.tuples(TURN, ANSWERS, st.sampled_from(["go on", "again"])), min_size=1, max_size=4),
+    form=st.sampled_from(FORMS),
+    stream=st.booleans(),
+)
+def test_the_model_always_sees_a_valid_history_that_only_grows(
+    turns: list[tuple[list[tuple[str, list[str]]], str, str]], form: str, stream: bool
+) -> None:
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        users = [i for i, each in enumerate(history) if each.role == "user"]
+        rounds, answer, _ = turns[len(users) - 1]
+        number = sum(each.role == "model" for each in history[users[-1] :])
+        if number == len(rounds):
+            return answer, []
+        text, names = rounds[number]
+        return text, [(name, {"q": f"{len(users)}.{number}.{i}"}) for i, name in enumerate(names)]
+
+    async def hold() -> None:
+        async with gateway(provider=provider) as gate, gate.talk(form, "a", stream=stream) as talk:
+            for rounds, answer, text in turns:
+                before = len(talk.calls)
+                assert (await talk.say(text)).endswith(answer)
+                names = [name for _, names in rounds for name in names]
+                assert [call.name for call in talk.calls[before:]] == names
+            assert {name for name, _ in talk.agent.ran} <= {"send"}
+
+    provider = Provider(reply)
+    anyio.run(hold)
+    assert provider.refused == []
+    for before, after in pairwise(provider.histories):
+        assert after[: len(before)] == before

@@ -13,13 +13,14 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CutStream,
     Gate,
     GateOf,
-    HiddenExchange,
     Json,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
+    SeenMessage,
     count,
-    find_hidden,
+    matched,
     objects,
     parsed_arguments,
     parsed_result,
@@ -86,26 +87,18 @@ class AnthropicMessages:
             incomplete=body.get("stop_reason") == "max_tokens",
         )
 
-    def with_hidden(self, request: ModelRequest, hidden: Sequence[HiddenExchange]) -> Json:
+    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+        given = objects(request.body.get("messages"))
         messages: list[Json] = []
         owed: list[Json] = []
-        user_text = ""
-        for message in objects(request.body.get("messages")):
-            text = texts_of(message.get("content"))
-            if message.get("role") == "user":
-                user_text = text or user_text
-                if owed:  # results come before any text
-                    message, owed = {**message, "content": [*owed, *_blocks(message)]}, []
-                messages.append(message)
+        for message, answer in zip(given, matched(answers, _seen(given)), strict=True):
+            if answer is not None and answer.hides:
+                messages += [*answer.before, *_with_cache_mark(answer.message, message)]
+                owed = answer.owed
                 continue
-            ids = [known for block in _blocks(message) for known in _ids(block)]
-            exchange = find_hidden(hidden, ids, text, user_text)
-            if exchange is None:
-                messages.append(message)
-                continue
-            exchange.used = True
-            messages += [*exchange.before, *_with_cache_mark(exchange.message, message)]
-            owed = exchange.owed
+            if owed:  # results come before any text
+                message, owed = {**message, "content": [*owed, *_blocks(message)]}, []
+            messages.append(message)
         return {**request.body, "messages": messages}
 
     def next_round(
@@ -269,6 +262,21 @@ class _MessageStream:
 
     def error(self, message: str) -> bytes:
         return sse(AnthropicMessages().error(500, message), "error")
+
+
+def _seen(messages: Sequence[Json]) -> list[SeenMessage | None]:
+    seen: list[SeenMessage | None] = []
+    user_text = ""
+    for message in messages:
+        text, blocks = texts_of(message.get("content")), _blocks(message)
+        if message.get("role") == "assistant":
+            ids = tuple(known for block in blocks for known in _ids(block))
+            calls = any(block.get("type") == "tool_use" for block in blocks)
+            seen.append(SeenMessage(ids, text, user_text, calls=calls))
+        else:
+            user_text = text or user_text
+            seen.append(None)
+    return seen
 
 
 def _blocks(message: Json) -> list[Json]:

@@ -14,13 +14,14 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CutStream,
     Gate,
     GateOf,
-    HiddenExchange,
     Json,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
+    SeenMessage,
     count,
-    find_hidden,
+    matched,
     objects,
     parsed_arguments,
     parsed_result,
@@ -89,30 +90,20 @@ class ChatCompletions:
             incomplete=choice.get("finish_reason") == "length",
         )
 
-    def with_hidden(self, request: ModelRequest, hidden: Sequence[HiddenExchange]) -> Json:
+    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+        given = objects(request.body.get("messages"))
         messages: list[Json] = []
-        user_text = ""
-        for message in objects(request.body.get("messages")):
-            text = texts_of(message.get("content"))
-            if message.get("role") == "user":
-                user_text = text
-            if message.get("role") != "assistant" or not hidden:
+        for message, answer in zip(given, matched(answers, _seen(given, answers)), strict=True):
+            if answer is None or not answer.hides:
                 messages.append(message)
                 continue
-            ids = [str(call.get("id")) for call in _calls_in(message)]
-            written = [] if ids else [each for known in hidden for each in known.shown.ids if each in text]
-            exchange = find_hidden(hidden, (*ids, *written), text, user_text)
-            if exchange is None:
-                messages.append(message)
-                continue
-            exchange.used = True
-            messages += exchange.before
-            if written and exchange.owed:
-                messages += [_only_hidden(exchange), *exchange.owed, message]
-            elif written:
-                messages.append(message)
+            messages += answer.before
+            if _calls_in(message) or not answer.shown.ids:
+                messages += [*answer.message, *answer.owed]
+            elif answer.owed:  # the framework wrote its calls as text
+                messages += [_only_hidden(answer), *answer.owed, message]
             else:
-                messages += [*exchange.message, *exchange.owed]
+                messages.append(message)
         return {**request.body, "messages": messages}
 
     def next_round(
@@ -333,10 +324,27 @@ def _collect_call(calls: dict[int, Json], delta: Json) -> None:
         call[key] = delta[key]  # such as Gemini's signatures behind this API
 
 
-def _only_hidden(exchange: HiddenExchange) -> Json:
+def _seen(messages: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[SeenMessage | None]:
+    seen: list[SeenMessage | None] = []
+    user_text = ""
+    for message in messages:
+        text = texts_of(message.get("content"))
+        if message.get("role") == "user":
+            user_text = text
+        if message.get("role") != "assistant":
+            seen.append(None)
+            continue
+        ids = [str(call.get("id")) for call in _calls_in(message)]
+        # Some frameworks write calls with their ids as text.
+        written = [] if ids else [known for each in answers for known in each.shown.ids if known in text]
+        seen.append(SeenMessage((*ids, *written), text, user_text, calls=bool(ids)))
+    return seen
+
+
+def _only_hidden(answer: PassedAnswer) -> Json:
     """Return the model's last message with its hidden calls alone."""
-    ids = {call.call_id for call in exchange.hidden_calls}
-    message = exchange.message[0]
+    ids = {call.call_id for call in answer.hidden_calls}
+    message = answer.message[0]
     return {**message, "tool_calls": [call for call in _calls_in(message) if call.get("id") in ids]}
 
 

@@ -11,9 +11,9 @@ from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     CallResult,
     Gate,
-    HiddenExchange,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
     normalized,
 )
 from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall
@@ -62,7 +62,8 @@ class GatewayConversation:
     """The user's texts, oldest first, with single spaces."""
     waiting: int = 0
     """Requests to the agent that it has not answered yet."""
-    hidden: list[HiddenExchange] = field(default_factory=list)
+    answers: list[PassedAnswer] = field(default_factory=list)
+    """What the agent has received, oldest first."""
     ids: set[str] = field(default_factory=set)
     """Ids of the model's answers that the agent received."""
     arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))

@@ -14,11 +14,11 @@ from agentest.mock_servers.model_gateway.wire_form import (
     AnswerStream,
     CallResult,
     CutStream,
-    HiddenExchange,
     Json,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
     WireForm,
 )
 from agentest.support.http.bodies import BadBody
@@ -92,9 +92,7 @@ class Exchange:
     async def run(self) -> None:
         """Answer the agent."""
         await self.conversation.read_results(self.request)
-        for each in self.conversation.hidden:
-            each.used = False
-        body = self.form.with_hidden(self.request, self.conversation.hidden)
+        body = self.form.completed(self.request, self.conversation.answers)
         stream = self.form.stream(self.request, self.conversation.gate) if self.request.streams else None
         try:
             await self._rounds(body, stream)
@@ -205,18 +203,17 @@ class Exchange:
             shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
         conversation.ids.update(shown.ids)
-        if rounds.new or hidden:
-            conversation.hidden.append(
-                HiddenExchange(
-                    before=rounds.new,
-                    message=self.form.message(answer),
-                    owed=owed,
-                    hidden_calls=hidden,
-                    shown=shown,
-                    answer_id=answer.body.get("id"),
-                    user_text=self.request.user_texts[-1] if self.request.user_texts else "",
-                )
+        conversation.answers.append(
+            PassedAnswer(
+                before=rounds.new,
+                message=self.form.message(answer),
+                owed=owed,
+                hidden_calls=hidden,
+                shown=shown,
+                user_text=self.request.user_texts[-1] if self.request.user_texts else "",
+                answer_id=answer.body.get("id"),
             )
+        )
 
 
 def _object(data: bytes) -> Json:

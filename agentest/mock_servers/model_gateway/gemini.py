@@ -14,13 +14,14 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CutStream,
     Gate,
     GateOf,
-    HiddenExchange,
     Json,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
+    SeenMessage,
     count,
-    find_hidden,
+    matched,
     objects,
     sse,
 )
@@ -80,25 +81,17 @@ class Gemini:
             incomplete=_candidate(body).get("finishReason") == "MAX_TOKENS",
         )
 
-    def with_hidden(self, request: ModelRequest, hidden: Sequence[HiddenExchange]) -> Json:
+    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+        groups = list(_grouped(objects(request.body.get("contents"))))
         contents: list[Json] = []
-        owing: HiddenExchange | None = None
-        user_text = ""
-        for group in _grouped(objects(request.body.get("contents"))):
-            if group[0].get("role") != "model":
-                user_text = "".join(map(_text, group)) or user_text
-                contents += _with_owed(group, owing) if owing else group
-                owing = None
+        owing: PassedAnswer | None = None
+        for group, answer in zip(groups, matched(answers, _seen(groups)), strict=True):
+            if answer is not None and answer.hides:
+                contents += [*answer.before, *answer.message]
+                owing = answer if answer.owed else None
                 continue
-            parts = [part for content in group for part in _parts(content)]
-            ids = [known for part in parts for known in _ids(part)]
-            exchange = find_hidden(hidden, ids, _text_and_calls(parts), user_text)
-            if exchange is None:
-                contents += group
-                continue
-            exchange.used = True
-            contents += [*exchange.before, *exchange.message]
-            owing = exchange if exchange.owed else None
+            contents += _with_owed(group, owing) if owing else group
+            owing = None
         return {**request.body, "contents": contents}
 
     def next_round(
@@ -315,6 +308,20 @@ def _grouped(contents: Sequence[Json]) -> Iterable[list[Json]]:
         yield group
 
 
+def _seen(groups: Sequence[Sequence[Json]]) -> list[SeenMessage | None]:
+    seen: list[SeenMessage | None] = []
+    user_text = ""
+    for group in groups:
+        parts = [part for content in group for part in _parts(content)]
+        if group[0].get("role") == "model":
+            ids = tuple(known for part in parts for known in _ids(part))
+            seen.append(SeenMessage(ids, _text_and_calls(parts), user_text))
+        else:
+            user_text = "".join(map(_text, group)) or user_text
+            seen.append(None)
+    return seen
+
+
 def _without(parts: Sequence[Json], places: set[int]) -> list[Json]:
     """Leave calls out. The signature of a hidden first call moves to the first one that is left."""
     signature = next((parts[i].get(_SIGNATURE) for i in sorted(places) if parts[i].get(_SIGNATURE)), None)
@@ -328,15 +335,15 @@ def _without(parts: Sequence[Json], places: set[int]) -> list[Json]:
     return left
 
 
-def _with_owed(group: Sequence[Json], exchange: HiddenExchange) -> list[Json]:
+def _with_owed(group: Sequence[Json], answer: PassedAnswer) -> list[Json]:
     """Add the results of hidden calls: one result for each call, in the order of the calls."""
     first, *others = group
     parts = _parts(first)
     given = [part for part in parts if _get(part, "functionResponse")]
     rest = [part for part in parts if part not in given]
-    hidden, owed = {call.place for call in exchange.hidden_calls}, list(exchange.owed)
+    hidden, owed = {call.place for call in answer.hidden_calls}, list(answer.owed)
     ordered: list[Json] = []
-    for place, part in enumerate(_parts(exchange.message[0])):
+    for place, part in enumerate(_parts(answer.message[0])):
         if call := _get(part, "functionCall"):
             source = owed if place in hidden else given
             named = next(

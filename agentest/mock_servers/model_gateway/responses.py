@@ -15,18 +15,18 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CutStream,
     Gate,
     GateOf,
-    HiddenExchange,
     Json,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    PassedAnswer,
+    SeenMessage,
     count,
-    find_hidden,
+    matched,
     objects,
     parsed_arguments,
     parsed_result,
     result_text,
-    same_text,
     sse,
     texts_of,
 )
@@ -105,12 +105,12 @@ class Responses:
             incomplete=body.get("status") == "incomplete",
         )
 
-    def with_hidden(self, request: ModelRequest, hidden: Sequence[HiddenExchange]) -> Json:
+    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         body = request.body
         if _is_chained(body):
-            return _continued(body, hidden)
+            return _continued(body, answers)
         if isinstance(body.get("input"), list):
-            body = {**body, "input": _put_back(_input(body), hidden)}
+            body = {**body, "input": _put_back(_input(body), answers)}
         included = body.get("include") or []
         if body.get("store") is False and _ENCRYPTED not in included:
             # Without it, the provider cannot read its own reasoning in the next round.
@@ -316,45 +316,62 @@ def _without_encrypted(item: Json, *, asked: bool) -> Json:
     return item if asked else {key: value for key, value in item.items() if key != _CONTENT}
 
 
-def _continued(body: Json, hidden: Sequence[HiddenExchange]) -> Json:
+def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
     """Return a request whose history the provider has, with the results that the agent does not know of."""
     items = _input(body)
     named = {body.get("previous_response_id"), *(item.get("call_id") for item in items if _is_result(item))}
     owed: list[Json] = []
-    for each in hidden:
+    for each in answers:
         if named.isdisjoint(each.shown.ids):
             continue
-        each.used = True
         owed += each.owed
         if body.get("previous_response_id") in each.shown.ids and each.answer_id:
             body = {**body, "previous_response_id": each.answer_id}
     return {**body, "input": [*owed, *items]} if owed else body
 
 
-def _put_back(items: Sequence[Json], hidden: Sequence[HiddenExchange]) -> list[Json]:
+def _put_back(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[Json]:
     """Return the history with each group of items that the agent saw replaced by all that the model wrote."""
+    groups = _grouped(items, answers)
+    seen = [_seen(group, user_text) for group, user_text in groups]
     whole: list[Json] = []
-    current: HiddenExchange | None = None
-    user_text = ""
-    for item in items:
-        if not _is_of_model(item):
-            if item.get("role") == "user":
-                user_text, current = texts_of(item.get("content")), None
-            whole.append(item)
-            continue
-        ids, text = _ids(item), texts_of(item.get("content"))
-        if current is not None and _is_part_of(current, ids, text):
-            continue
-        current = find_hidden(hidden, ids, text, user_text)
-        if current is None:
-            whole.append(item)
-            continue
-        current.used = True
-        whole += [*current.before, *current.message, *current.owed]
+    for (group, _), answer in zip(groups, matched(answers, seen), strict=True):
+        if answer is not None and answer.hides:
+            others = [item for item in group if not _is_of_model(item)]
+            whole += [*answer.before, *answer.message, *answer.owed, *others]
+        else:
+            whole += group
     return whole
 
 
-def _is_part_of(exchange: HiddenExchange, ids: Sequence[str], text: str) -> bool:
-    if ids and not set(ids).isdisjoint(exchange.shown.ids):
-        return True
-    return bool(text) and same_text(exchange.shown.text, text)
+def _grouped(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[tuple[list[Json], str]]:
+    """Return the items of each answer as a group, with the text of the user before it.
+
+    Results may stand between the calls of an answer. They belong to its group.
+    """
+    groups: list[tuple[list[Json], str]] = []
+    user_text, current = "", None
+    for item in items:
+        owner = _owner(item, answers) if _is_of_model(item) else None
+        if item.get("role") == "user":
+            user_text = texts_of(item.get("content"))
+        if groups and current is not None and (owner is current or _is_result(item)):
+            groups[-1][0].append(item)
+            continue
+        current = owner
+        groups.append(([item], user_text))
+    return groups
+
+
+def _owner(item: Json, answers: Sequence[PassedAnswer]) -> PassedAnswer | None:
+    """Return the answer that an item belongs to by its ids."""
+    ids = set(_ids(item))
+    return next((each for each in answers if not ids.isdisjoint(each.shown.ids)), None)
+
+
+def _seen(group: Sequence[Json], user_text: str) -> SeenMessage | None:
+    if not _is_of_model(group[0]):
+        return None
+    ids = tuple(known for item in group for known in _ids(item))
+    text = "".join(texts_of(item.get("content")) for item in group if _is_of_model(item))
+    return SeenMessage(ids, text, user_text, calls=any(map(_is_call, group)))

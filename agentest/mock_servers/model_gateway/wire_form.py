@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agentest.domain.transcript import Usage
 from agentest.support.http.sse import Event
@@ -99,9 +99,9 @@ class ModelAnswer:
     """True if the model ran into a limit of length."""
 
 
-@dataclass(slots=True, kw_only=True)
-class HiddenExchange:
-    """What the agent did not receive of one answer, and where that belongs in later requests.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedAnswer:
+    """An answer that the agent received, and what it did not receive of it.
 
     Messages are items of the API's history (`messages`, `input`, `contents`).
     """
@@ -120,7 +120,23 @@ class HiddenExchange:
     """The user's text before it."""
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
-    used: bool = False
+
+    @property
+    def hides(self) -> bool:
+        """True if the agent did not receive everything."""
+        return bool(self.before or self.hidden_calls)
+
+
+class SeenMessage(NamedTuple):
+    """A message of the model in a history that the agent sends."""
+
+    ids: tuple[str, ...]
+    text: str
+    """As `ModelAnswer.text`."""
+    user_text: str
+    """The user's text before it."""
+    calls: bool = False
+    """True if it has calls that ids identify."""
 
 
 class AnswerStream(Protocol):
@@ -179,8 +195,8 @@ class WireForm(Protocol):
         """Read a complete answer."""
         ...
 
-    def with_hidden(self, request: ModelRequest, hidden: Sequence[HiddenExchange]) -> Json:
-        """Return the request with the hidden exchanges in their places, and mark those that have one."""
+    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+        """Return the request with everything that the agent did not receive of earlier answers."""
         ...
 
     def next_round(
@@ -285,20 +301,34 @@ def count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def find_hidden(
-    hidden: Sequence[HiddenExchange], ids: Iterable[str], text: str, user_text: str
-) -> HiddenExchange | None:
-    """Return the exchange that belongs to a message of the agent's history.
+def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None]) -> list[PassedAnswer | None]:
+    """Return the answer that each message of a history was.
 
-    An id decides. Without ids it is the oldest unused exchange with this text after this text of the user,
-    because the same answer may occur in several turns.
+    An id decides. Without ids it is an answer with this text after this text of the user, and the last messages
+    are the last answers: the same text may occur in several turns, and agents forget the oldest messages first.
+
+    Args:
+        seen: None for messages that the model did not write.
     """
-    known = set(ids)
-    for each in hidden:
-        if not each.used and known.intersection(each.shown.ids):
+    found: list[PassedAnswer | None] = [None] * len(seen)
+    left = list(answers)
+    for place in range(len(seen) - 1, -1, -1):
+        message = seen[place]
+        if message is not None and (answer := _answer_of(left, message)) is not None:
+            left.remove(answer)
+            found[place] = answer
+    return found
+
+
+def _answer_of(left: Sequence[PassedAnswer], message: SeenMessage) -> PassedAnswer | None:
+    known = set(message.ids)
+    for each in reversed(left):
+        if not known.isdisjoint(each.shown.ids):
             return each
-    if not normalized(text):
+    if message.calls or not normalized(message.text):
         return None
-    candidates = [each for each in hidden if not each.used and same_text(each.user_text, user_text)]
-    equal = (each for each in candidates if normalized(each.shown.text) == normalized(text))
-    return next(equal, None) or next((each for each in candidates if same_text(each.shown.text, text)), None)
+    after = [each for each in reversed(left) if same_text(each.user_text, message.user_text)]
+    equal = (each for each in after if normalized(each.shown.text) == normalized(message.text))
+    return next(equal, None) or next(
+        (each for each in after if same_text(each.shown.text, message.text)), None
+    )
