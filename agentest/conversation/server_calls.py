@@ -27,6 +27,7 @@ from agentest.support.trace_context import TraceContext, in_turn
 
 if TYPE_CHECKING:
     from agentest.mock_servers.model_gateway.conversation import GatewayConversation
+    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 
 class MockServerCalls(CallSource):
@@ -130,8 +131,9 @@ class ModelCalls(CallSource):
     The calls themselves arrive at `MockServerCalls`.
     """
 
-    def __init__(self, traffic: GatewayConversation) -> None:
+    def __init__(self, traffic: GatewayConversation, gateway: ModelTraffic) -> None:
         self._traffic = traffic
+        self._gateway = gateway
 
     @contextmanager
     def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
@@ -144,7 +146,16 @@ class ModelCalls(CallSource):
             self._traffic.waiting -= 1
 
     async def complete(self, turn: TurnProgress) -> None:
-        """Record what the model did for the turn, and the calls whose results it was never sent."""
+        """Record what the model did for the turn, and the calls whose results it was never sent.
+
+        Raises MockError if the agent does not use the gateway, so that its real tools run.
+        """
+        if not self._gateway.reached:
+            raise MockError(
+                f"the agent called no model through the gateway at {self._gateway.origin}, so its real tools "
+                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
+                "docs/model-gateway.md says, or let `server` start it"
+            )
         await self._traffic.close_pending()
         totals = self._traffic.take_totals()
         turn.note_traces(TurnTraces(usage=totals.usage, model_calls=totals.requests or None))

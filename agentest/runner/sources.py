@@ -26,6 +26,7 @@ from agentest.runner.agents import (
     OnOutput,
     check_mocks,
     connected_agents,
+    is_opened_per_worker,
     shared_part,
     start_servers,
     with_ports,
@@ -35,6 +36,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
@@ -157,6 +159,8 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
+        if session.has_workers:
+            _check_gateways(session.prepared)
         local_part = shared_part(session.prepared) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
@@ -172,6 +176,17 @@ class LiveAgents:
             )
 
         return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
+
+
+def _check_gateways(prepared: Prepared) -> None:
+    """Raise ConfigError for a model gateway in this process of conversations in workers."""
+    engine = prepared.request.options.engine
+    for name, agent in prepared.plan.agents.items():
+        if agent.model_gateway and not is_opened_per_worker(agent, engine):
+            raise ConfigError(
+                f"the model_gateway of agent {name!r} works in the process of the conversations alone: run "
+                "without workers, or let each worker start the agent (`server.per_worker: true`, with {port})"
+            )
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
@@ -291,7 +306,7 @@ class LiveConversations:
         async with period.model_traffic.under_way(
             served.who, served, scenario.tools, opening, outside
         ) as traffic:
-            yield (ModelCalls(traffic),)
+            yield (ModelCalls(traffic, period.model_traffic),)
 
     @property
     def _timeout_s(self) -> float:

@@ -1,10 +1,10 @@
 """A scripted model behind four model APIs, which refuses histories as providers do.
 
-`Provider` serves the APIs over HTTP. `Conversation` is an agent that keeps its history in one of the forms. What the
-model answers depends on the user's last text alone:
+`Provider` serves the APIs over HTTP. `Conversation` is an agent that keeps its history in one of the forms.
+What the model answers depends on the user's last text alone:
 
 - `look X`: it calls find(q=X), then says `Done.`
-- `both X`: it says `Let me see.` and calls find(q=X) and send(q=X) at once, then find(q=X2), then says `Done.`
+- `both X`: it says `Let me see.` and calls find(q=X) and send(q=X), then find(q=X2), then says `Done.`
 - `recall`: it says what all results were.
 """
 
@@ -28,7 +28,7 @@ _NEXT = count(1)
 
 @dataclass(frozen=True)
 class Said:
-    """One entry of a history: of the user, the model (with calls: id, name, arguments), or a result of a call."""
+    """One entry of a history: of the user, of the model with its calls (id, name, arguments), or a result."""
 
     role: str
     text: str = ""
@@ -390,7 +390,7 @@ class Gemini:
 
 
 class Responses:
-    """OpenAI's responses with the whole history in the request; each answer begins with encrypted reasoning."""
+    """OpenAI's responses, with the history in the request. Each answer begins with encrypted reasoning."""
 
     path = "/v1/responses"
     stored = False

@@ -126,6 +126,11 @@ class Override(Section):
     seed: int | None = None
     reasoning_effort: Annotated[str, Field(min_length=1)] | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that are written over, by key."""
+        return self.model_dump(exclude_none=True)
+
 
 class ModelGateway(CompanionServer):
     """A server between the agent and its model: it sees tool calls, and answers those of mocked tools."""
@@ -182,7 +187,8 @@ class AgentWithServers(Section):
         if self.model_gateway and self.mock_servers:
             key = "mcp_mock" if self.mcp_mock else "rest_mock"
             raise ValueError(
-                f"`model_gateway` sees all calls of the agent, those to tools behind `{key}` too: leave `{key}` out"
+                f"`model_gateway` sees all calls of the agent, also those to tools behind `{key}`: leave "
+                f"`{key}` out"
             )
         return self
 

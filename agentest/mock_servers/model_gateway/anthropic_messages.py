@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
+from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
@@ -86,6 +87,13 @@ class AnthropicMessages:
             usage=Usage(read, count(usage.get("output_tokens")), cached),
             incomplete=body.get("stop_reason") == "max_tokens",
         )
+
+    def overridden(self, body: Json, override: Override) -> Json:
+        settings = override.settings
+        settings.pop("seed", None)
+        if effort := settings.pop("reasoning_effort", None):
+            settings["output_config"] = {**(body.get("output_config") or {}), "effort": effort}
+        return {**body, **settings}
 
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         given = objects(request.body.get("messages"))

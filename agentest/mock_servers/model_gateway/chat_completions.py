@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
@@ -89,6 +90,9 @@ class ChatCompletions:
             usage=_usage(body.get("usage")),
             incomplete=choice.get("finish_reason") == "length",
         )
+
+    def overridden(self, body: Json, override: Override) -> Json:
+        return {**body, **override.settings}
 
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         given = objects(request.body.get("messages"))

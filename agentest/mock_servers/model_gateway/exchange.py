@@ -34,7 +34,7 @@ class Upstream(Protocol):
     """The model's own API."""
 
     async def send(self, body: Json) -> DirectResponse:
-        """Send a request. The caller closes the response. Raises GatewayError if the API cannot be reached."""
+        """Send a request. The caller closes the response. Raises GatewayError if there is none."""
         ...
 
 
@@ -130,7 +130,8 @@ class Exchange:
             await self._finish(response, answer, results, rounds, stream)
             return
         raise GatewayError(
-            f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer for the agent"
+            f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
+            "for the agent"
         )
 
     async def _round(
@@ -189,7 +190,7 @@ class Exchange:
         rounds: _Rounds,
         stream: AnswerStream | None,
     ) -> None:
-        """Send the last round's answer without its hidden calls, and remember what the agent did not receive."""
+        """Send the last round's answer without its hidden calls, and remember both."""
         conversation = self.conversation
         hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
@@ -80,6 +81,16 @@ class Gemini:
             ),
             incomplete=_candidate(body).get("finishReason") == "MAX_TOKENS",
         )
+
+    def overridden(self, body: Json, override: Override) -> Json:
+        settings = override.settings
+        settings.pop("model", None)  # it stands in the address
+        if effort := settings.pop("reasoning_effort", None):
+            settings["thinkingConfig"] = {"thinkingLevel": effort}
+        if not settings:
+            return body
+        key = "generation_config" if "generation_config" in body else "generationConfig"
+        return {**body, key: {**(body.get(key) or {}), **settings}}
 
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         groups = list(_grouped(objects(request.body.get("contents"))))
@@ -156,7 +167,7 @@ class _Round:
 
 
 class _GeminiStream:
-    """Implements `AnswerStream`. The last chunk is kept back, because it has to carry the reason of the end."""
+    """Implements `AnswerStream`. The last chunk is kept back, because it carries the reason of the end."""
 
     def __init__(self, gate: GateOf) -> None:
         self._gate = gate

@@ -24,8 +24,8 @@ class Unplaced:
 def place(request: ModelRequest, active: Collection[GatewayConversation]) -> GatewayConversation | Unplaced:
     """Return the conversation of a request whose address names none.
 
-    The first that decides: an id that was passed on, the user's texts, the arguments of a call under way, and that
-    there is only one conversation.
+    The first that decides: an id that was passed on, the user's texts, the arguments of a call under way, and
+    that there is only one conversation.
     """
     for decide in (_by_id, _by_text, _by_arguments):
         if (owner := decide(request, active)) is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.chat_completions import openai_error
 from agentest.mock_servers.model_gateway.wire_form import (
@@ -104,6 +105,13 @@ class Responses:
             usage=Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), count(cached)),
             incomplete=body.get("status") == "incomplete",
         )
+
+    def overridden(self, body: Json, override: Override) -> Json:
+        settings = override.settings
+        settings.pop("seed", None)
+        if effort := settings.pop("reasoning_effort", None):
+            settings["reasoning"] = {**(body.get("reasoning") or {}), "effort": effort}
+        return {**body, **settings}
 
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         body = request.body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,7 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
     origin = await listen(
         app, settings, opening.key_location("model_gateway"), opening.stack, opening.on_note
     )
+    traffic.origin = origin
     opening.group.model_traffic = traffic
     return origin
 
@@ -76,7 +78,8 @@ class _Gateway:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
         try:
-            target = target_of(request.path, request.query_string, self._settings.upstream)
+            path = _with_model(request.path, self._settings.override.model)
+            target = target_of(path, request.query_string, self._settings.upstream)
         except ValueError as error:
             return _json_error(404, str(error), None)
         try:
@@ -103,7 +106,9 @@ class _Gateway:
             raise GatewayError(f"the request is not JSON: {error}", 400) from None
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
+        self._traffic.reached = True
         self._traffic.on_request()
+        body = form.overridden(body, self._settings.override)
         read = form.request(body, target.url)
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
@@ -179,6 +184,11 @@ class _Reply:
     async def refuse(self, status: int, message: str) -> None:
         if not self.begun:
             self.response = _json_error(status, message, self._form)
+
+
+def _with_model(path: str, model: str | None) -> str:
+    """Return a path with another model, where an API has the model in its paths."""
+    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, path) if model else path
 
 
 async def _pass_on(upstream: _Upstream, data: bytes, reply: _Reply) -> None:

@@ -26,6 +26,9 @@ class ModelTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
+    origin: str = ""
+    reached: bool = False
+    """True if a request to a model ever came."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _noted: set[str] = field(default_factory=set)
@@ -50,7 +53,7 @@ class ModelTraffic:
     ) -> AsyncIterator[GatewayConversation]:
         """Take requests of a conversation until the block ends.
 
-        Conversations that begin alike run one after the other, because nobody could tell their requests apart.
+        Conversations that begin alike run one after the other, because their requests cannot be told apart.
 
         Args:
             mocked: names of tools with a mock.
@@ -80,8 +83,8 @@ class ModelTraffic:
         if unplaced.why not in self._noted and len(self._noted) < _MOST_NOTES:
             self._noted.add(unplaced.why)
             self.on_note(
-                f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run many "
-                "conversations at once, send the agent {{model_url}}, whose address names the conversation, or "
+                f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
+                "many conversations at once, send the agent {{model_url}}, which names the conversation, or "
                 "write exclusive: true"
             )
         if not offers_tools:

@@ -1,7 +1,7 @@
 """What the gateway reads in, and changes of, the requests and answers of a model API.
 
-`WireForm` is implemented once for each API. Requests and answers stay JSON objects of that API, because whatever
-the gateway does not understand must pass through unchanged.
+`WireForm` is implemented once for each API. Requests and answers stay JSON objects of that API, because
+whatever the gateway does not understand must pass through unchanged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
@@ -195,6 +196,10 @@ class WireForm(Protocol):
         """Read a complete answer."""
         ...
 
+    def overridden(self, body: Json, override: Override) -> Json:
+        """Return a request with the user's settings in place of the agent's. What the API lacks is left out."""
+        ...
+
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
         """Return the request with everything that the agent did not receive of earlier answers."""
         ...
@@ -304,8 +309,9 @@ def count(value: Any) -> int:
 def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None]) -> list[PassedAnswer | None]:
     """Return the answer that each message of a history was.
 
-    An id decides. Without ids it is an answer with this text after this text of the user, and the last messages
-    are the last answers: the same text may occur in several turns, and agents forget the oldest messages first.
+    An id decides. Without ids it is an answer with this text after this text of the user, and the last
+    messages are the last answers: the same text may occur in several turns, and agents forget the oldest
+    messages first.
 
     Args:
         seen: None for messages that the model did not write.
