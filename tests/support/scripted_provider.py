@@ -21,7 +21,7 @@ import httpx
 from aiohttp import web
 
 Json = dict[str, Any]
-FORMS = ("chat", "responses", "anthropic", "gemini")
+FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
 TOOLS = ("find", "send")
 _NEXT = count(1)
 
@@ -84,16 +84,16 @@ class Chat:
         for message in body["messages"]:
             match message["role"]:
                 case "user":
-                    history.append(Said("user", message["content"]))
+                    history.append(Said("user", _text(message["content"])))
                 case "assistant":
                     calls = tuple(
                         (call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
                         for call in message.get("tool_calls") or ()
                     )
-                    history.append(Said("model", message.get("content") or "", calls))
+                    history.append(Said("model", _text(message.get("content")), calls))
                 case "tool":
                     history.append(
-                        Said("result", call=message["tool_call_id"], result=json.loads(message["content"]))
+                        Said("result", call=message["tool_call_id"], result=_value(message["content"]))
                     )
         return history
 
@@ -209,7 +209,7 @@ class Anthropic:
                 raise Refused("results have to come first")
             for block in blocks:
                 if block["type"] == "tool_result":
-                    result = json.loads(block["content"])
+                    result = _value(block["content"])
                     history.append(Said("result", call=block["tool_use_id"], result=result))
                 else:
                     history.append(Said("user", block["text"]))
@@ -393,7 +393,6 @@ class Responses:
     """OpenAI's responses, with the history in the request. Each answer begins with encrypted reasoning."""
 
     path = "/v1/responses"
-    stored = False
 
     def history(self, body: Json) -> list[Said]:
         history: list[Said] = []
@@ -401,7 +400,8 @@ class Responses:
         for item in body["input"]:
             match item.get("type"), item.get("role"):
                 case "reasoning", _:
-                    if not self.stored and item.get("encrypted_content") != f"secret {item['id']}":
+                    stored = body.get("store") is not False
+                    if not stored and item.get("encrypted_content") != f"secret {item['id']}":
                         raise Refused(f"item {item['id']} is not stored")
                     reasoned = True
                 case "function_call", _:
@@ -414,9 +414,9 @@ class Responses:
                         history.append(Said("model", "", (call,)))
                     reasoned = False
                 case "function_call_output", _:
-                    history.append(Said("result", call=item["call_id"], result=json.loads(item["output"])))
+                    history.append(Said("result", call=item["call_id"], result=_value(item["output"])))
                 case _, "user":
-                    history.append(Said("user", item["content"]))
+                    history.append(Said("user", _text(item["content"])))
                 case _, "assistant":
                     if not reasoned:
                         raise Refused("a message without its reasoning")
@@ -506,9 +506,40 @@ class Responses:
         ]
 
 
+class StoredResponses(Responses):
+    """OpenAI's responses, whose history the provider has: requests name the last response."""
+
+    def request(self, history: list[Json], *, stream: bool) -> Json:
+        last = max((i for i, item in enumerate(history) if "response" in item), default=-1)
+        body = super().request(history[last + 1 :], stream=stream)
+        del body["store"], body["include"]
+        return {**body, **({"previous_response_id": history[last]["response"]} if last >= 0 else {})}
+
+    def received(self, answer: Json) -> list[Json]:
+        return [{"response": answer["id"]}]
+
+
 Form = Chat | Responses | Anthropic | Gemini
-FORM_OF: dict[str, Callable[[], Form]] = dict(zip(FORMS, (Chat, Responses, Anthropic, Gemini), strict=True))
-ROOTS = dict(zip(FORMS, ("openai", "openai", "anthropic", "google"), strict=True))
+FORM_OF: dict[str, Callable[[], Form]] = dict(
+    zip(FORMS, (Chat, Responses, StoredResponses, Anthropic, Gemini), strict=True)
+)
+ROOTS = dict(zip(FORMS, ("openai", "openai", "openai", "anthropic", "google"), strict=True))
+
+
+def _text(content: Any) -> str:
+    """Return the text of a content that is a text or a list of parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content)
+    return content or ""
+
+
+def _value(content: Any) -> Any:
+    """Return a result as the value that it is the JSON of, or as the text that the agent made of it."""
+    text = _text(content)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _pieces(text: str | None) -> list[str]:
@@ -524,6 +555,8 @@ class Provider:
     reply: Callable[[Sequence[Said]], tuple[str, list[tuple[str, Json]]]] = reply_to
     histories: list[list[Said]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    stored: dict[str, list[Json]] = field(default_factory=dict)
+    """Id of a response → all items up to its end."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -533,6 +566,8 @@ class Provider:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         form = next(make() for make in FORM_OF.values() if _is_of(make(), request.path))
         body = await request.json()
+        if before := body.get("previous_response_id"):
+            body["input"] = [*self.stored[before], *body["input"]]
         try:
             history = form.history(body)
             check(history)
@@ -542,6 +577,8 @@ class Provider:
         self.histories.append(history)
         text, calls = self.reply(history)
         answer = form.answer(body, text, calls)
+        if isinstance(form, Responses) and body.get("store") is not False:
+            self.stored[answer["id"]] = [*body["input"], *answer["output"]]
         if not (body.get("stream") or "stream" in request.path):
             return web.json_response(answer, headers={"x-ratelimit-remaining": "7"})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

@@ -197,7 +197,7 @@ class WireForm(Protocol):
         ...
 
     def overridden(self, body: Json, override: Override) -> Json:
-        """Return a request with the user's settings in place of the agent's. What the API lacks is left out."""
+        """Return a request with the user's settings in place of the agent's, where the API has them."""
         ...
 
     def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
