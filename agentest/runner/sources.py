@@ -285,7 +285,9 @@ class LiveConversations:
             async with self._model_calls(unit, served, period, outside) as model_calls:
                 conversation = await run(served, *traced, *in_process, *model_calls)
             period.failed = conversation.failure is not None
-            if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
+            # The gateway knows requests of conversations that have ended.
+            waits = period.model_traffic is None and _unanswered_wait_s(conversation) >= self._timeout_s
+            if period.failed and waits:
                 period.at_work_s = self._timeout_s
             return conversation
 

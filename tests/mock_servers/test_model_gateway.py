@@ -244,6 +244,18 @@ async def test_requests_that_nobody_can_place_are_refused_if_they_offer_a_mocked
     assert "could not be placed" in gate.notes[0]
 
 
+async def test_a_late_request_of_an_ended_conversation_is_not_taken_for_one_of_another() -> None:
+    async with gateway() as gate:
+        async with gate.talk("chat", "a") as first:
+            await first.say("look one")
+        async with gate.talk("chat", "b") as second:
+            second.known.hear("look two")
+            with pytest.raises(Refused, match="conversation a of agent 'shop', which has ended"):
+                await first.agent.say("look one again")
+
+    assert second.calls == ()
+
+
 async def test_conversations_that_begin_alike_run_one_after_the_other() -> None:
     order: list[str] = []
 

@@ -11,6 +11,7 @@ What the model answers depends on the user's last text alone:
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -340,7 +341,9 @@ class Gemini:
     def answer(self, body: Json, text: str, calls: Sequence[tuple[str, Json]]) -> Json:
         parts: list[Json] = [{"text": text}] if text else []
         for place, (name, arguments) in enumerate(calls):
-            signature = {} if place else {"thoughtSignature": f"sig{next(_NEXT)}"}
+            signature = (
+                {} if place else {"thoughtSignature": b64encode(f"signature {next(_NEXT)}".encode()).decode()}
+            )
             parts.append({"functionCall": {"name": name, "args": arguments}, **signature})
         return {
             "candidates": [
@@ -418,9 +421,9 @@ class Responses:
                 case _, "user":
                     history.append(Said("user", _text(item["content"])))
                 case _, "assistant":
-                    if not reasoned:
+                    if not reasoned and "id" in item:
                         raise Refused("a message without its reasoning")
-                    history.append(Said("model", item["content"][0]["text"]))
+                    history.append(Said("model", _text(item["content"])))
                     reasoned = False
         return history
 

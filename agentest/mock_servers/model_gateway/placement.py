@@ -17,24 +17,41 @@ class Unplaced:
     """A request that belongs to no certain conversation."""
 
     why: str
-    offers_mocked: str | None
-    """A tool that it offers and that is mocked in a conversation under way; None if there is none."""
+    tool: str | None
+    """A tool that it offers and that must not run, so that the request is refused; None if there is none."""
 
 
-def place(request: ModelRequest, active: Collection[GatewayConversation]) -> GatewayConversation | Unplaced:
+def place(
+    request: ModelRequest,
+    active: Collection[GatewayConversation],
+    ended: Collection[GatewayConversation] = (),
+) -> GatewayConversation | Unplaced:
     """Return the conversation of a request whose address names none.
 
     The first that decides: an id that was passed on, the user's texts, the arguments of a call under way, and
     that there is only one conversation.
+
+    Args:
+        ended: the last conversations that ended. Their agents may still be at work.
     """
-    for decide in (_by_id, _by_text, _by_arguments):
-        if (owner := decide(request, active)) is not None:
+    mocked = next((name for name in request.tools for each in active if each.mock_name(name)), None)
+    for decide, candidates in (
+        (_by_id, [*active, *ended]),
+        (_by_text, active),
+        (_by_arguments, active),
+        (_by_text, ended),
+    ):
+        owner = decide(request, candidates)
+        if owner is None:
+            continue
+        if owner in active:
             return owner
+        tool = mocked or next(iter(request.tools), None)
+        return Unplaced(f"it is of {owner.who}, which has ended", tool)
     if len(active) == 1:
         return next(iter(active))
     number = f"{len(active)} conversations are" if active else "no conversation is"
-    mocked = (name for name in request.tools for each in active if each.mock_name(name))
-    return Unplaced(f"nothing in it tells its conversation, and {number} under way", next(mocked, None))
+    return Unplaced(f"nothing in it tells its conversation, and {number} under way", mocked)
 
 
 def _by_id(request: ModelRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:

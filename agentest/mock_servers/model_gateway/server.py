@@ -113,13 +113,13 @@ class _Gateway:
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or place(read, self._traffic.active)
+        placed = owner or place(read, self._traffic.active, self._traffic.ended)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
-            if placed.offers_mocked:
+            if placed.tool:
                 raise GatewayError(
                     f"Agentest did not pass this request to the model: {placed.why}, and it offers the tool "
-                    f"{placed.offers_mocked!r}, which is mocked",
+                    f"{placed.tool!r}, which must not run",
                     409,
                 )
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
@@ -14,6 +15,7 @@ from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBloc
 from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_NOTES = 5
+_REMEMBERED = 200
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class ModelTraffic:
     origin: str = ""
     reached: bool = False
     """True if a request to a model ever came."""
+    ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """The conversations that ended last."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _noted: set[str] = field(default_factory=set)
@@ -76,6 +80,8 @@ class ModelTraffic:
             yield conversation
         finally:
             del self._active[who.key]
+            conversation.answers.clear()
+            self.ended.append(conversation)
             lock.release()
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
