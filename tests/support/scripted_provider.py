@@ -341,10 +341,10 @@ class Gemini:
     def answer(self, body: Json, text: str, calls: Sequence[tuple[str, Json]]) -> Json:
         parts: list[Json] = [{"text": text}] if text else []
         for place, (name, arguments) in enumerate(calls):
-            signature = (
-                {} if place else {"thoughtSignature": b64encode(f"signature {next(_NEXT)}".encode()).decode()}
-            )
-            parts.append({"functionCall": {"name": name, "args": arguments}, **signature})
+            part: Json = {"functionCall": {"name": name, "args": arguments}}
+            if place == 0:
+                part["thoughtSignature"] = b64encode(f"signature {next(_NEXT)}".encode()).decode()
+            parts.append(part)
         return {
             "candidates": [
                 {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
