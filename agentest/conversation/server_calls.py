@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
@@ -13,6 +12,7 @@ from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
     Identity,
+    ModelConversation,
     ServedAnswer,
     ServedCall,
     SpanRequest,
@@ -24,10 +24,6 @@ from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.trace_context import TraceContext, in_turn
-
-if TYPE_CHECKING:
-    from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 
 class MockServerCalls(CallSource):
@@ -128,37 +124,19 @@ class MockServerCalls(CallSource):
 class ModelCalls(CallSource):
     """Tells the model gateway about the turns of a conversation, and each turn about its model calls.
 
-    The calls themselves arrive at `MockServerCalls`.
+    The tool calls themselves arrive at `MockServerCalls`.
     """
 
-    def __init__(self, traffic: GatewayConversation, gateway: ModelTraffic) -> None:
-        self._traffic = traffic
-        self._gateway = gateway
+    def __init__(self, conversation: ModelConversation) -> None:
+        self._conversation = conversation
 
     @contextmanager
     def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
-        if not turn.reply_count:
-            self._traffic.hear(turn.user_message)
-        self._traffic.waiting += 1
-        try:
+        with self._conversation.said(turn.user_message):
             yield ctx
-        finally:
-            self._traffic.waiting -= 1
 
     async def complete(self, turn: TurnProgress) -> None:
-        """Record what the model did for the turn, and the calls whose results it was never sent.
-
-        Raises MockError if the agent does not use the gateway, so that its real tools run.
-        """
-        if not self._gateway.reached:
-            raise MockError(
-                f"the agent called no model through the gateway at {self._gateway.origin}, so its real tools "
-                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
-                "docs/model-gateway.md says, or let `server` start it"
-            )
-        await self._traffic.close_pending()
-        totals = self._traffic.take_totals()
-        turn.note_traces(TurnTraces(usage=totals.usage, model_calls=totals.requests or None))
+        turn.note_traces(await self._conversation.end_turn())
 
 
 class TracedCalls(CallSource):

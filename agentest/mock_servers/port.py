@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.support.lazy_dataclasses import dataclass
-
-if TYPE_CHECKING:
-    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +210,43 @@ class SpanReceiver(SpanSource, Protocol):
     def begin(self, who: Identity) -> None: ...
 
     def end(self, key: str) -> None: ...
+
+
+class ModelConversation(Protocol):
+    """A conversation under way whose agent calls its model through our gateway."""
+
+    def said(self, text: str) -> AbstractContextManager[None]:
+        """Note that the user has said this, and that the agent works on it until the block ends."""
+        ...
+
+    async def end_turn(self) -> TurnTraces:
+        """Record calls whose results the model was never sent. Returns what the model did for the turn.
+
+        Raises MockError if the agent does not use the gateway.
+        """
+        ...
+
+
+class ModelTraffic(Protocol):
+    """The conversations under way whose agents call their model through our gateway."""
+
+    def under_way(
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        mocked: Collection[str],
+        opening: str,
+        outside: WaitingBlock = nullcontext,
+    ) -> AbstractAsyncContextManager[ModelConversation]:
+        """Take requests of a conversation until the block ends.
+
+        Conversations that begin alike run one after the other, because their requests cannot be told apart.
+
+        Args:
+            mocked: names of tools with a mock.
+            opening: what the conversation begins with, for as far as that is known.
+        """
+        ...
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -22,6 +22,7 @@ from agentest.mock_servers.port import (
     CallOutcome,
     CallReal,
     Identity,
+    ModelTraffic,
     ServedAnswer,
     ServedCall,
     SpanReceiver,
@@ -30,9 +31,6 @@ from agentest.mock_servers.port import (
 from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.trace_context import named_in_baggage, named_in_trace
-
-if TYPE_CHECKING:
-    from agentest.mock_servers.model_gateway.traffic import ModelTraffic
 
 WAYS_TO_NAME = (
     "have the agent pass on the `baggage` or `traceparent` header of our requests (in Python: "

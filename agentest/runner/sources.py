@@ -307,8 +307,8 @@ class LiveConversations:
         opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
         async with period.model_traffic.under_way(
             served.who, served, scenario.tools, opening, outside
-        ) as traffic:
-            yield (ModelCalls(traffic, period.model_traffic),)
+        ) as conversation:
+            yield (ModelCalls(conversation),)
 
     @property
     def _timeout_s(self) -> float:

@@ -21,7 +21,7 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.server import gateway_application
-from agentest.mock_servers.model_gateway.traffic import ModelTraffic
+from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
 from agentest.mock_servers.port import Identity
 from agentest.mocks.binding import bind
 from agentest.mocks.resolver import MockResolver
@@ -42,7 +42,7 @@ class Gateway:
     """A gateway before a scripted provider, as a run opens it."""
 
     provider: Provider
-    traffic: ModelTraffic
+    traffic: GatewayTraffic
     client: httpx.AsyncClient
     origin: str
     notes: list[str]
@@ -82,11 +82,8 @@ class Talk:
     async def say(self, text: str) -> str:
         self.turn += 1
         self.serving.begin_turn(self.turn)
-        self.known.hear(text)
-        self.known.waiting += 1
-        reply = await self.agent.say(text)
-        self.known.waiting -= 1
-        return reply
+        with self.known.said(text):
+            return await self.agent.say(text)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -105,7 +102,7 @@ async def gateway(
             upstream={"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream}, **settings
         )
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        traffic = ModelTraffic(
+        traffic = GatewayTraffic(
             agent="shop",
             mocks=config.mocks,
             allows_real=allows_real or not config.mocks,
@@ -234,8 +231,8 @@ async def test_a_model_that_never_ends_its_mocked_calls_is_an_error(form: str, s
 
 async def test_requests_that_nobody_can_place_are_refused_if_they_offer_a_mocked_tool() -> None:
     async with gateway() as gate, gate.talk("chat", "a") as first, gate.talk("chat", "b") as second:
-        first.known.hear("look one")
-        second.known.hear("look one")
+        first.known.texts.append("look one")
+        second.known.texts.append("look one")
         with pytest.raises(Refused, match="2 conversations are under way"):
             await first.agent.say("look one")
 
@@ -249,7 +246,7 @@ async def test_a_late_request_of_an_ended_conversation_is_not_taken_for_one_of_a
         async with gate.talk("chat", "a") as first:
             await first.say("look one")
         async with gate.talk("chat", "b") as second:
-            second.known.hear("look two")
+            second.known.texts.append("look two")
             with pytest.raises(Refused, match="conversation a of agent 'shop', which has ended"):
                 await first.agent.say("look one again")
 

@@ -10,16 +10,16 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
+    CallHandling,
     CallResult,
     CutStream,
-    Gate,
-    GateOf,
+    HandlingOf,
     Json,
-    ModelAnswer,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
     SeenMessage,
+    WireAnswer,
+    WireRequest,
     count,
     matched,
     objects,
@@ -42,14 +42,14 @@ class AnthropicMessages:
 
     name = "Anthropic messages"
 
-    def request(self, body: Json, path: str) -> ModelRequest:
+    def request(self, body: Json, path: str) -> WireRequest:
         del path
         messages = objects(body.get("messages"))
         blocks = [block for message in messages for block in _blocks(message)]
         names = {block.get("id"): block.get("name") for block in blocks if block.get("type") == "tool_use"}
         choice = body.get("tool_choice") or {}
         texts = [(message.get("role"), texts_of(message.get("content"))) for message in messages]
-        return ModelRequest(
+        return WireRequest(
             body=body,
             streams=body.get("stream") is True,
             user_texts=tuple(text for role, text in texts if role == "user" and text),
@@ -74,12 +74,12 @@ class AnthropicMessages:
             forced=ANY_TOOL if choice.get("type") == "any" else choice.get("name"),
         )
 
-    def answer(self, body: Json) -> ModelAnswer:
+    def answer(self, body: Json) -> WireAnswer:
         blocks = objects(body.get("content"))
         usage = body.get("usage") or {}
         cached = count(usage.get("cache_read_input_tokens"))
         read = count(usage.get("input_tokens")) + cached + count(usage.get("cache_creation_input_tokens"))
-        return ModelAnswer(
+        return WireAnswer(
             body=body,
             text=texts_of(blocks),
             calls=tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
@@ -95,7 +95,7 @@ class AnthropicMessages:
             settings["output_config"] = {**(body.get("output_config") or {}), "effort": effort}
         return {**body, **settings}
 
-    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         owed: list[Json] = []
@@ -110,7 +110,7 @@ class AnthropicMessages:
         return {**request.body, "messages": messages}
 
     def next_round(
-        self, body: Json, answer: ModelAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         new = [*self.message(answer), {"role": "user", "content": self.owed(results)}]
         changed: Json = {**body, "messages": [*objects(body.get("messages")), *new]}
@@ -130,11 +130,11 @@ class AnthropicMessages:
             for each in results
         ]
 
-    def message(self, answer: ModelAnswer) -> list[Json]:
+    def message(self, answer: WireAnswer) -> list[Json]:
         return [{"role": "assistant", "content": answer.body.get("content") or []}]
 
     def shown(
-        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
         left_out = {call.call_id for call in hidden}
@@ -147,9 +147,9 @@ class AnthropicMessages:
         usage = {**(answer.body.get("usage") or {}), "output_tokens": output_tokens}
         return {**answer.body, "content": content, "stop_reason": reason, "usage": usage}
 
-    def stream(self, request: ModelRequest, gate: GateOf) -> _MessageStream:
+    def stream(self, request: WireRequest, handling: HandlingOf) -> _MessageStream:
         del request
-        return _MessageStream(gate)
+        return _MessageStream(handling)
 
     def error(self, status: int, message: str) -> Json:
         kind = "invalid_request_error" if status < 500 else "api_error"
@@ -157,7 +157,7 @@ class AnthropicMessages:
 
 
 @dataclass(slots=True)
-class _Round:
+class _MessageRound:
     """One streamed answer, collected."""
 
     message: Json = field(default_factory=dict)
@@ -173,10 +173,10 @@ class _Round:
 class _MessageStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, gate: GateOf) -> None:
-        self._gate = gate
-        self._round = self._last = _Round()
-        self._places: dict[int, tuple[int, Gate]] = {}
+    def __init__(self, handling: HandlingOf) -> None:
+        self._handling_of = handling
+        self._round = self._last = _MessageRound()
+        self._places: dict[int, tuple[int, CallHandling]] = {}
         """Index of a block in this round → its index for the agent, and whether it is hidden."""
         self._shown = 0
         self._began = self._told = False
@@ -211,20 +211,24 @@ class _MessageStream:
             self._grow(index, data.get("delta") or {})
         else:
             self._close(index)
-        place, gate = self._places.get(index, (index, Gate.SHOW))
-        if gate is Gate.HIDE:
+        place, handling = self._places.get(index, (index, CallHandling.SHOW))
+        if handling is CallHandling.HIDE:
             return b""
         shown = sse({**data, "index": place}, kind)
-        if gate is Gate.HOLD:
+        if handling is CallHandling.HOLD:
             self._round.held.append(shown)
             return b""
         return shown
 
     def _open(self, index: int, block: Json) -> None:
         self._round.blocks[index] = block
-        gate = self._gate(str(block.get("name"))) if block.get("type") == "tool_use" else Gate.SHOW
-        self._places[index] = self._shown, gate
-        self._shown += gate is not Gate.HIDE
+        handling = (
+            self._handling_of(str(block.get("name")))
+            if block.get("type") == "tool_use"
+            else CallHandling.SHOW
+        )
+        self._places[index] = self._shown, handling
+        self._shown += handling is not CallHandling.HIDE
         self.text += block.get("text") or ""
 
     def _grow(self, index: int, delta: Json) -> None:
@@ -252,13 +256,13 @@ class _MessageStream:
         self.ids += [
             known
             for index, block in now.blocks.items()
-            if self._places[index][1] is Gate.SHOW
+            if self._places[index][1] is CallHandling.SHOW
             for known in _ids(block)
         ]
         usage = {**(now.message.get("usage") or {}), **(now.final.get("usage") or {})}
         content = [now.blocks[index] for index in sorted(now.blocks)]
         body = {**now.message, **(now.final.get("delta") or {}), "content": content, "usage": usage}
-        self._last, self._round, self._places = now, _Round(), {}
+        self._last, self._round, self._places = now, _MessageRound(), {}
         return body
 
     def end(self, shown: Json) -> bytes:

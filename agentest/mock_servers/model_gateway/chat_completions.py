@@ -11,16 +11,16 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
+    CallHandling,
     CallResult,
     CutStream,
-    Gate,
-    GateOf,
+    HandlingOf,
     Json,
-    ModelAnswer,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
     SeenMessage,
+    WireAnswer,
+    WireRequest,
     count,
     matched,
     objects,
@@ -42,7 +42,7 @@ class ChatCompletions:
 
     name = "chat completions"
 
-    def request(self, body: Json, path: str) -> ModelRequest:
+    def request(self, body: Json, path: str) -> WireRequest:
         del path
         messages = objects(body.get("messages"))
         names = {
@@ -59,7 +59,7 @@ class ChatCompletions:
         ]
         ids = [call_id for message in messages for call in _calls_in(message) if (call_id := call.get("id"))]
         many = count(body.get("n")) > 1
-        return ModelRequest(
+        return WireRequest(
             body=body,
             streams=body.get("stream") is True,
             user_texts=tuple(texts_of(m.get("content")) for m in messages if m.get("role") == "user"),
@@ -78,11 +78,11 @@ class ChatCompletions:
             unmockable="it asks for several answers at once (`n`)" if many else None,
         )
 
-    def answer(self, body: Json) -> ModelAnswer:
+    def answer(self, body: Json) -> WireAnswer:
         choice = next(iter(objects(body.get("choices"))), {})
         message = choice.get("message") or {}
         calls = tuple(map(_call, _calls_in(message)))
-        return ModelAnswer(
+        return WireAnswer(
             body=body,
             text=texts_of(message.get("content")),
             calls=calls,
@@ -94,7 +94,7 @@ class ChatCompletions:
     def overridden(self, body: Json, override: Override) -> Json:
         return {**body, **override.settings}
 
-    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         for message, answer in zip(given, matched(answers, _seen(given, answers)), strict=True):
@@ -111,7 +111,7 @@ class ChatCompletions:
         return {**request.body, "messages": messages}
 
     def next_round(
-        self, body: Json, answer: ModelAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         new = [*self.message(answer), *self.owed(results)]
         changed: Json = {**body, "messages": [*objects(body.get("messages")), *new]}
@@ -124,14 +124,14 @@ class ChatCompletions:
             {"role": "tool", "tool_call_id": each.call_id, "content": result_text(each)} for each in results
         ]
 
-    def message(self, answer: ModelAnswer) -> list[Json]:
+    def message(self, answer: WireAnswer) -> list[Json]:
         choice = next(iter(objects(answer.body.get("choices"))), {})
         message = {"role": "assistant", "content": None, **(choice.get("message") or {})}
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
     def shown(
-        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
         left_out = {call.call_id for call in hidden}
@@ -147,10 +147,10 @@ class ChatCompletions:
             shown["usage"] = _with_output(usage, output_tokens)
         return shown
 
-    def stream(self, request: ModelRequest, gate: GateOf) -> _ChatStream:
+    def stream(self, request: WireRequest, handling: HandlingOf) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
         structured = (request.body.get("response_format") or {}).get("type", "text") != "text"
-        return _ChatStream(gate, holds_text=structured)
+        return _ChatStream(handling, holds_text=structured)
 
     def error(self, status: int, message: str) -> Json:
         return openai_error(status, message)
@@ -163,7 +163,7 @@ def openai_error(status: int, message: str) -> Json:
 
 
 @dataclass(slots=True)
-class _Round:
+class _ChatRound:
     """One streamed answer, collected."""
 
     head: Json = field(default_factory=dict)
@@ -181,10 +181,10 @@ class _Round:
 class _ChatStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, gate: GateOf, *, holds_text: bool) -> None:
-        self._gate = gate
+    def __init__(self, handling: HandlingOf, *, holds_text: bool) -> None:
+        self._handling_of = handling
         self._holds_text = holds_text
-        self._round = _Round()
+        self._round = _ChatRound()
         self._id: str | None = None
         self._places: dict[int, int | None] = {}
         """Index of a call in this round → index for the agent; None if the call is hidden."""
@@ -252,11 +252,11 @@ class _ChatStream:
         """Return the call's index for the agent, deciding about a new call by its name."""
         index = call.get("index", 0)
         if index not in self._places:
-            gate = self._gate(str(_function(call).get("name") or ""))
-            if gate is Gate.HOLD:
+            handling = self._handling_of(str(_function(call).get("name") or ""))
+            if handling is CallHandling.HOLD:
                 self._held_calls.add(index)
-            self._places[index] = None if gate is Gate.HIDE else self._shown_calls
-            self._shown_calls += gate is not Gate.HIDE
+            self._places[index] = None if handling is CallHandling.HIDE else self._shown_calls
+            self._shown_calls += handling is not CallHandling.HIDE
         return self._places[index]
 
     def round(self) -> Json:
@@ -275,7 +275,7 @@ class _ChatStream:
         }
         if now.usage:
             body["usage"] = now.usage["usage"]
-        self._last, self._round = now, _Round()
+        self._last, self._round = now, _ChatRound()
         self._places, self._held_calls = {}, set()
         return body
 
@@ -304,7 +304,7 @@ def _chunk(chunk: Json, choice: Json, delta: Json, answer_id: str | None) -> Jso
     return changed
 
 
-def _collect(now: _Round, delta: Json) -> None:
+def _collect(now: _ChatRound, delta: Json) -> None:
     """Add a delta to the answer: texts grow, everything else is replaced."""
     for key, value in delta.items():
         if key == "tool_calls":

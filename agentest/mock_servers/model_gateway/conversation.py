@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
+    CallHandling,
     CallResult,
-    Gate,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
+    WireRequest,
     normalized,
 )
-from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall
+from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
+from agentest.support.errors import MockError
 from agentest.support.lazy_dataclasses import dataclass
 
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
@@ -29,6 +31,16 @@ class CallsEnded(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
+class GatewayState:
+    """What all conversations of a gateway know of it."""
+
+    origin: str = ""
+    """Its address."""
+    reached: bool = False
+    """True if a request to a model ever came."""
+
+
+@dataclass(slots=True, kw_only=True)
 class PendingCall:
     """A call that the agent runs itself and whose result is not known yet."""
 
@@ -37,28 +49,21 @@ class PendingCall:
 
 
 @dataclass(slots=True, kw_only=True)
-class ModelTotals:
-    """The model's work for one turn."""
-
-    usage: Usage = Usage()
-    requests: int = 0
-    latency_ms: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
 class GatewayConversation:
-    """A conversation under way.
+    """A conversation under way (implements `mock_servers.port.ModelConversation`).
 
     Args:
         mocked: names of the tools whose calls the gateway answers.
         allows_real: True if tools without a mock may run.
     """
 
+    gateway: GatewayState
+
     who: Identity
     serving: ActiveConversation
     mocked: frozenset[str]
     allows_real: bool
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     waiting: int = 0
     """Requests to the agent that it has not answered yet."""
@@ -70,7 +75,9 @@ class GatewayConversation:
     """Texts in arguments of calls that the agent received."""
     response_ids: dict[str, str] = field(default_factory=dict)
     """Id that the agent knows → id of the provider's last answer, where they differ."""
-    totals: ModelTotals = field(default_factory=ModelTotals)
+    usage: Usage = Usage()
+    requests: int = 0
+    """The model's work for the turn."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -82,15 +89,36 @@ class GatewayConversation:
         short = _MCP_NAME.fullmatch(name)
         return short[1] if short and short[1] in self.mocked else None
 
-    def gate(self, name: str) -> Gate:
+    def handling(self, name: str) -> CallHandling:
         """Decide about a call by its name alone. The call of a tool that must not run is held back."""
         if self.mock_name(name):
-            return Gate.HIDE
-        return Gate.SHOW if self.allows_real else Gate.HOLD
+            return CallHandling.HIDE
+        return CallHandling.SHOW if self.allows_real else CallHandling.HOLD
 
-    def hear(self, text: str) -> None:
-        """Note what the user says to the agent."""
-        self.said.append(normalized(text))
+    @contextmanager
+    def said(self, text: str) -> Iterator[None]:
+        text = normalized(text)
+        if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
+            self.texts.append(text)
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    async def end_turn(self) -> TurnTraces:
+        if not self.gateway.reached:
+            raise MockError(
+                f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
+                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
+                "docs/model-gateway.md says, or let `server` start it"
+            )
+        pending, self._pending = self._pending, []
+        for each in pending:  # such as calls that end the agent's work
+            await self.serving.answered(each.number, None, failed=False)
+        traces = TurnTraces(usage=self.usage, model_calls=self.requests or None)
+        self.usage, self.requests = Usage(), 0
+        return traces
 
     async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
         """Record a call. Returns the mock's result; None if the agent runs the tool itself.
@@ -125,7 +153,7 @@ class GatewayConversation:
             result = {self.wrapper: result}
         return CallResult(name=call.name, result=result, call_id=call.call_id, failed=failed)
 
-    async def read_results(self, request: ModelRequest) -> None:
+    async def read_results(self, request: WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""
         for result in request.results:
             pending = next((each for each in self._pending if _is_result_of(result, each.call)), None)
@@ -137,22 +165,10 @@ class GatewayConversation:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
 
-    async def close_pending(self) -> None:
-        """Record calls whose results the agent never sent to the model, such as those that end its work."""
-        pending, self._pending = self._pending, []
-        for each in pending:
-            await self.serving.answered(each.number, None, failed=False)
-
-    def take_totals(self) -> ModelTotals:
-        """Return what the model has done since the last call."""
-        totals, self.totals = self.totals, ModelTotals()
-        return totals
-
-    def count(self, usage: Usage, latency_ms: float) -> None:
+    def count(self, usage: Usage) -> None:
         """Add one answer of the model."""
-        self.totals.usage += usage
-        self.totals.requests += 1
-        self.totals.latency_ms += latency_ms
+        self.usage += usage
+        self.requests += 1
 
 
 def _is_result_of(result: CallResult, call: ModelCall) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import field
-from time import perf_counter
 from typing import Any, Protocol
 
 from agentest.mock_servers.model_gateway.conversation import CallsEnded, GatewayConversation
@@ -15,11 +14,11 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CallResult,
     CutStream,
     Json,
-    ModelAnswer,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
+    WireAnswer,
     WireForm,
+    WireRequest,
 )
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.client import DirectResponse
@@ -30,7 +29,7 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 MOST_ROUNDS = 25
 
 
-class Upstream(Protocol):
+class ModelApi(Protocol):
     """The model's own API."""
 
     async def send(self, body: Json) -> DirectResponse:
@@ -80,20 +79,20 @@ class _Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ModelExchange:
     """One request of an agent in a conversation."""
 
     form: WireForm
-    request: ModelRequest
+    request: WireRequest
     conversation: GatewayConversation
-    upstream: Upstream
+    upstream: ModelApi
     reply: Reply
 
     async def run(self) -> None:
         """Answer the agent."""
         await self.conversation.read_results(self.request)
         body = self.form.completed(self.request, self.conversation.answers)
-        stream = self.form.stream(self.request, self.conversation.gate) if self.request.streams else None
+        stream = self.form.stream(self.request, self.conversation.handling) if self.request.streams else None
         try:
             await self._rounds(body, stream)
         except CallsEnded as error:
@@ -136,8 +135,7 @@ class Exchange:
 
     async def _round(
         self, body: Json, stream: AnswerStream | None, *, first: bool
-    ) -> tuple[DirectResponse, ModelAnswer] | None:
-        began = perf_counter()
+    ) -> tuple[DirectResponse, WireAnswer] | None:
         response = await self.upstream.send(body)
         try:
             streams = stream is not None and response.is_success
@@ -156,7 +154,7 @@ class Exchange:
                 answer = self.form.answer(stream.round())
         finally:
             await response.aclose()
-        self.conversation.count(answer.usage, (perf_counter() - began) * 1000)
+        self.conversation.count(answer.usage)
         return response, answer
 
     async def _pass_error_on(
@@ -185,7 +183,7 @@ class Exchange:
     async def _finish(
         self,
         response: DirectResponse,
-        answer: ModelAnswer,
+        answer: WireAnswer,
         results: Sequence[CallResult | None],
         rounds: _Rounds,
         stream: AnswerStream | None,

@@ -11,16 +11,16 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
+    CallHandling,
     CallResult,
     CutStream,
-    Gate,
-    GateOf,
+    HandlingOf,
     Json,
-    ModelAnswer,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
     SeenMessage,
+    WireAnswer,
+    WireRequest,
     count,
     matched,
     objects,
@@ -37,13 +37,13 @@ class Gemini:
 
     name = "Gemini"
 
-    def request(self, body: Json, path: str) -> ModelRequest:
+    def request(self, body: Json, path: str) -> WireRequest:
         contents = objects(body.get("contents"))
         streams = "streamGenerateContent" in path
         config = _get(_get(body, "toolConfig") or {}, "functionCallingConfig") or {}
         allowed = _get(config, "allowedFunctionNames") or []
         texts = [(content.get("role"), _text(content)) for content in contents]
-        return ModelRequest(
+        return WireRequest(
             body=body,
             streams=streams,
             user_texts=tuple(text for role, text in texts if role != "model" and text),
@@ -65,11 +65,11 @@ class Gemini:
             ),
         )
 
-    def answer(self, body: Json) -> ModelAnswer:
+    def answer(self, body: Json) -> WireAnswer:
         parts = _parts(_content(body))
         usage = body.get("usageMetadata") or {}
         output = count(usage.get("candidatesTokenCount")) + count(usage.get("thoughtsTokenCount"))
-        return ModelAnswer(
+        return WireAnswer(
             body=body,
             text=_text_and_calls(parts),
             calls=tuple(
@@ -92,7 +92,7 @@ class Gemini:
         key = "generation_config" if "generation_config" in body else "generationConfig"
         return {**body, key: {**(body.get(key) or {}), **settings}}
 
-    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         groups = list(_grouped(objects(request.body.get("contents"))))
         contents: list[Json] = []
         owing: PassedAnswer | None = None
@@ -106,7 +106,7 @@ class Gemini:
         return {**request.body, "contents": contents}
 
     def next_round(
-        self, body: Json, answer: ModelAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         new = [*self.message(answer), {"role": "user", "parts": self.owed(results)}]
         changed: Json = {**body, "contents": [*objects(body.get("contents")), *new]}
@@ -127,11 +127,11 @@ class Gemini:
             for each in results
         ]
 
-    def message(self, answer: ModelAnswer) -> list[Json]:
+    def message(self, answer: WireAnswer) -> list[Json]:
         return [{"role": "model", "parts": _parts(_content(answer.body))}]
 
     def shown(
-        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
         parts = _without(_parts(_content(answer.body)), {call.place for call in hidden})
@@ -146,9 +146,9 @@ class Gemini:
             changed["usageMetadata"] = {**usage, "candidatesTokenCount": output, "totalTokenCount": total}
         return changed
 
-    def stream(self, request: ModelRequest, gate: GateOf) -> _GeminiStream:
+    def stream(self, request: WireRequest, handling: HandlingOf) -> _GeminiStream:
         del request
-        return _GeminiStream(gate)
+        return _GeminiStream(handling)
 
     def error(self, status: int, message: str) -> Json:
         kind = "FAILED_PRECONDITION" if status < 500 else "UNAVAILABLE"
@@ -156,7 +156,7 @@ class Gemini:
 
 
 @dataclass(slots=True)
-class _Round:
+class _GeminiRound:
     """One streamed answer, collected."""
 
     body: Json = field(default_factory=dict)
@@ -169,9 +169,9 @@ class _Round:
 class _GeminiStream:
     """Implements `AnswerStream`. The last chunk is kept back, because it carries the reason of the end."""
 
-    def __init__(self, gate: GateOf) -> None:
-        self._gate = gate
-        self._round = self._last = _Round()
+    def __init__(self, handling: HandlingOf) -> None:
+        self._handling_of = handling
+        self._round = self._last = _GeminiRound()
         self._kept: Json | None = None
         self._signature: str | None = None
         """The signature of a hidden call, which the first call that is shown has to carry."""
@@ -203,13 +203,13 @@ class _GeminiStream:
     def _passed(self, part: Json) -> Json | None:
         """Return a part as the agent receives it now; None if it is hidden or held."""
         call = _get(part, "functionCall")
-        gate = self._gate(str(call.get("name"))) if call else Gate.SHOW
-        if gate is Gate.HIDE:
+        handling = self._handling_of(str(call.get("name"))) if call else CallHandling.SHOW
+        if handling is CallHandling.HIDE:
             self._signature = part.get(_SIGNATURE) or self._signature
             return None
         if call and self._signature and _SIGNATURE not in part:
             part, self._signature = {**part, _SIGNATURE: self._signature}, None
-        if gate is Gate.HOLD:
+        if handling is CallHandling.HOLD:
             self._round.held.append(part)
             return None
         return part
@@ -226,7 +226,7 @@ class _GeminiStream:
         now = self._round
         if not _candidate(now.body).get("finishReason"):
             raise CutStream(told=self._told)
-        self._last, self._round, self._signature = now, _Round(), None
+        self._last, self._round, self._signature = now, _GeminiRound(), None
         return _chunk(now.body, now.parts, last=True)
 
     def end(self, shown: Json) -> bytes:

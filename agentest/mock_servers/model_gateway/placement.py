@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-from agentest.mock_servers.model_gateway.wire_form import ModelRequest, normalized
+from agentest.mock_servers.model_gateway.wire_form import WireRequest, normalized
 from agentest.support.lazy_dataclasses import dataclass
 
 _LEAST_CHARS = 12
@@ -22,7 +22,7 @@ class Unplaced:
 
 
 def place(
-    request: ModelRequest,
+    request: WireRequest,
     active: Collection[GatewayConversation],
     ended: Collection[GatewayConversation] = (),
 ) -> GatewayConversation | Unplaced:
@@ -54,7 +54,7 @@ def place(
     return Unplaced(f"nothing in it tells its conversation, and {number} under way", mocked)
 
 
-def _by_id(request: ModelRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
+def _by_id(request: WireRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
     for known in request.ids:
         for each in active:
             if known in each.ids:
@@ -66,23 +66,23 @@ def _by_id(request: ModelRequest, active: Collection[GatewayConversation]) -> Ga
     return None
 
 
-def _by_text(request: ModelRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
+def _by_text(request: WireRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
     texts = [normalized(text) for text in request.user_texts]
 
     def found(each: GatewayConversation) -> tuple[int, bool]:
         # By length, because a short text of one conversation may stand inside a long one of another.
-        return sum(len(said) for said in each.said if any(said in text for text in texts)), each.waiting > 0
+        return sum(len(said) for said in each.texts if any(said in text for text in texts)), each.waiting > 0
 
     candidates = [
         each
         for each in active
-        if each.said and any(each.said[-1] and each.said[-1] in text for text in texts)
+        if each.texts and any(each.texts[-1] and each.texts[-1] in text for text in texts)
     ]
     return _only_best(candidates, [found(each) for each in candidates])
 
 
 def _by_arguments(
-    request: ModelRequest, active: Collection[GatewayConversation]
+    request: WireRequest, active: Collection[GatewayConversation]
 ) -> GatewayConversation | None:
     texts = [text for each in request.user_texts if len(text := normalized(each)) >= _LEAST_CHARS]
 

@@ -12,16 +12,16 @@ from agentest.domain.transcript import Usage
 from agentest.mock_servers.model_gateway.chat_completions import openai_error
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
+    CallHandling,
     CallResult,
     CutStream,
-    Gate,
-    GateOf,
+    HandlingOf,
     Json,
-    ModelAnswer,
     ModelCall,
-    ModelRequest,
     PassedAnswer,
     SeenMessage,
+    WireAnswer,
+    WireRequest,
     count,
     matched,
     objects,
@@ -46,13 +46,13 @@ class Responses:
 
     name = "responses"
 
-    def request(self, body: Json, path: str) -> ModelRequest:
+    def request(self, body: Json, path: str) -> WireRequest:
         del path
         items = _input(body)
         names = {item.get("call_id"): item.get("name") for item in items if _is_call(item)}
         choice = body.get("tool_choice")
         told = [texts_of(item.get("content")) for item in items if item.get("role") in _INSTRUCTIONS]
-        return ModelRequest(
+        return WireRequest(
             body=body,
             streams=body.get("stream") is True,
             user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
@@ -92,12 +92,12 @@ class Responses:
             unmockable="it runs in the background" if body.get("background") is True else None,
         )
 
-    def answer(self, body: Json) -> ModelAnswer:
+    def answer(self, body: Json) -> WireAnswer:
         items = objects(body.get("output"))
         usage = body.get("usage") or {}
         cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
         named = [body.get("id"), _conversation_id(body), *(known for item in items for known in _ids(item))]
-        return ModelAnswer(
+        return WireAnswer(
             body=body,
             text="".join(texts_of(item.get("content")) for item in items if item.get("type") == "message"),
             calls=tuple(_call(item) for item in items if _is_call(item)),
@@ -113,7 +113,7 @@ class Responses:
             settings["reasoning"] = {**(body.get("reasoning") or {}), "effort": effort}
         return {**body, **settings}
 
-    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         body = request.body
         if _is_chained(body):
             return _continued(body, answers)
@@ -126,7 +126,7 @@ class Responses:
         return body
 
     def next_round(
-        self, body: Json, answer: ModelAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         new = [*self.message(answer), *self.owed(results)]
         if _is_chained(body):
@@ -145,11 +145,11 @@ class Responses:
             for each in results
         ]
 
-    def message(self, answer: ModelAnswer) -> list[Json]:
+    def message(self, answer: WireAnswer) -> list[Json]:
         return objects(answer.body.get("output"))
 
     def shown(
-        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         left_out = {call.call_id for call in hidden}
         asked = _asks_for_encrypted(request.body)
@@ -164,15 +164,15 @@ class Responses:
             shown["usage"] = {**usage, "output_tokens": output_tokens, "total_tokens": total}
         return shown
 
-    def stream(self, request: ModelRequest, gate: GateOf) -> _ResponseStream:
-        return _ResponseStream(gate, asks_for_encrypted=_asks_for_encrypted(request.body))
+    def stream(self, request: WireRequest, handling: HandlingOf) -> _ResponseStream:
+        return _ResponseStream(handling, asks_for_encrypted=_asks_for_encrypted(request.body))
 
     def error(self, status: int, message: str) -> Json:
         return openai_error(status, message)
 
 
 @dataclass(slots=True)
-class _Round:
+class _ResponseRound:
     """One streamed answer, collected."""
 
     items: dict[int, Json] = field(default_factory=dict)
@@ -184,13 +184,13 @@ class _Round:
 class _ResponseStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, gate: GateOf, *, asks_for_encrypted: bool) -> None:
-        self._gate = gate
+    def __init__(self, handling: HandlingOf, *, asks_for_encrypted: bool) -> None:
+        self._handling_of = handling
         self._asked = asks_for_encrypted
-        self._round = self._last = _Round()
+        self._round = self._last = _ResponseRound()
         self._id: str | None = None
         """The id that the agent knows the answer by."""
-        self._places: dict[int, tuple[int, Gate]] = {}
+        self._places: dict[int, tuple[int, CallHandling]] = {}
         """Index of an item in this round → its index for the agent, and whether it is hidden."""
         self._shown: list[Json] = []
         """The items that the agent has received."""
@@ -222,20 +222,20 @@ class _ResponseStream:
     def _of_item(self, kind: str, data: Json) -> bytes:
         index, item = data["output_index"], data.get("item") or {}
         if index not in self._places:
-            gate = self._gate(str(item.get("name"))) if _is_call(item) else Gate.SHOW
-            before = sum(gate is not Gate.HIDE for _, gate in self._places.values())
-            self._places[index] = len(self._shown) + before, gate
-        place, gate = self._places[index]
+            handling = self._handling_of(str(item.get("name"))) if _is_call(item) else CallHandling.SHOW
+            before = sum(handling is not CallHandling.HIDE for _, handling in self._places.values())
+            self._places[index] = len(self._shown) + before, handling
+        place, handling = self._places[index]
         if kind == "response.output_item.done":
             self._round.items[index] = item
-        if gate is Gate.HIDE:
+        if handling is CallHandling.HIDE:
             return b""
         if kind == "response.output_text.delta":
             self.text += data.get("delta") or ""
         if item:
             data = {**data, "item": _without_encrypted(item, asked=self._asked)}
         data = {**data, "output_index": place}
-        if gate is Gate.HOLD:
+        if handling is CallHandling.HOLD:
             self._round.held.append(data)
             return b""
         return self._sent(data)
@@ -250,10 +250,14 @@ class _ResponseStream:
         if now.final is None:
             raise CutStream(told=self._told)
         items = [now.items[index] for index in sorted(now.items)]
-        shown = [item for index, item in sorted(now.items.items()) if self._places[index][1] is not Gate.HIDE]
+        shown = [
+            item
+            for index, item in sorted(now.items.items())
+            if self._places[index][1] is not CallHandling.HIDE
+        ]
         self._shown += shown
         self.ids += [known for item in shown for known in _ids(item)]
-        self._last, self._round, self._places = now, _Round(), {}
+        self._last, self._round, self._places = now, _ResponseRound(), {}
         response = now.final.get("response") or {}
         return {**response, "output": response.get("output") or items}
 

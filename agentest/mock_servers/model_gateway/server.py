@@ -13,9 +13,9 @@ from agentest.config.agents.mock_servers import ModelGateway
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-from agentest.mock_servers.model_gateway.exchange import Exchange, GatewayError
+from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelExchange
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
-from agentest.mock_servers.model_gateway.traffic import ModelTraffic
+from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
 from agentest.mock_servers.model_gateway.wire_form import Json, WireForm
 from agentest.mock_servers.registry import Names
 from agentest.support.http.address_guard import RefusedAddress
@@ -46,7 +46,7 @@ _FINAL = {"x-should-retry": "false"}
 
 async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> str:
     """Serve the gateway until the run ends. Returns its origin. Raises ConfigError."""
-    traffic = ModelTraffic(
+    traffic = GatewayTraffic(
         agent=opening.group.agents[0],
         on_request=lambda: opening.registry.reach(opening.group, "model_gateway", Names()),
         mocks=settings.mocks,
@@ -57,12 +57,12 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
     origin = await listen(
         app, settings, opening.key_location("model_gateway"), opening.stack, opening.on_note
     )
-    traffic.origin = origin
+    traffic.state.origin = origin
     opening.group.model_traffic = traffic
     return origin
 
 
-def gateway_application(settings: ModelGateway, traffic: ModelTraffic, client: Client) -> web.Application:
+def gateway_application(settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> web.Application:
     """Create the gateway's web application."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client).handle)
@@ -70,7 +70,7 @@ def gateway_application(settings: ModelGateway, traffic: ModelTraffic, client: C
 
 
 class _Gateway:
-    def __init__(self, settings: ModelGateway, traffic: ModelTraffic, client: Client) -> None:
+    def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
         self._settings = settings
         self._traffic = traffic
         self._client = client
@@ -106,7 +106,7 @@ class _Gateway:
             raise GatewayError(f"the request is not JSON: {error}", 400) from None
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
-        self._traffic.reached = True
+        self._traffic.state.reached = True
         self._traffic.on_request()
         body = form.overridden(body, self._settings.override)
         read = form.request(body, target.url)
@@ -126,7 +126,7 @@ class _Gateway:
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
-        await Exchange(form, read, placed, upstream, reply).run()
+        await ModelExchange(form, read, placed, upstream, reply).run()
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
         return any(map(conversation.mock_name, tools))
@@ -134,7 +134,7 @@ class _Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Upstream:
-    """Implements `exchange.Upstream` over HTTP."""
+    """Implements `exchange.ModelApi` over HTTP."""
 
     client: Client
     method: str

@@ -9,7 +9,7 @@ from dataclasses import field
 
 import anyio
 
-from agentest.mock_servers.model_gateway.conversation import GatewayConversation
+from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
@@ -19,8 +19,8 @@ _REMEMBERED = 200
 
 
 @dataclass(slots=True, kw_only=True)
-class ModelTraffic:
-    """What passes through one gateway."""
+class GatewayTraffic:
+    """What passes through one gateway (implements `mock_servers.port.ModelTraffic`)."""
 
     agent: str
     mocks: bool
@@ -28,9 +28,7 @@ class ModelTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
-    origin: str = ""
-    reached: bool = False
-    """True if a request to a model ever came."""
+    state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
@@ -55,14 +53,6 @@ class ModelTraffic:
         opening: str,
         outside: WaitingBlock = nullcontext,
     ) -> AsyncIterator[GatewayConversation]:
-        """Take requests of a conversation until the block ends.
-
-        Conversations that begin alike run one after the other, because their requests cannot be told apart.
-
-        Args:
-            mocked: names of tools with a mock.
-            opening: what the conversation begins with, for as far as that is known.
-        """
         lock = self._openings.setdefault(opening, anyio.Lock())
         if lock.locked():
             async with outside():
@@ -70,6 +60,7 @@ class ModelTraffic:
         else:
             await lock.acquire()
         conversation = GatewayConversation(
+            gateway=self.state,
             who=who,
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ANY_TOOL = "*"
 
 
-class Gate(Enum):
+class CallHandling(Enum):
     """What happens to a tool call that the model asks for, when its name is known."""
 
     SHOW = "show"
@@ -33,8 +33,8 @@ class Gate(Enum):
     """The gateway answers it, and the agent never receives it."""
 
 
-GateOf = Callable[[str], Gate]
-"""Returns the gate for calls of the tool with this name."""
+HandlingOf = Callable[[str], CallHandling]
+"""Returns the handling for calls of the tool with this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class WireRequest:
     """A request of an agent to its model."""
 
     body: Json
@@ -85,7 +85,7 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswer:
+class WireAnswer:
     """One complete answer of the model, streamed or not."""
 
     body: Json
@@ -115,7 +115,7 @@ class PassedAnswer:
     """Results of hidden calls in `message`, as the API's history has them."""
     hidden_calls: tuple[ModelCall, ...]
     """The hidden calls in `message`."""
-    shown: ModelAnswer
+    shown: WireAnswer
     """What the agent received."""
     user_text: str
     """The user's text before it."""
@@ -133,7 +133,7 @@ class SeenMessage(NamedTuple):
 
     ids: tuple[str, ...]
     text: str
-    """As `ModelAnswer.text`."""
+    """As `WireAnswer.text`."""
     user_text: str
     """The user's text before it."""
     calls: bool = False
@@ -145,7 +145,7 @@ class AnswerStream(Protocol):
 
     @property
     def text(self) -> str:
-        """What identifies the answer as the agent has received it, like `ModelAnswer.text`."""
+        """What identifies the answer as the agent has received it, like `WireAnswer.text`."""
         ...
 
     ids: list[str]
@@ -188,11 +188,11 @@ class WireForm(Protocol):
 
     name: str
 
-    def request(self, body: Json, path: str) -> ModelRequest:
+    def request(self, body: Json, path: str) -> WireRequest:
         """Read a request. Raises ValueError for one that the API could not accept."""
         ...
 
-    def answer(self, body: Json) -> ModelAnswer:
+    def answer(self, body: Json) -> WireAnswer:
         """Read a complete answer."""
         ...
 
@@ -200,12 +200,12 @@ class WireForm(Protocol):
         """Return a request with the user's settings in place of the agent's, where the API has them."""
         ...
 
-    def completed(self, request: ModelRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         """Return the request with everything that the agent did not receive of earlier answers."""
         ...
 
     def next_round(
-        self, body: Json, answer: ModelAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         """Return the request that gives the model the results of its calls, and the messages that are new.
 
@@ -218,12 +218,12 @@ class WireForm(Protocol):
         """Return results as parts of the API's history, to be added beside those of the agent."""
         ...
 
-    def message(self, answer: ModelAnswer) -> list[Json]:
+    def message(self, answer: WireAnswer) -> list[Json]:
         """Return an answer as messages of the API's history, unchanged."""
         ...
 
     def shown(
-        self, request: ModelRequest, answer: ModelAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         """Return the answer without hidden calls, as the agent receives it.
 
@@ -232,7 +232,7 @@ class WireForm(Protocol):
         """
         ...
 
-    def stream(self, request: ModelRequest, gate: GateOf) -> AnswerStream:
+    def stream(self, request: WireRequest, handling: HandlingOf) -> AnswerStream:
         """Begin to pass a streamed answer on."""
         ...
 
