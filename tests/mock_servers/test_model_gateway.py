@@ -46,6 +46,8 @@ class Gateway:
     client: httpx.AsyncClient
     origin: str
     notes: list[str]
+    upstream: dict[Any, str]
+    """Provider → address, as the gateway has it."""
 
     @asynccontextmanager
     async def talk(
@@ -111,7 +113,7 @@ async def gateway(
         )
         origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))
-        yield Gateway(provider, traffic, agents, origin, notes)
+        yield Gateway(provider, traffic, agents, origin, notes, config.upstream)
 
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

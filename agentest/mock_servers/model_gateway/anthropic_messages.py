@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
@@ -21,7 +20,9 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireAnswer,
     WireRequest,
     count,
+    entry,
     matched,
+    object_of,
     objects,
     parsed_arguments,
     parsed_result,
@@ -47,7 +48,7 @@ class AnthropicMessages:
         messages = objects(body.get("messages"))
         blocks = [block for message in messages for block in _blocks(message)]
         names = {block.get("id"): block.get("name") for block in blocks if block.get("type") == "tool_use"}
-        choice = body.get("tool_choice") or {}
+        choice = entry(body, "tool_choice")
         texts = [(message.get("role"), texts_of(message.get("content"))) for message in messages]
         return WireRequest(
             body=body,
@@ -76,7 +77,7 @@ class AnthropicMessages:
 
     def answer(self, body: Json) -> WireAnswer:
         blocks = objects(body.get("content"))
-        usage = body.get("usage") or {}
+        usage = entry(body, "usage")
         cached = count(usage.get("cache_read_input_tokens"))
         read = count(usage.get("input_tokens")) + cached + count(usage.get("cache_creation_input_tokens"))
         return WireAnswer(
@@ -92,7 +93,7 @@ class AnthropicMessages:
         settings = override.settings
         settings.pop("seed", None)
         if effort := settings.pop("reasoning_effort", None):
-            settings["output_config"] = {**(body.get("output_config") or {}), "effort": effort}
+            settings["output_config"] = {**entry(body, "output_config"), "effort": effort}
         return {**body, **settings}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
@@ -144,7 +145,7 @@ class AnthropicMessages:
             reason = "tool_use"
         elif reason == "tool_use":
             reason = "end_turn"
-        usage = {**(answer.body.get("usage") or {}), "output_tokens": output_tokens}
+        usage = {**(entry(answer.body, "usage")), "output_tokens": output_tokens}
         return {**answer.body, "content": content, "stop_reason": reason, "usage": usage}
 
     def stream(self, request: WireRequest, handling: HandlingOf) -> _MessageStream:
@@ -184,13 +185,12 @@ class _MessageStream:
         self.ids: list[str] = []
 
     def feed(self, event: Event) -> bytes:
-        try:
-            data = json.loads(event.data)
-        except (ValueError, RecursionError):
+        data = object_of(event)
+        if data is None:
             return sse(event.data, event.name)
         kind, now = data.get("type"), self._round
         if kind == "message_start":
-            now.message = dict(data.get("message") or {})
+            now.message = dict(entry(data, "message"))
             began, self._began = self._began, True
             return b"" if began else sse(event.data, kind)
         if kind == "message_delta":
@@ -204,11 +204,11 @@ class _MessageStream:
         return sse(event.data, event.name)
 
     def _block(self, kind: str, data: Json) -> bytes:
-        index = data.get("index", 0)
+        index = count(data.get("index"))
         if kind == "content_block_start":
-            self._open(index, dict(data.get("content_block") or {}))
+            self._open(index, dict(entry(data, "content_block")))
         elif kind == "content_block_delta":
-            self._grow(index, data.get("delta") or {})
+            self._grow(index, entry(data, "delta"))
         else:
             self._close(index)
         place, handling = self._places.get(index, (index, CallHandling.SHOW))
@@ -259,16 +259,16 @@ class _MessageStream:
             if self._places[index][1] is CallHandling.SHOW
             for known in _ids(block)
         ]
-        usage = {**(now.message.get("usage") or {}), **(now.final.get("usage") or {})}
+        usage = {**entry(now.message, "usage"), **entry(now.final, "usage")}
         content = [now.blocks[index] for index in sorted(now.blocks)]
-        body = {**now.message, **(now.final.get("delta") or {}), "content": content, "usage": usage}
+        body = {**now.message, **entry(now.final, "delta"), "content": content, "usage": usage}
         self._last, self._round, self._places = now, _MessageRound(), {}
         return body
 
     def end(self, shown: Json) -> bytes:
         final = self._last.final or {}
-        usage = {**(final.get("usage") or {}), "output_tokens": shown["usage"]["output_tokens"]}
-        delta = {**(final.get("delta") or {}), "stop_reason": shown["stop_reason"]}
+        usage = {**entry(final, "usage"), "output_tokens": shown["usage"]["output_tokens"]}
+        delta = {**entry(final, "delta"), "stop_reason": shown["stop_reason"]}
         last = sse({**final, "delta": delta, "usage": usage}, "message_delta")
         return b"".join([*self._last.held, last, sse({"type": "message_stop"}, "message_stop")])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
@@ -22,7 +21,9 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireAnswer,
     WireRequest,
     count,
+    entry,
     matched,
+    object_of,
     objects,
     parsed_arguments,
     parsed_result,
@@ -80,7 +81,7 @@ class ChatCompletions:
 
     def answer(self, body: Json) -> WireAnswer:
         choice = next(iter(objects(body.get("choices"))), {})
-        message = choice.get("message") or {}
+        message = entry(choice, "message")
         calls = tuple(map(_call, _calls_in(message)))
         return WireAnswer(
             body=body,
@@ -126,7 +127,7 @@ class ChatCompletions:
 
     def message(self, answer: WireAnswer) -> list[Json]:
         choice = next(iter(objects(answer.body.get("choices"))), {})
-        message = {"role": "assistant", "content": None, **(choice.get("message") or {})}
+        message = {"role": "assistant", "content": None, **(entry(choice, "message"))}
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
@@ -136,7 +137,7 @@ class ChatCompletions:
         del request
         left_out = {call.call_id for call in hidden}
         choice = next(iter(objects(answer.body.get("choices"))), {})
-        message = dict(choice.get("message") or {})
+        message = dict(entry(choice, "message"))
         calls = [call for call in _calls_in(message) if call.get("id") not in left_out]
         message.pop("tool_calls", None)
         if calls:
@@ -149,7 +150,7 @@ class ChatCompletions:
 
     def stream(self, request: WireRequest, handling: HandlingOf) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
-        structured = (request.body.get("response_format") or {}).get("type", "text") != "text"
+        structured = entry(request.body, "response_format").get("type", "text") != "text"
         return _ChatStream(handling, holds_text=structured)
 
     def error(self, status: int, message: str) -> Json:
@@ -200,23 +201,22 @@ class _ChatStream:
         if event.data.strip() == _DONE:
             self._round.done = True
             return b""
-        try:
-            chunk = json.loads(event.data)
-        except (ValueError, RecursionError):
+        chunk = object_of(event)
+        if chunk is None:
             return sse(event.data)
-        choices = objects(chunk.get("choices")) if isinstance(chunk, dict) else []
+        choices = objects(chunk.get("choices"))
         if not choices:
-            if isinstance(chunk, dict) and chunk.get("usage"):
+            if isinstance(chunk.get("usage"), dict):
                 self._round.usage = chunk
                 return b""
-            self._told = isinstance(chunk, dict) and "error" in chunk
+            self._told = self._told or "error" in chunk
             return sse(event.data)
         return self._choice(chunk, choices[0], event.data)
 
     def _choice(self, chunk: Json, choice: Json, data: str) -> bytes:
         now = self._round
         now.head = now.head or chunk
-        delta = choice.get("delta") or {}
+        delta = entry(choice, "delta")
         self._id = self._id or chunk.get("id")
         _collect(now, delta)
         shown = {key: value for key, value in delta.items() if key != "tool_calls"}
@@ -227,7 +227,7 @@ class _ChatStream:
         for call in objects(delta.get("tool_calls")):
             place = self._place(call)
             if place is not None:
-                (waiting if call.get("index", 0) in self._held_calls else at_once).append(
+                (waiting if count(call.get("index")) in self._held_calls else at_once).append(
                     {**call, "index": place}
                 )
         if waiting:
@@ -250,7 +250,7 @@ class _ChatStream:
 
     def _place(self, call: Json) -> int | None:
         """Return the call's index for the agent, deciding about a new call by its name."""
-        index = call.get("index", 0)
+        index = count(call.get("index"))
         if index not in self._places:
             handling = self._handling_of(str(_function(call).get("name") or ""))
             if handling is CallHandling.HOLD:
@@ -317,7 +317,7 @@ def _collect(now: _ChatRound, delta: Json) -> None:
 
 
 def _collect_call(calls: dict[int, Json], delta: Json) -> None:
-    index, function = delta.get("index", 0), _function(delta)
+    index, function = count(delta.get("index")), _function(delta)
     call = calls.setdefault(
         index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
     )
@@ -376,7 +376,7 @@ def _finish_reason(reason: Any, *, shows_calls: bool) -> Any:
 
 def _usage(usage: Any) -> Usage:
     usage = usage if isinstance(usage, dict) else {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    cached = entry(usage, "prompt_tokens_details").get("cached_tokens")
     return Usage(count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), count(cached))
 
 

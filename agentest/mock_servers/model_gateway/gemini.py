@@ -22,7 +22,9 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireAnswer,
     WireRequest,
     count,
+    entry,
     matched,
+    object_of,
     objects,
     sse,
 )
@@ -67,7 +69,7 @@ class Gemini:
 
     def answer(self, body: Json) -> WireAnswer:
         parts = _parts(_content(body))
-        usage = body.get("usageMetadata") or {}
+        usage = entry(body, "usageMetadata")
         output = count(usage.get("candidatesTokenCount")) + count(usage.get("thoughtsTokenCount"))
         return WireAnswer(
             body=body,
@@ -90,7 +92,7 @@ class Gemini:
         if not settings:
             return body
         key = "generation_config" if "generation_config" in body else "generationConfig"
-        return {**body, key: {**(body.get(key) or {}), **settings}}
+        return {**body, key: {**entry(body, key), **settings}}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         groups = list(_grouped(objects(request.body.get("contents"))))
@@ -185,9 +187,8 @@ class _GeminiStream:
         return _text_and_calls(self._parts)
 
     def feed(self, event: Event) -> bytes:
-        try:
-            chunk = json.loads(event.data)
-        except (ValueError, RecursionError):
+        chunk = object_of(event)
+        if chunk is None:
             return sse(event.data)
         if "candidates" not in chunk and "usageMetadata" not in chunk:
             self._told = self._told or "error" in chunk
@@ -249,7 +250,7 @@ def _candidate(body: Json) -> Json:
 
 
 def _content(body: Json) -> Json:
-    return _candidate(body).get("content") or {}
+    return entry(_candidate(body), "content")
 
 
 def _parts(content: Json) -> list[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -23,7 +22,9 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireAnswer,
     WireRequest,
     count,
+    entry,
     matched,
+    object_of,
     objects,
     parsed_arguments,
     parsed_result,
@@ -56,7 +57,7 @@ class Responses:
             body=body,
             streams=body.get("stream") is True,
             user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
-            instructions="\n\n".join(filter(None, [body.get("instructions"), *told])),
+            instructions="\n\n".join(filter(None, [texts_of(body.get("instructions")), *told])),
             tools={
                 str(tool["name"]): tool.get("parameters") or {}
                 for tool in objects(body.get("tools"))
@@ -94,8 +95,8 @@ class Responses:
 
     def answer(self, body: Json) -> WireAnswer:
         items = objects(body.get("output"))
-        usage = body.get("usage") or {}
-        cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+        usage = entry(body, "usage")
+        cached = entry(usage, "input_tokens_details").get("cached_tokens")
         named = [body.get("id"), _conversation_id(body), *(known for item in items for known in _ids(item))]
         return WireAnswer(
             body=body,
@@ -110,7 +111,7 @@ class Responses:
         settings = override.settings
         settings.pop("seed", None)
         if effort := settings.pop("reasoning_effort", None):
-            settings["reasoning"] = {**(body.get("reasoning") or {}), "effort": effort}
+            settings["reasoning"] = {**entry(body, "reasoning"), "effort": effort}
         return {**body, **settings}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
@@ -200,13 +201,12 @@ class _ResponseStream:
         self.ids: list[str] = []
 
     def feed(self, event: Event) -> bytes:
-        try:
-            data = json.loads(event.data)
-        except (ValueError, RecursionError):
+        data = object_of(event)
+        if data is None:
             return sse(event.data, event.name)
         kind = data.get("type")
         if kind in _BEGIN:
-            response_id = (data.get("response") or {}).get("id")
+            response_id = entry(data, "response").get("id")
             if self._id is None and response_id:
                 self._id = response_id
                 self.ids.append(response_id)
@@ -215,12 +215,12 @@ class _ResponseStream:
             self._round.final = data
             return b""
         if "output_index" in data:
-            return self._of_item(kind, data)
+            return self._of_item(str(kind), data)
         self._told = self._told or kind in ("error", "response.failed")
         return self._sent(data)
 
     def _of_item(self, kind: str, data: Json) -> bytes:
-        index, item = data["output_index"], data.get("item") or {}
+        index, item = count(data["output_index"]), entry(data, "item")
         if index not in self._places:
             handling = self._handling_of(str(item.get("name"))) if _is_call(item) else CallHandling.SHOW
             before = sum(handling is not CallHandling.HIDE for _, handling in self._places.values())
@@ -258,7 +258,7 @@ class _ResponseStream:
         self._shown += shown
         self.ids += [known for item in shown for known in _ids(item)]
         self._last, self._round, self._places = now, _ResponseRound(), {}
-        response = now.final.get("response") or {}
+        response = entry(now.final, "response")
         return {**response, "output": response.get("output") or items}
 
     def end(self, shown: Json) -> bytes:

@@ -295,6 +295,22 @@ def normalized(text: str) -> str:
     return " ".join(text.split())
 
 
+def object_of(event: Event) -> Json | None:
+    """Return the JSON object of an event; None if it has another value."""
+    try:
+        value = json.loads(event.data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def entry(value: Any, *keys: str) -> Json:
+    """Return the object under nested keys; {} if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 def sse(data: Json | str, name: str | None = None) -> bytes:
     """Return an event of a stream."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
