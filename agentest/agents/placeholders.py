@@ -54,7 +54,7 @@ class TurnValues:
                 return self._ctx.scenario
             case ["date"]:
                 return self._ctx.date
-            case ["mcp_url" | "rest_url" | "otlp_url"] if self._ctx.servers:
+            case ["mcp_url" | "rest_url" | "model_url" | "otlp_url"] if self._ctx.servers:
                 return self._ctx.servers.by_placeholder[name]
             case ["state", *keys]:
                 return self._state_value(name, keys)

@@ -81,7 +81,7 @@ def visibility_of_agent(agent: AnyAgent) -> ToolVisibility:
     """Return how the agent's tool calls become visible."""
     if agent.tool_visibility is not None:
         return agent.tool_visibility
-    if agent.natural_visibility is ToolVisibility.UNSEEN and agent.traces:
+    if agent.model_gateway or (agent.natural_visibility is ToolVisibility.UNSEEN and agent.traces):
         return ToolVisibility.REPORTED
     # Mock servers do not see tool calls that an agent makes without them.
     if agent.mock_servers and not agent.traces and not agent.reports_own_calls:

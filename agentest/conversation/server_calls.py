@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
+from agentest.domain.tool_visibility import SeenBy
 from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
     Identity,
+    ModelConversation,
     ServedAnswer,
     ServedCall,
     SpanRequest,
@@ -35,6 +37,7 @@ class MockServerCalls(CallSource):
     def __init__(self, who: Identity, mocks: MockResolver, own_tools: Container[str] = ()) -> None:
         self.who = who
         self.own_tools = own_tools
+        self.seen_by = SeenBy.MOCK_SERVER
         self.addresses = Addresses()
         self.turn_index = 0
         """The current turn, else the last one: a call after the reply belongs to that turn."""
@@ -66,7 +69,7 @@ class MockServerCalls(CallSource):
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
             recorded, result = await self._mocks.serve(
-                call.tool, call.arguments, self.turn_index, call.call_id, call.problem
+                call.tool, call.arguments, self.turn_index, call.call_id, call.problem, self.seen_by
             )
         except AgentestError as error:
             # The error that ends the conversation names the consequence for the real tool.
@@ -115,6 +118,24 @@ class MockServerCalls(CallSource):
     def doubt_of(self, turn_index: int) -> str | None:
         # A refused call makes the later turns doubtful as well.
         return next((why for turn, why in self._doubts.items() if turn <= turn_index), None)
+
+
+class ModelCalls(CallSource):
+    """Tells the model gateway about the turns of a conversation, and each turn about its model calls.
+
+    The tool calls themselves arrive at `MockServerCalls`.
+    """
+
+    def __init__(self, conversation: ModelConversation) -> None:
+        self._conversation = conversation
+
+    @contextmanager
+    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+        with self._conversation.said(turn.user_message):
+            yield ctx
+
+    async def complete(self, turn: TurnProgress) -> None:
+        turn.note_traces(await self._conversation.end_turn())
 
 
 class TracedCalls(CallSource):

@@ -37,6 +37,8 @@ class SeenBy(StrEnum):
     """The agent returned the call to us."""
     AGENT = "agent"
     MOCK_SERVER = "mock-server"
+    MODEL = "model"
+    """The agent's model asked for the call, through the model gateway."""
     SPANS = "spans"
 
 

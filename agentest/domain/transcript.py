@@ -75,7 +75,7 @@ class ToolCall:
         return self.approval not in (Approval.DENIED, Approval.PENDING)
 
 
-_REPORTING = frozenset({SeenBy.AGENT, SeenBy.SPANS})
+_REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
 """Sources for calls that the agent makes itself, wherever its tools run."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""

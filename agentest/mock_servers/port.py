@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ class Addresses:
 
     mcp: str | None = None
     rest: str | None = None
+    model: str | None = None
     otlp: str | None = None
 
     def of(self, conversation: str) -> Addresses:
@@ -26,12 +27,13 @@ class Addresses:
             self,
             mcp=self.mcp and f"{self.mcp}/{conversation}",
             rest=self.rest and f"{self.rest}/c/{conversation}",
+            model=self.model and f"{self.model}/c/{conversation}",
         )
 
     @property
     def by_placeholder(self) -> dict[str, str]:
         """Return the existing addresses by the name of their placeholder."""
-        known = {"mcp_url": self.mcp, "rest_url": self.rest, "otlp_url": self.otlp}
+        known = {"mcp_url": self.mcp, "rest_url": self.rest, "model_url": self.model, "otlp_url": self.otlp}
         return {name: url for name, url in known.items() if url}
 
     @property
@@ -39,6 +41,8 @@ class Addresses:
         """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
         addresses = {name: url for name, url in known.items() if url}
+        if self.model:
+            addresses |= model_variables(self.model)
         if self.otlp:
             addresses |= {f"{_OTLP}ENDPOINT": self.otlp, f"{_OTLP}TRACES_ENDPOINT": f"{self.otlp}/v1/traces"}
             addresses |= _FOR_EXPORTERS
@@ -211,6 +215,43 @@ class SpanReceiver(SpanSource, Protocol):
     def end(self, key: str) -> None: ...
 
 
+class ModelConversation(Protocol):
+    """A conversation under way whose agent calls its model through our gateway."""
+
+    def said(self, text: str) -> AbstractContextManager[None]:
+        """Note that the user has said this, and that the agent works on it until the block ends."""
+        ...
+
+    async def end_turn(self) -> TurnTraces:
+        """Record calls whose results the model was never sent. Returns what the model did for the turn.
+
+        Raises MockError if the agent does not use the gateway.
+        """
+        ...
+
+
+class ModelTraffic(Protocol):
+    """The conversations under way whose agents call their model through our gateway."""
+
+    def under_way(
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        mocked: Collection[str],
+        opening: str,
+        outside: WaitingBlock = nullcontext,
+    ) -> AbstractAsyncContextManager[ModelConversation]:
+        """Take requests of a conversation until the block ends.
+
+        Conversations that begin alike run one after the other, because their requests cannot be told apart.
+
+        Args:
+            mocked: names of tools with a mock.
+            opening: what the conversation begins with, for as far as that is known.
+        """
+        ...
+
+
 @dataclass(slots=True)
 class ActivePeriod:
     """The time during which a conversation is active."""
@@ -222,6 +263,8 @@ class ActivePeriod:
     """The expected duration of that, if its agent had not answered when the conversation ended."""
     traces: SpanSource | None = None
     """Provides its spans; None if no spans are received."""
+    model_traffic: ModelTraffic | None = None
+    """Takes its requests to a model; None if there is no gateway, or in another process."""
 
 
 WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
@@ -236,6 +279,27 @@ class Conversations(Protocol):
     ) -> AbstractAsyncContextManager[ActivePeriod]:
         """Wait until the conversation may begin; its calls are answered until the block ends."""
         ...
+
+
+def model_variables(gateway: str) -> dict[str, str]:
+    """Return the variables by which clients of model APIs find the gateway.
+
+    Args:
+        gateway: its origin, or an address that names a conversation.
+    """
+    openai, anthropic, google = f"{gateway}/openai/v1", f"{gateway}/anthropic", f"{gateway}/google"
+    return {
+        "AGENTEST_MODEL_URL": gateway,
+        "OPENAI_BASE_URL": openai,
+        "OPENAI_API_BASE": openai,
+        "ANTHROPIC_BASE_URL": anthropic,
+        "ANTHROPIC_API_URL": anthropic,
+        "ANTHROPIC_API_BASE": anthropic,
+        "GOOGLE_GEMINI_BASE_URL": google,
+        "GOOGLE_VERTEX_BASE_URL": google,
+        "GEMINI_API_BASE": f"{google}/v1beta",
+        "AZURE_OPENAI_ENDPOINT": f"{gateway}/azure",
+    }
 
 
 _OTLP = "OTEL_EXPORTER_OTLP_"

@@ -22,6 +22,7 @@ from agentest.mock_servers.port import (
     CallOutcome,
     CallReal,
     Identity,
+    ModelTraffic,
     ServedAnswer,
     ServedCall,
     SpanReceiver,
@@ -78,6 +79,7 @@ class ServerGroup:
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: SpanReceiver | None = None
+        self.model_traffic: ModelTraffic | None = None
         self.tools: set[str] = set()
         """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
@@ -163,7 +165,9 @@ class Registry:
         self._active |= dict.fromkeys(_names(who), _Active(who, group, serving))
         if group.traces:
             group.traces.begin(who)
-        return ActivePeriod(group.addresses.of(who.key), traces=group.traces)
+        return ActivePeriod(
+            group.addresses.of(who.key), traces=group.traces, model_traffic=group.model_traffic
+        )
 
     def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
         """Deactivate the conversation, so that its calls are refused.

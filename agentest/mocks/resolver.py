@@ -176,9 +176,15 @@ class MockResolver:
         return json_text(self._record.finish(call, {"error": problem}, error=problem))
 
     async def serve(
-        self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None
+        self,
+        name: str,
+        args: Any,
+        turn_index: int,
+        call_id: str | None = None,
+        problem: str | None = None,
+        seen_by: SeenBy = SeenBy.MOCK_SERVER,
     ) -> tuple[RecordedCall, Any]:
-        """Answer a call that reached a mock server. Raises as `resolve_json`.
+        """Answer a call that reached a server of ours. Raises as `resolve_json`.
 
         Args:
             problem: why the arguments do not fit. If set, no mock is called or needed.
@@ -188,7 +194,7 @@ class MockResolver:
             forwards it to the real tool and reports to `note_real`.
         """
         name, args = well_formed(name), well_formed_value(args)
-        call = self._begin(name, args, turn_index, call_id, SeenBy.MOCK_SERVER, misfit=problem is not None)
+        call = self._begin(name, args, turn_index, call_id, seen_by, misfit=problem is not None)
         if problem is not None:
             return call, self._refuse(call, problem)
         if not call.call.mocked and isinstance(args, Mapping):

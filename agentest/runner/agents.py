@@ -281,7 +281,8 @@ def check_mocks(plan: Plan) -> None:
     """Raise ConfigError if scenarios mock tools that the agent runs itself, so that real tools would run."""
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
-        if mocked and not returns_calls(agent) and not agent.mock_servers:
+        reached = agent.mock_servers or agent.mocks_calls_of_model
+        if mocked and not returns_calls(agent) and not reached:
             may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
             remedies = [f"if its real tools may run: {may_run}", *ways_to_mock(agent)]
             visibility = mocked[0].traits.visibility.words

@@ -132,7 +132,7 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
 
 async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
     """Open an agent's servers. Imports a server's module only if it is needed."""
-    mcp = rest = otlp = None
+    mcp = rest = model = otlp = None
     if agent.mcp_mock:
         from agentest.mock_servers.mcp.server import open_mcp_server
 
@@ -141,11 +141,15 @@ async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
         from agentest.mock_servers.rest.server import open_rest_server
 
         rest = await open_rest_server(agent.rest_mock, opening)
+    if agent.model_gateway:
+        from agentest.mock_servers.model_gateway.server import open_model_gateway
+
+        model = await open_model_gateway(agent.model_gateway, opening)
     if agent.traces:
         from agentest.tracing.server import open_traces_server
 
         otlp = await open_traces_server(agent.traces, opening)
-    return Addresses(mcp=mcp, rest=rest, otlp=otlp)
+    return Addresses(mcp=mcp, rest=rest, model=model, otlp=otlp)
 
 
 def with_server_addresses(server: Server, addresses: Addresses) -> Server:
@@ -182,7 +186,7 @@ def _groups(plan: Plan) -> Iterator[ServerGroup]:
     for name, agent in plan.agents.items():
         if not agent.beside:
             continue
-        shared = (agent.mcp_mock, agent.rest_mock, agent.traces, agent.server)
+        shared = (agent.mcp_mock, agent.rest_mock, agent.model_gateway, agent.traces, agent.server)
         names = next((names for settings, names in known if settings == shared), None)
         if names is None:
             known.append((shared, [name]))
@@ -440,7 +444,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """Describe how mocks could reach the agent's tools; []: they already do."""
-    reached = returns_calls(agent) or agent.mock_servers
+    reached = returns_calls(agent) or agent.mock_servers or agent.mocks_calls_of_model
     return [] if reached else ways_to_mock(agent)
 
 

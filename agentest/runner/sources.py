@@ -5,8 +5,8 @@ To add a source, implement `SourceFactory` and `ConversationSource`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +26,7 @@ from agentest.runner.agents import (
     OnOutput,
     check_mocks,
     connected_agents,
+    is_opened_per_worker,
     part_of,
     start_servers,
     with_ports,
@@ -35,13 +36,15 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
+    from agentest.conversation.server_calls import MockServerCalls
     from agentest.conversation.simulated_user import UserTools
-    from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
+    from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
@@ -156,6 +159,8 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
+        if session.has_workers:
+            _check_gateways(session.prepared)
         local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
@@ -171,6 +176,17 @@ class LiveAgents:
             )
 
         return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
+
+
+def _check_gateways(prepared: Prepared) -> None:
+    """Raise ConfigError for a model gateway in this process of conversations in workers."""
+    engine = prepared.request.options.engine
+    for name, agent in prepared.plan.agents.items():
+        if agent.model_gateway and not is_opened_per_worker(agent, engine):
+            raise ConfigError(
+                f"the model_gateway of agent {name!r} works in the process of the conversations alone: run "
+                "without workers, or let each worker start the agent (`server.per_worker: true`, with {port})"
+            )
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
@@ -266,18 +282,42 @@ class LiveConversations:
             traced: list[CallSource] = []
             if period.traces:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
-            conversation = await run(served, *traced, *in_process)
+            async with self._model_calls(unit, served, period, outside) as model_calls:
+                conversation = await run(served, *traced, *in_process, *model_calls)
             period.failed = conversation.failure is not None
             # The agent was waited for in the turn that never closed.
             unanswered_ms = conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)
             timeout_ms = self.prepared.loaded.config.request_timeout_ms
-            if period.failed and unanswered_ms >= timeout_ms:
+            # The gateway itself knows requests of conversations that have ended.
+            if period.failed and period.model_traffic is None and unanswered_ms >= timeout_ms:
                 period.at_work_s = timeout_ms / 1000
             return conversation
+
+    @asynccontextmanager
+    async def _model_calls(
+        self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock
+    ) -> AsyncIterator[Sequence[CallSource]]:
+        """Let the model gateway, if the agent has one, take requests of the conversation."""
+        if period.model_traffic is None:
+            yield ()
+            return
+        from agentest.conversation.server_calls import ModelCalls
+        from agentest.domain.tool_visibility import SeenBy
+
+        served.seen_by = SeenBy.MODEL
+        scenario = unit.scenario
+        opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
+        async with period.model_traffic.under_way(
+            served.who, served, scenario.tools, opening, outside
+        ) as conversation:
+            yield (ModelCalls(conversation),)
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared
         unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
+        gateway = prepared.plan.agents[unit.agent].model_gateway
+        if gateway and not gateway.mocks:  # calls are only seen
+            unmocked_tools = "passthrough"
         return MockResolver(
             unit.scenario.tools,
             scenario=unit.scenario.name,

@@ -302,7 +302,7 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
     missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
     for result in unit.finished_part.conversations.values():  # of the resumed run
         calls = result.conversation.tool_calls
-        if any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls):
+        if any({SeenBy.MOCK_SERVER, SeenBy.MODEL} & {call.seen_by, *call.also_seen_by} for call in calls):
             return ()
     needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:

@@ -285,7 +285,8 @@ class AnyAgent(AgentWithServers):
     @property
     def secrets(self) -> list[str]:
         """Values that must be redacted: credentials of the server and of real tool servers."""
-        of_mocked = [secret for server in self.mock_servers for secret in server.secrets]
+        gateway = (self.model_gateway,) if self.model_gateway else ()
+        of_mocked = [secret for server in (*self.mock_servers, *gateway) for secret in server.secrets]
         return [*of_mocked, *(self.server.secrets if self.server else [])]
 
     def check_can_be_sent(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -16,7 +16,12 @@ _HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+")
 Port = Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=65535)]
 
 
-ADDRESSES = {"mcp_url": "mcp_mock", "rest_url": "rest_mock", "otlp_url": "traces"}
+ADDRESSES = {
+    "mcp_url": "mcp_mock",
+    "rest_url": "rest_mock",
+    "model_url": "model_gateway",
+    "otlp_url": "traces",
+}
 """Placeholder → the key of the server with this address."""
 
 
@@ -100,6 +105,46 @@ class RestMock(CompanionServer):
         return url_secrets(self.upstream or "")
 
 
+Provider = Literal["openai", "anthropic", "google", "azure", "ollama"]
+
+
+class Override(Section):
+    """What the gateway writes over in the agent's requests to its model. None: as the agent has it."""
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    seed: int | None = None
+    reasoning_effort: Annotated[str, Field(min_length=1)] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that are written over, by key."""
+        return self.model_dump(exclude_none=True)
+
+
+class ModelGateway(CompanionServer):
+    """A server between the agent and its model: it sees tool calls, and answers those of mocked tools."""
+
+    mode: Literal["live", "record", "replay"] = "live"
+    upstream: dict[Provider, str] = Field(default_factory=dict)
+    """Provider → the base URL of its API, where it is not the usual one."""
+    mocks: bool = True
+    """False: calls are only seen, and the agent runs its tools."""
+    override: Override = Field(default_factory=Override)
+    ignore: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """Parts of requests that differ from run to run, by path or pattern, which a replay ignores."""
+
+    @field_validator("upstream")
+    @classmethod
+    def _http_urls(cls, value: dict[Provider, str]) -> dict[Provider, str]:
+        return {provider: check_url(url) for provider, url in value.items()}
+
+    @property
+    def secrets(self) -> list[str]:
+        """Credentials in the addresses of the APIs, which must be redacted."""
+        return [secret for url in self.upstream.values() for secret in url_secrets(url)]
+
+
 class Traces(CompanionServer):
     """A receiver for the agent's own traces."""
 
@@ -109,9 +154,10 @@ class AgentWithServers(Section):
 
     mcp_mock: McpMock | None = None
     rest_mock: RestMock | None = None
+    model_gateway: ModelGateway | None = None
     traces: Traces | None = None
 
-    @field_validator("mcp_mock", "rest_mock", "traces", mode="before")
+    @field_validator("mcp_mock", "rest_mock", "model_gateway", "traces", mode="before")
     @classmethod
     def _false_is_none(cls, value: Any) -> Any:
         return None if value is False else value
@@ -122,9 +168,29 @@ class AgentWithServers(Section):
         return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
 
     @property
-    def beside(self) -> dict[str, McpMock | RestMock | Traces]:
+    def mocks_calls_of_model(self) -> bool:
+        """True if the model gateway answers calls of mocked tools."""
+        return self.model_gateway is not None and self.model_gateway.mocks
+
+    @model_validator(mode="after")
+    def _calls_are_answered_in_one_place(self) -> Self:
+        if self.model_gateway and self.mock_servers:
+            key = "mcp_mock" if self.mcp_mock else "rest_mock"
+            raise ValueError(
+                f"`model_gateway` sees all calls of the agent, also those to tools behind `{key}`: leave "
+                f"`{key}` out"
+            )
+        return self
+
+    @property
+    def beside(self) -> dict[str, McpMock | RestMock | ModelGateway | Traces]:
         """All servers, by key."""
-        known = {"mcp_mock": self.mcp_mock, "rest_mock": self.rest_mock, "traces": self.traces}
+        known = {
+            "mcp_mock": self.mcp_mock,
+            "rest_mock": self.rest_mock,
+            "model_gateway": self.model_gateway,
+            "traces": self.traces,
+        }
         return {key: server for key, server in known.items() if server}
 
     @property

@@ -31,7 +31,7 @@ from agentest.config.fields import (
 from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 
-_ADDRESS_PLACEHOLDERS = ("mcp_url", "rest_url", "otlp_url")
+_ADDRESS_PLACEHOLDERS = ("mcp_url", "rest_url", "model_url", "otlp_url")
 NAMED, IN_A_LIST = "named", "listed"
 """The two forms of `servers`, which pydantic includes in the locations of errors."""
 
@@ -41,7 +41,7 @@ class Server(Section):
 
     command: str | list[str]
     """The command. For an agent's own server, it and `env` may contain `{{mcp_url}}`, `{{rest_url}}`,
-    `{{otlp_url}}` and `{port}`; `ready` must contain `{port}`, too."""
+    `{{model_url}}`, `{{otlp_url}}` and `{port}`; `ready` must contain `{port}`, too."""
     ready: str
     timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True

@@ -20,6 +20,7 @@ const SEEN = {
   caller: "handed to us",
   agent: "told by the agent",
   "mock-server": "asked of a mock server",
+  model: "asked for by its model",
   spans: "seen in spans",
 };
 const UNTOLD = "the agent does not tell its arguments";

@@ -1,0 +1,68 @@
+"""The addresses of the gateway and of the model APIs behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from agentest.config.agents.mock_servers import Provider
+from agentest.mock_servers.model_gateway.anthropic_messages import AnthropicMessages
+from agentest.mock_servers.model_gateway.chat_completions import ChatCompletions
+from agentest.mock_servers.model_gateway.gemini import Gemini
+from agentest.mock_servers.model_gateway.responses import Responses
+from agentest.mock_servers.model_gateway.wire_form import WireForm
+from agentest.support.lazy_dataclasses import dataclass
+
+_DEFAULT_UPSTREAMS: dict[Provider, str] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "google": "https://generativelanguage.googleapis.com",
+}
+PROVIDERS: tuple[Provider, ...] = (*_DEFAULT_UPSTREAMS, "azure")
+_VERSIONS = ("v1", "v1beta", "v1alpha")
+_FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
+    (re.compile(r"(.*/)?chat/completions"), ChatCompletions()),
+    (re.compile(r"(.*/)?responses"), Responses()),
+    (re.compile(r"messages"), AnthropicMessages()),
+    (re.compile(r"(.*/)?models/[^/]+:(stream)?[gG]enerateContent"), Gemini()),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a request to the gateway leads."""
+
+    conversation: str | None
+    """The key of the conversation that the address names."""
+    url: str
+    form: WireForm | None
+    """None: the gateway passes the request on as it is."""
+
+
+def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
+    """Return where a request leads. Raises ValueError for an address that names no model API."""
+    parts = path.strip("/").split("/")
+    conversation = None
+    if len(parts) > 2 and parts[0] == "c":
+        conversation, parts = parts[1], parts[2:]
+    provider = next((name for name in PROVIDERS if name == parts[0]), None)
+    if provider:
+        parts.pop(0)
+    else:
+        provider = _provider_of("/".join(parts))
+    base = (upstreams.get(provider) or _DEFAULT_UPSTREAMS.get(provider, "")).rstrip("/")
+    if not base:
+        raise ValueError(f"no address of {provider} is known: write model_gateway.upstream.{provider}")
+    version = parts.pop(0) if parts and parts[0] in _VERSIONS else None
+    rest = "/".join(parts)
+    form = next((form for pattern, form in _FORMS if pattern.fullmatch(rest)), None)
+    if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
+        base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
+    url = f"{base}/{rest}" if rest else base
+    return Target(conversation=conversation, url=f"{url}?{query}" if query else url, form=form)
+
+
+def _provider_of(path: str) -> Provider:
+    if path.endswith("messages") or "/messages/" in path:
+        return "anthropic"
+    return "google" if re.search(r"models/[^/]+:\w+", path) else "openai"

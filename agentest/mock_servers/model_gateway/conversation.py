@@ -1,0 +1,184 @@
+"""One conversation as the gateway sees it: its calls under way, and what the agent never received."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+
+from agentest.domain.transcript import Usage
+from agentest.mock_servers.model_gateway.wire_form import (
+    CallHandling,
+    CallResult,
+    ModelCall,
+    PassedAnswer,
+    WireRequest,
+    normalized,
+)
+from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
+from agentest.support.errors import MockError
+from agentest.support.lazy_dataclasses import dataclass
+
+_MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
+_WRAPPERS = ("result", "return_value", "output")
+"""Keys in which frameworks wrap a result that is no object."""
+
+
+class CallsEnded(Exception):
+    """A call ended the conversation. The message is for the agent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayState:
+    """What all conversations of a gateway know of it."""
+
+    origin: str = ""
+    """Its address."""
+    reached: bool = False
+    """True if a request to a model ever came."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCall:
+    """A call that the agent runs itself and whose result is not known yet."""
+
+    call: ModelCall
+    number: int
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayConversation:
+    """A conversation under way (implements `mock_servers.port.ModelConversation`).
+
+    Args:
+        mocked: names of the tools whose calls the gateway answers.
+        allows_real: True if tools without a mock may run.
+    """
+
+    gateway: GatewayState
+
+    who: Identity
+    serving: ActiveConversation
+    mocked: frozenset[str]
+    allows_real: bool
+    texts: list[str] = field(default_factory=list)
+    """The user's texts, oldest first, with single spaces."""
+    waiting: int = 0
+    """Requests to the agent that it has not answered yet."""
+    answers: list[PassedAnswer] = field(default_factory=list)
+    """What the agent has received, oldest first."""
+    ids: set[str] = field(default_factory=set)
+    """Ids of the model's answers that the agent received."""
+    arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    """Texts in arguments of calls that the agent received."""
+    response_ids: dict[str, str] = field(default_factory=dict)
+    """Id that the agent knows → id of the provider's last answer, where they differ."""
+    usage: Usage = Usage()
+    requests: int = 0
+    """The model's work for the turn."""
+    wrapper: str | None = None
+    """The key in which this agent's framework wraps results; None if it does not."""
+    _pending: list[PendingCall] = field(default_factory=list)
+
+    def mock_name(self, name: str) -> str | None:
+        """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
+        if name in self.mocked:
+            return name
+        short = _MCP_NAME.fullmatch(name)
+        return short[1] if short and short[1] in self.mocked else None
+
+    def handling(self, name: str) -> CallHandling:
+        """Decide about a call by its name alone. The call of a tool that must not run is held back."""
+        if self.mock_name(name):
+            return CallHandling.HIDE
+        return CallHandling.SHOW if self.allows_real else CallHandling.HOLD
+
+    @contextmanager
+    def said(self, text: str) -> Iterator[None]:
+        text = normalized(text)
+        if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
+            self.texts.append(text)
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    async def end_turn(self) -> TurnTraces:
+        if not self.gateway.reached:
+            raise MockError(
+                f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
+                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
+                "docs/model-gateway.md says, or let `server` start it"
+            )
+        pending, self._pending = self._pending, []
+        for each in pending:  # such as calls that end the agent's work
+            await self.serving.answered(each.number, None, failed=False)
+        traces = TurnTraces(usage=self.usage, model_calls=self.requests or None)
+        self.usage, self.requests = Usage(), 0
+        return traces
+
+    async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
+        """Record a call. Returns the mock's result; None if the agent runs the tool itself.
+
+        Args:
+            cut: True if the model's answer was cut off, so that the arguments may be incomplete.
+
+        Raises CallsEnded if the call ends the conversation.
+        """
+        name = self.mock_name(call.name)
+        problem = call.problem
+        if problem and cut:
+            problem = f"{problem} (the model's answer was cut off)"
+        answer = await self.serving.answer(
+            ServedCall(
+                tool=name or call.name,
+                arguments=call.arguments,
+                call_id=call.call_id,
+                problem=problem if name else None,
+                caller_runs=True,
+            )
+        )
+        if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+            raise CallsEnded(answer.message)
+        if answer.how is CallOutcome.REAL:
+            self._pending.append(PendingCall(call=call, number=answer.number))
+            self.arguments.extend(_texts_in(call.arguments))
+            return None
+        failed = answer.how is not CallOutcome.ANSWERED
+        result = {"error": answer.message} if failed and answer.result is None else answer.result
+        if not failed and self.wrapper and not isinstance(result, dict):
+            result = {self.wrapper: result}
+        return CallResult(name=call.name, result=result, call_id=call.call_id, failed=failed)
+
+    async def read_results(self, request: WireRequest) -> None:
+        """Record the results of calls that the agent ran itself, which its next request contains."""
+        for result in request.results:
+            pending = next((each for each in self._pending if _is_result_of(result, each.call)), None)
+            if pending is None:
+                continue
+            self._pending.remove(pending)
+            value = result.result
+            if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
+                self.wrapper, value = key, value[key]
+            await self.serving.answered(pending.number, value, failed=result.failed)
+
+    def count(self, usage: Usage) -> None:
+        """Add one answer of the model."""
+        self.usage += usage
+        self.requests += 1
+
+
+def _is_result_of(result: CallResult, call: ModelCall) -> bool:
+    if result.call_id and call.call_id:
+        return result.call_id == call.call_id
+    return result.name == call.name
+
+
+def _texts_in(value: object) -> Sequence[str]:
+    if isinstance(value, str):
+        return [normalized(value)] if value.strip() else []
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts_in(item)]

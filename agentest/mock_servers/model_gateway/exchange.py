@@ -1,0 +1,225 @@
+"""One request of an agent to its model, in as many rounds as its mocked calls need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Any, Protocol
+
+from agentest.mock_servers.model_gateway.conversation import CallsEnded, GatewayConversation
+from agentest.mock_servers.model_gateway.wire_form import (
+    ANY_TOOL,
+    AnswerStream,
+    CallResult,
+    CutStream,
+    Json,
+    ModelCall,
+    PassedAnswer,
+    WireAnswer,
+    WireForm,
+    WireRequest,
+)
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.client import DirectResponse
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.http.sse import events
+from agentest.support.lazy_dataclasses import dataclass, replace
+
+MOST_ROUNDS = 25
+
+
+class ModelApi(Protocol):
+    """The model's own API."""
+
+    async def send(self, body: Json) -> DirectResponse:
+        """Send a request. The caller closes the response. Raises GatewayError if there is none."""
+        ...
+
+
+class Reply(Protocol):
+    """The agent's side of the exchange."""
+
+    begun: bool
+    """True if a part of the response was sent."""
+
+    def like(self, response: DirectResponse) -> None:
+        """Let a stream begin with the head of the model's response."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send a part of a stream."""
+        ...
+
+    async def whole(self, response: DirectResponse, body: bytes) -> None:
+        """Send a complete response, like the model's but for its body."""
+        ...
+
+    async def refuse(self, status: int, message: str) -> None:
+        """Send an error of the gateway."""
+        ...
+
+
+class GatewayError(Exception):
+    """The gateway cannot answer. `status` is that of the response to the agent."""
+
+    def __init__(self, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rounds:
+    """What has happened so far."""
+
+    new: list[Json] = field(default_factory=list)
+    """Messages that the agent has not received: those of the model with the results of its calls."""
+    seen_calls: set[str] = field(default_factory=set)
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExchange:
+    """One request of an agent in a conversation."""
+
+    form: WireForm
+    request: WireRequest
+    conversation: GatewayConversation
+    upstream: ModelApi
+    reply: Reply
+
+    async def run(self) -> None:
+        """Answer the agent."""
+        await self.conversation.read_results(self.request)
+        body = self.form.completed(self.request, self.conversation.answers)
+        stream = self.form.stream(self.request, self.conversation.handling) if self.request.streams else None
+        try:
+            await self._rounds(body, stream)
+        except CallsEnded as error:
+            await self._fail(409, str(error), stream)
+        except GatewayError as error:
+            await self._fail(error.status, str(error), stream)
+        except CutStream as error:
+            if not error.told:
+                await self._fail(502, "the model's stream ended before its last event", stream)
+        except (*CONNECTION_ERRORS, BadBody) as error:
+            await self._fail(502, f"the model's answer cannot be read: {describe(error)}", stream)
+
+    async def _fail(self, status: int, message: str, stream: AnswerStream | None) -> None:
+        if stream is not None and self.reply.begun:
+            await self.reply.write(stream.error(message))
+        else:
+            await self.reply.refuse(status, message)
+
+    async def _rounds(self, body: Json, stream: AnswerStream | None) -> None:
+        rounds = _Rounds()
+        for number in range(MOST_ROUNDS + 1):
+            answered = await self._round(body, stream, first=number == 0)
+            if answered is None:  # an error of the model, which was passed on
+                return
+            response, answer = answered
+            rounds.output_tokens += answer.usage.completion_tokens
+            results = [await self.conversation.answer(call, cut=answer.incomplete) for call in answer.calls]
+            hidden = [each for each in results if each is not None]
+            if hidden and len(hidden) == len(answer.calls):
+                lift = self._lifts(answer.calls, rounds)
+                body, new = self.form.next_round(body, answer, hidden, lift=lift)
+                rounds.new += new
+                continue
+            await self._finish(response, answer, results, rounds, stream)
+            return
+        raise GatewayError(
+            f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
+            "for the agent"
+        )
+
+    async def _round(
+        self, body: Json, stream: AnswerStream | None, *, first: bool
+    ) -> tuple[DirectResponse, WireAnswer] | None:
+        response = await self.upstream.send(body)
+        try:
+            streams = stream is not None and response.is_success
+            if stream is None or not streams:
+                data = await response.read()
+                if not response.is_success:
+                    await self._pass_error_on(response, data, stream, first=first)
+                    return None
+                answer = self.form.answer(_object(data))
+            else:
+                if first:
+                    self.reply.like(response)
+                async for event in events(response.pieces()):
+                    if shown := stream.feed(event):
+                        await self.reply.write(shown)
+                answer = self.form.answer(stream.round())
+        finally:
+            await response.aclose()
+        self.conversation.count(answer.usage)
+        return response, answer
+
+    async def _pass_error_on(
+        self, response: DirectResponse, data: bytes, stream: AnswerStream | None, *, first: bool
+    ) -> None:
+        """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
+        if first or stream is None:
+            await self.reply.whole(response, data)
+            return
+        text = data.decode(errors="replace")[:2000]
+        await self.reply.write(stream.error(f"the model answered {response.status_code}: {text}"))
+
+    def _lifts(self, calls: Sequence[ModelCall], rounds: _Rounds) -> bool:
+        """Return True if the model may answer with text from now on, because what was forced has happened."""
+        forced = self.request.forced
+        if forced is None:
+            return False
+        mock_name = self.conversation.mock_name
+        made = [f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}" for call in calls]
+        again = not rounds.seen_calls.isdisjoint(made)
+        rounds.seen_calls.update(made)
+        if forced != ANY_TOOL:
+            return mock_name(forced) is not None
+        return again or all(mock_name(name) for name in self.request.tools)
+
+    async def _finish(
+        self,
+        response: DirectResponse,
+        answer: WireAnswer,
+        results: Sequence[CallResult | None],
+        rounds: _Rounds,
+        stream: AnswerStream | None,
+    ) -> None:
+        """Send the last round's answer without its hidden calls, and remember both."""
+        conversation = self.conversation
+        hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
+        owed = self.form.owed([result for result in results if result is not None])
+        body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
+        if stream is None:
+            shown = self.form.answer(body)
+            await self.reply.whole(response, json.dumps(body, ensure_ascii=False).encode())
+        else:
+            end = stream.end(body)
+            shown = self.form.answer(body)
+            shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
+            await self.reply.write(end)
+        conversation.ids.update(shown.ids)
+        conversation.answers.append(
+            PassedAnswer(
+                before=rounds.new,
+                message=self.form.message(answer),
+                owed=owed,
+                hidden_calls=hidden,
+                shown=shown,
+                user_text=self.request.user_texts[-1] if self.request.user_texts else "",
+                answer_id=answer.body.get("id"),
+            )
+        )
+
+
+def _object(data: bytes) -> Json:
+    try:
+        value: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise GatewayError(f"the model's answer is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise GatewayError("the model's answer is not a JSON object")
+    return value

@@ -1,0 +1,326 @@
+"""Agents that call a model through the gateway: every call is seen, and mocked tools never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_provider import FORM_OF, FORMS, ROOTS, Conversation, Provider, Refused, Said, served
+
+from agentest.config.agents.mock_servers import ModelGateway
+from agentest.conversation.server_calls import MockServerCalls
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.model_gateway.conversation import GatewayConversation
+from agentest.mock_servers.model_gateway.server import gateway_application
+from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
+from agentest.mock_servers.port import Identity
+from agentest.mocks.binding import bind
+from agentest.mocks.resolver import MockResolver
+from agentest.support.http.address_guard import AddressGuard
+from agentest.support.http.client import open_client
+from agentest.support.trace_context import new_key
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Gateway:
+    """A gateway before a scripted provider, as a run opens it."""
+
+    provider: Provider
+    traffic: GatewayTraffic
+    client: httpx.AsyncClient
+    origin: str
+    notes: list[str]
+    upstream: dict[Any, str]
+    """Provider → address, as the gateway has it."""
+
+    @asynccontextmanager
+    async def talk(
+        self, form: str, name: str, *, stream: bool = False, mocks: dict[str, Any] | None = None
+    ) -> AsyncIterator[Talk]:
+        """Begin a conversation whose tool `find` is mocked; `send` is a real one."""
+        resolver = MockResolver(
+            {"find": bind(lambda q: {"mocked": q})} if mocks is None else mocks,
+            scenario=name,
+            conversation_id=name,
+            unmocked_tools="passthrough" if self.traffic.allows_real else "error",
+        )
+        who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario=name, agent="shop")
+        serving = MockServerCalls(who, resolver)
+        serving.seen_by = SeenBy.MODEL
+        base = f"{self.origin}/{ROOTS[form]}"
+        async with self.traffic.under_way(
+            who, serving, {spec.name for spec in resolver.specs()}, name
+        ) as known:
+            agent = Conversation(FORM_OF[form](), base, self.client, stream=stream)
+            yield Talk(agent, known, serving, resolver)
+
+
+@dataclass
+class Talk:
+    """One conversation: the agent, and what Agentest knows of it."""
+
+    agent: Conversation
+    known: GatewayConversation
+    serving: MockServerCalls
+    resolver: MockResolver
+    turn: int = field(default=-1)
+
+    async def say(self, text: str) -> str:
+        self.turn += 1
+        self.serving.begin_turn(self.turn)
+        with self.known.said(text):
+            return await self.agent.say(text)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(call for turn in range(self.turn + 1) for call in self.resolver.calls_of(turn))
+
+
+@asynccontextmanager
+async def gateway(
+    *, allows_real: bool = True, provider: Provider | None = None, **settings: Any
+) -> AsyncIterator[Gateway]:
+    provider = provider or Provider()
+    notes: list[str] = []
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(served(provider.app()))
+        config = ModelGateway(
+            upstream={"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream}, **settings
+        )
+        client = await stack.enter_async_context(open_client(AddressGuard()))
+        traffic = GatewayTraffic(
+            agent="shop",
+            mocks=config.mocks,
+            allows_real=allows_real or not config.mocks,
+            on_note=notes.append,
+            on_request=lambda: None,
+        )
+        origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
+        agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))
+        yield Gateway(provider, traffic, agents, origin, notes, config.upstream)
+
+
+BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+EACH_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+def made(calls: Sequence[ToolCall]) -> list[tuple[str, Any, bool]]:
+    return [(call.name, call.args["q"], call.mocked) for call in calls]
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_mocked_calls_are_answered_inside_and_remembered_in_later_turns(
+    form: str, stream: bool
+) -> None:
+    async with gateway() as gate, gate.talk(form, "a", stream=stream) as talk:
+        replies = [
+            await talk.say(text) for text in ("look one", "recall", "both two", "look three", "recall")
+        ]
+
+    assert replies[0] == "Done."
+    assert "one" in replies[1]
+    assert replies[2].endswith("Done.")
+    assert replies[4] == "I recall " + " ".join(
+        str({kind: value})
+        for kind, value in (
+            ("mocked", "one"),
+            ("mocked", "two"),
+            ("real", "two"),
+            ("mocked", "two2"),
+            ("mocked", "three"),
+        )
+    )
+    assert talk.agent.ran == [("send", {"q": "two"})]
+    assert made(talk.calls) == [
+        ("find", "one", True),
+        ("find", "two", True),
+        ("send", "two", False),
+        ("find", "two2", True),
+        ("find", "three", True),
+    ]
+    assert {call.seen_by for call in talk.calls} == {SeenBy.MODEL}
+    assert [call.result for call in talk.calls][2] == {"real": "two"}
+    assert gate.provider.refused == []
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_each_request_to_the_model_continues_the_one_before(form: str, stream: bool) -> None:
+    async with gateway() as gate, gate.talk(form, "a", stream=stream) as talk:
+        for text in ("look one", "both two", "look one", "recall"):
+            await talk.say(text)
+
+    histories = gate.provider.histories
+    for before, after in pairwise(histories):
+        assert after[: len(before)] == before
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_twenty_conversations_at_once_are_told_apart(form: str, stream: bool) -> None:
+    names = [f"n{i}" for i in range(20)]
+    recalled: dict[str, str] = {}
+
+    async def hold(gate: Gateway, name: str) -> None:
+        async with gate.talk(form, name, stream=stream) as talk:
+            await talk.say(f"both {name}")
+            recalled[name] = await talk.say(f"recall of {name}")
+            assert made(talk.calls) == [
+                ("find", name, True),
+                ("send", name, False),
+                ("find", f"{name}2", True),
+            ]
+
+    async with gateway() as gate, anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(hold, gate, name)
+    assert recalled == {
+        name: f"I recall {{'mocked': '{name}'}} {{'real': '{name}'}} {{'mocked': '{name}2'}}"
+        for name in names
+    }
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_a_tool_without_a_mock_never_runs_if_it_may_not(form: str, stream: bool) -> None:
+    async with gateway(allows_real=False) as gate, gate.talk(form, "a", stream=stream) as talk:
+        with pytest.raises(Refused, match="has no mock"):
+            await talk.say("both one")
+
+    assert talk.agent.ran == []
+    with pytest.raises(Exception, match="has no mock"):
+        talk.serving.check()
+
+
+@EACH_FORM
+async def test_without_mocks_calls_are_only_seen(form: str) -> None:
+    async with gateway(mocks=False) as gate, gate.talk(form, "a", mocks={}) as talk:
+        await talk.say("both one")
+
+    assert [name for name, _ in talk.agent.ran] == ["find", "send", "find"]
+    assert made(talk.calls) == [("find", "one", False), ("send", "one", False), ("find", "one2", False)]
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_a_model_that_never_ends_its_mocked_calls_is_an_error(form: str, stream: bool) -> None:
+    def again(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        return "", [("find", {"q": str(len(history))})]
+
+    async with gateway(provider=Provider(again)) as gate, gate.talk(form, "a", stream=stream) as talk:
+        with pytest.raises(Refused, match="more than 25 times"):
+            await talk.say("look one")
+
+    assert len(talk.calls) == 26
+
+
+async def test_requests_that_nobody_can_place_are_refused_if_they_offer_a_mocked_tool() -> None:
+    async with gateway() as gate, gate.talk("chat", "a") as first, gate.talk("chat", "b") as second:
+        first.known.texts.append("look one")
+        second.known.texts.append("look one")
+        with pytest.raises(Refused, match="2 conversations are under way"):
+            await first.agent.say("look one")
+
+    assert gate.provider.histories == []
+    assert first.serving.doubt_of(0) == second.serving.doubt_of(0)
+    assert "could not be placed" in gate.notes[0]
+
+
+async def test_a_late_request_of_an_ended_conversation_is_not_taken_for_one_of_another() -> None:
+    async with gateway() as gate:
+        async with gate.talk("chat", "a") as first:
+            await first.say("look one")
+        async with gate.talk("chat", "b") as second:
+            second.known.texts.append("look two")
+            with pytest.raises(Refused, match="conversation a of agent 'shop', which has ended"):
+                await first.agent.say("look one again")
+
+    assert second.calls == ()
+
+
+async def test_conversations_that_begin_alike_run_one_after_the_other() -> None:
+    order: list[str] = []
+
+    async def hold(gate: Gateway, number: int) -> None:
+        async with gate.talk("chat", "same") as talk:
+            order.append(f"begin {number}")
+            assert await talk.say("look one") == "Done."
+            order.append(f"end {number}")
+
+    async with gateway() as gate, anyio.create_task_group() as tasks:
+        for number in range(3):
+            tasks.start_soon(hold, gate, number)
+    assert [each.partition(" ")[0] for each in order] == ["begin", "end"] * 3
+
+
+async def test_an_address_that_names_the_conversation_decides() -> None:
+    async with gateway() as gate, gate.talk("chat", "a") as first, gate.talk("chat", "b") as second:
+        for talk in (first, second):
+            talk.agent.base = f"{gate.origin}/c/{talk.known.who.key}/openai"
+            assert await talk.say("look one") == "Done."
+
+    assert made(first.calls) == made(second.calls) == [("find", "one", True)]
+
+
+async def test_what_is_no_request_to_a_model_passes_through() -> None:
+    async with gateway() as gate, gate.talk("chat", "a"):
+        response = await gate.client.post(f"{gate.origin}/openai/v1/embeddings", json={"input": "x"})
+
+    assert response.status_code == 500  # the scripted provider knows no embeddings
+
+
+ROUND = st.tuples(
+    st.sampled_from(["", "One moment."]), st.lists(st.sampled_from(["find", "send"]), min_size=1, max_size=3)
+)
+TURN = st.lists(ROUND, max_size=3)
+ANSWERS = st.sampled_from(["Done.", "Fine."])
+
+
+@given(
+    turns=st.lists(st.tuples(TURN, ANSWERS, st.sampled_from(["go on", "again"])), min_size=1, max_size=4),
+    form=st.sampled_from(FORMS),
+    stream=st.booleans(),
+)
+def test_the_model_always_sees_a_valid_history_that_only_grows(
+    turns: list[tuple[list[tuple[str, list[str]]], str, str]], form: str, stream: bool
+) -> None:
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        users = [i for i, each in enumerate(history) if each.role == "user"]
+        rounds, answer, _ = turns[len(users) - 1]
+        number = sum(each.role == "model" for each in history[users[-1] :])
+        if number == len(rounds):
+            return answer, []
+        text, names = rounds[number]
+        return text, [(name, {"q": f"{len(users)}.{number}.{i}"}) for i, name in enumerate(names)]
+
+    async def hold() -> None:
+        async with gateway(provider=provider) as gate, gate.talk(form, "a", stream=stream) as talk:
+            for rounds, answer, text in turns:
+                before = len(talk.calls)
+                assert (await talk.say(text)).endswith(answer)
+                names = [name for _, names in rounds for name in names]
+                assert [call.name for call in talk.calls[before:]] == names
+            assert {name for name, _ in talk.agent.ran} <= {"send"}
+
+    provider = Provider(reply)
+    anyio.run(hold)
+    assert provider.refused == []
+    for before, after in pairwise(provider.histories):
+        assert after[: len(before)] == before

@@ -1,0 +1,86 @@
+"""Whatever agents and models send: reading it never fails, and what is not understood stays as it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.mock_servers.model_gateway.anthropic_messages import AnthropicMessages
+from agentest.mock_servers.model_gateway.chat_completions import ChatCompletions
+from agentest.mock_servers.model_gateway.gemini import Gemini
+from agentest.mock_servers.model_gateway.responses import Responses
+from agentest.mock_servers.model_gateway.wire_form import (
+    CallHandling,
+    CutStream,
+    PassedAnswer,
+    WireForm,
+)
+from agentest.support.http.sse import Event
+
+FORMS: list[WireForm] = [ChatCompletions(), Responses(), AnthropicMessages(), Gemini()]
+KEYS = st.sampled_from(
+    (
+        "messages input contents content parts text role type name id call_id tool_calls function "
+        "arguments functionCall functionResponse response args choices message delta index finish_reason "
+        "usage output output_index item content_block candidates finishReason usageMetadata tools "
+        "tool_choice toolConfig system tool_use_id is_error thoughtSignature signature stop_reason "
+        "conversation previous_response_id include store stream n tool_call_id prompt_tokens_details "
+        "response_format instructions functionDeclarations functionCallingConfig mode "
+    ).split()
+)
+WORDS = st.sampled_from(
+    (
+        "user assistant model tool text tool_use tool_result function_call function_call_output message "
+        "reasoning thinking text_delta input_json_delta content_block_start content_block_delta "
+        "content_block_stop message_start message_delta response.created response.output_item.added "
+        "response.output_item.done response.completed error required any STOP q "
+    ).split()
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+BODIES = st.dictionaries(KEYS, VALUES, max_size=5)
+
+
+def handling(name: str) -> CallHandling:
+    return CallHandling.HIDE if name == "find" else CallHandling.HOLD
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@given(body=BODIES, answer=BODIES)
+def test_odd_requests_and_answers_are_read(form: WireForm, body: Any, answer: Any) -> None:
+    request = form.request(body, "/models/m:generateContent")
+    read = form.answer(answer)
+    shown = form.shown(request, read, read.calls, 5)
+    assert form.answer(shown).calls == () or not read.calls
+    passed = PassedAnswer(
+        before=[],
+        message=form.message(read),
+        owed=[],
+        hidden_calls=read.calls,
+        shown=form.answer(shown),
+        user_text="",
+    )
+    json.dumps(form.completed(request, [passed]))
+    changed, _ = form.next_round(form.completed(request, []), read, [], lift=request.forced is not None)
+    json.dumps(changed)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@given(events=st.lists(BODIES | VALUES, max_size=5))
+def test_odd_events_are_read(form: WireForm, events: list[Any]) -> None:
+    stream = form.stream(form.request({}, ""), handling)
+    for event in events:
+        stream.feed(Event(json.dumps(event)))
+    try:
+        body = stream.round()
+    except CutStream:
+        return
+    read = form.answer(body)
+    stream.end(form.shown(form.request({}, ""), read, read.calls, 1))
