@@ -22,24 +22,22 @@ from agentest.mock_servers.model_gateway.wire_form import (
 from agentest.support.http.sse import Event
 
 FORMS: list[WireForm] = [ChatCompletions(), Responses(), AnthropicMessages(), Gemini()]
-KEYS = st.sampled_from(
-    (
-        "messages input contents content parts text role type name id call_id tool_calls function "
-        "arguments functionCall functionResponse response args choices message delta index finish_reason "
-        "usage output output_index item content_block candidates finishReason usageMetadata tools "
-        "tool_choice toolConfig system tool_use_id is_error thoughtSignature signature stop_reason "
-        "conversation previous_response_id include store stream n tool_call_id prompt_tokens_details "
-        "response_format instructions functionDeclarations functionCallingConfig mode "
-    ).split()
+_KEYS = (
+    "messages input contents content parts text role type name id call_id tool_calls function "
+    "arguments functionCall functionResponse response args choices message delta index finish_reason "
+    "usage output output_index item content_block candidates finishReason usageMetadata tools "
+    "tool_choice toolConfig system tool_use_id is_error thoughtSignature signature stop_reason "
+    "conversation previous_response_id include store stream n tool_call_id prompt_tokens_details "
+    "response_format instructions functionDeclarations functionCallingConfig mode "
 )
-WORDS = st.sampled_from(
-    (
-        "user assistant model tool text tool_use tool_result function_call function_call_output message "
-        "reasoning thinking text_delta input_json_delta content_block_start content_block_delta "
-        "content_block_stop message_start message_delta response.created response.output_item.added "
-        "response.output_item.done response.completed error required any STOP q "
-    ).split()
+KEYS = st.sampled_from(_KEYS.split())
+_WORDS = (
+    "user assistant model tool text tool_use tool_result function_call function_call_output message "
+    "reasoning thinking text_delta input_json_delta content_block_start content_block_delta "
+    "content_block_stop message_start message_delta response.created response.output_item.added "
+    "response.output_item.done response.completed error required any STOP q "
 )
+WORDS = st.sampled_from(_WORDS.split())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 3) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
