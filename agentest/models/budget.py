@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -69,15 +69,9 @@ def find_price(table: Mapping[str, PricedModel], model: str) -> Price | None:
         return entry.price
     provider, _, name = model.partition("/")
     entry = table.get(name)
-    return entry.price if entry and _is_of(entry, provider) else None
-
-
-def _is_of(entry: PricedModel, provider: str) -> bool:
-    return (
-        entry.provider == provider
-        or entry.provider.startswith(f"{provider}-")
-        or entry.provider in _PROVIDER_ALIASES.get(provider, ())
-    )
+    aliases = (provider, *_PROVIDER_ALIASES.get(provider, ()))
+    is_of = entry and (entry.provider in aliases or entry.provider.startswith(f"{provider}-"))
+    return entry.price if entry and is_of else None
 
 
 @cache
@@ -144,9 +138,12 @@ class Budget:
         self.max_calls = max_calls
         self.on_exhausted = on_exhausted
         self._reported = False
-        self._calls = 0
-        self._cost = 0.0
-        self._lent = 0
+        self.calls = 0
+        """Attempts reserved so far."""
+        self.cost = 0.0
+        """Known cost so far in USD."""
+        self.lent = 0
+        """Attempts that may be made without asking but have not been made yet. `take_back` settles them."""
         self._under_way = 0
         self._settled = asyncio.Event()
         self.on_short: Callable[[], None] = lambda: None
@@ -159,64 +156,50 @@ class Budget:
         """If no call is made for so long, a call that the budget denies stops waiting for others."""
 
     @property
-    def calls(self) -> int:
-        """Attempts reserved so far."""
-        return self._calls
-
-    @property
-    def cost(self) -> float:
-        """Known cost so far in USD."""
-        return self._cost
-
-    def reserve(self) -> None:
-        """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
-        if why := self.used_up():
-            self._refuse(why)
-        self._calls += 1
-        self._under_way += 1
-
-    def over(self) -> None:
-        """Record that an attempt has ended, whatever its outcome."""
-        self._under_way -= 1
-        self.wake_waiting_calls()
-
-    def wake_waiting_calls(self) -> None:
-        """Wake up all waiting calls, because an attempt or a conversation has ended."""
-        self._settled.set()
-        self._settled = asyncio.Event()
-
-    @property
-    def spent_so_far(self) -> str:
-        """Describe how much of the budget is spent."""
-        calls = f"{self._calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
-        cost = f"{self._cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
-        return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
-
-    @property
     def left_calls(self) -> int | None:
         """Remaining attempts; None if their number is not limited."""
-        return self._left
+        return None if self.max_calls is None else self.max_calls - self.calls
 
     @property
     def left_cost(self) -> float | None:
         """Remaining USD; None if the cost is not limited."""
-        return None if self.max_cost is None else self.max_cost - self._cost
+        return None if self.max_cost is None else self.max_cost - self.cost
 
     @property
-    def lent(self) -> int:
-        """Attempts that may be made without asking but have not been made yet."""
-        return self._lent
+    def spent_so_far(self) -> str:
+        """Describe how much of the budget is spent."""
+        calls = f"{self.calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
+        cost = f"{self.cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
+        return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
 
-    def has_free_attempt(self) -> bool:
-        """True if an attempt can be reserved immediately."""
-        left = self._left
-        return (left is None or left > self._lent) and not self._cost_is_used_up()
+    def used_up(self) -> str | None:
+        """Return why no attempt is left, or None if one is."""
+        if self.max_calls is not None and self.calls >= self.max_calls:
+            return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
+        if self.max_cost is not None and self.cost >= self.max_cost:
+            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
+        return None
+
+    def has_free_attempt(self, more_than: int = 0) -> bool:
+        """True if an attempt can be reserved immediately, with more than this many left beyond lent ones."""
+        left = self.left_calls
+        return (left is None or left - self.lent > more_than) and not self._is_cost_used_up
+
+    def may_lend(self) -> bool:
+        """True if enough attempts are left to lend some for later use without asking."""
+        return self.has_free_attempt(_MIN_LEFT_TO_LEND)
 
     @property
-    def is_unsure(self) -> bool:
-        """True if only lent attempts are left, which may be returned unused."""
-        left = self._left
-        return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
+    def _is_cost_used_up(self) -> bool:
+        return self.max_cost is not None and self.cost >= self.max_cost
+
+    def reserve(self) -> None:
+        """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
+        if why := self.used_up():
+            self._report(why)
+            raise BudgetExhausted(why)
+        self.calls += 1
+        self._under_way += 1
 
     async def settle(self, asker: CallerId = None) -> None:
         """Wait until it is known whether an attempt is left. Raises BudgetExhausted if none is.
@@ -227,7 +210,8 @@ class Budget:
         Args:
             asker: the conversation that requests the attempt.
         """
-        while self.is_unsure:
+        # If only lent attempts are left, some may be returned unused.
+        while self.lent > 0 and not self._is_cost_used_up and not self.has_free_attempt():
             self.on_short()
             await self._settled.wait()
         if self.used_up() is None:
@@ -248,37 +232,13 @@ class Budget:
             await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
 
-    def may_lend(self) -> bool:
-        """True if enough attempts are left to lend some for later use without asking."""
-        left = self._left
-        return (left is None or left - self._lent > _MIN_LEFT_TO_LEND) and not self._cost_is_used_up()
-
-    def lend(self) -> None:
-        """Lend one attempt. `take_back` settles it."""
-        self._lent += 1
-
     def take_back(self, *, made: bool) -> None:
         """Settle a lent attempt."""
-        self._lent -= 1
+        self.lent -= 1
         if made:
-            self._calls += 1
+            self.calls += 1
             self._under_way += 1
         self.wake_waiting_calls()
-
-    def unmade(self) -> None:
-        """Return a reserved attempt that was not made."""
-        self._calls -= 1
-        self.over()
-
-    def used_up(self) -> str | None:
-        """Return why no attempt is left, or None if one is."""
-        if self.max_calls is not None and self._calls >= self.max_calls:
-            return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
-        return self._cost_is_used_up()
-
-    @property
-    def _left(self) -> int | None:
-        return None if self.max_calls is None else self.max_calls - self.calls
 
     def spent(self, cost: float | None) -> None:
         """Record the cost of an attempt in USD; None if it is unknown.
@@ -286,19 +246,20 @@ class Budget:
         Attempts in progress when the last dollar is spent are still paid for, because their cost is known
         only afterwards.
         """
-        if cost:
-            self._cost += cost
-            if self._lent and self._cost_is_used_up():
-                self.on_short()
+        self.cost += cost or 0.0
+        if self.lent and self._is_cost_used_up:
+            self.on_short()
 
-    def _cost_is_used_up(self) -> str | None:
-        if self.max_cost is not None and self.cost >= self.max_cost:
-            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
-        return None
+    def over(self, *, made: bool = True) -> None:
+        """Record that a reserved attempt has ended, whatever its outcome, or was not made."""
+        self.calls -= not made
+        self._under_way -= 1
+        self.wake_waiting_calls()
 
-    def _refuse(self, why: str) -> NoReturn:
-        self._report(why)
-        raise BudgetExhausted(why)
+    def wake_waiting_calls(self) -> None:
+        """Wake up all waiting calls, because an attempt or a conversation has ended."""
+        self._settled.set()
+        self._settled = asyncio.Event()
 
     def _report(self, why: str) -> None:
         if not self._reported:

@@ -132,7 +132,7 @@ class LeasedGate:
     def __init__(self, wire: _SharedState, number: int, *, counts_tokens: bool) -> None:
         self._shared = wire
         self._number = number
-        self._counts_tokens = counts_tokens
+        self.counts_tokens = counts_tokens
         self._state = ModelState(number, False, "")
         self._demand = _DemandEstimate()
         self._spares: deque[tuple[int, float]] = deque()
@@ -151,11 +151,6 @@ class LeasedGate:
     def waits(self) -> bool:
         """True if calls wait for a model that is down."""
         return True
-
-    @property
-    def counts_tokens(self) -> bool:
-        """True if attempts need a token estimate."""
-        return self._counts_tokens
 
     @property
     def is_down(self) -> bool:
@@ -323,17 +318,12 @@ class LeasedAttempt:
         tokens, hold_s = self._answer or (0, 0.0)
         self._shared.send(AttemptEnded(self._lease, self._cost, self._answer is not None, tokens, hold_s))
 
-    def spent(self, cost: float | None) -> None:
-        """Record the attempt's cost in USD; None if it is unknown."""
-        self._cost = cost
-
-    def succeeded(self, tokens: int, hold_s: float) -> None:
-        """Record that the attempt was answered."""
+    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
         self._answer = tokens, hold_s
+        self._cost = cost
         self._gate.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """Record that the attempt failed or was refused."""
         failure = self._failure_message(error, alone)
         self._gate.answers += failure.kind == "other"
         self._shared.send(failure)

@@ -198,7 +198,7 @@ class WorkerLeases:
 
     def _grant(self, lease: int, attempt: LocalAttempt) -> None:
         if self._closed:
-            attempt.unmade()
+            attempt.leave(made=False)
             return
         self._under_way[lease] = attempt
         self._send(LeaseGranted(lease))
@@ -220,9 +220,8 @@ class WorkerLeases:
 
     def _end(self, ended: AttemptEnded) -> None:
         attempt = self._under_way.pop(ended.lease)
-        attempt.spent(ended.cost)
         if ended.answered:
-            attempt.succeeded(ended.tokens, ended.hold_s)
+            attempt.succeeded(ended.tokens, ended.hold_s, ended.cost)
         attempt.leave()
 
     def _take_back(self, returned: LeasesReturned) -> None:
@@ -234,7 +233,7 @@ class WorkerLeases:
                 self._lent[gate] -= 1
                 spare.returned()
             else:
-                self._under_way.pop(lease).unmade()
+                self._under_way.pop(lease).leave(made=False)
 
 
 def _model_error(failed: AttemptFailed) -> ModelError:
