@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -124,10 +124,8 @@ class LiveModel:
         *,
         patience: RetryPolicy = RetryPolicy(),
         price: Price | None = None,
-        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = chat.name
-        self.parameters: Mapping[str, Any] = dict(parameters or {})
         self._chat = chat
         self._ledger = ledger
         self._gate = gate or LocalGate(chat.name)

@@ -17,7 +17,7 @@ from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
-from agentest.models.tape import CassetteMode, Recorder, Replay, Tape
+from agentest.models.tape import CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 from agentest.support.lazy_dataclasses import dataclass
@@ -88,25 +88,19 @@ class _Opener:
         return self._terms.hide
 
     async def answers(self, spec: ModelSpec) -> AnswerSource:
-        tape, ledger = self._terms.tape, self._terms.ledger
+        tape, ledger, live = self._terms.tape, self._terms.ledger, None
+        if tape is None or tape.mode is not CassetteMode.REPLAY:
+            live = LiveModel(
+                await self._chat_model(spec),
+                ledger,
+                self._gates.of(spec),
+                patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
+                price=price_of(spec.name) if spec.priced else None,
+            )
         if tape is None:
-            return await self._live(spec)
-        if tape.mode is CassetteMode.REPLAY:
-            return Replay(tape, ledger, spec.name, parameters(spec))
-        recorder = Recorder(await self._live(spec), tape, ledger)
-        if tape.mode is CassetteMode.RECORD:
-            return recorder
-        return Replay(tape, ledger, spec.name, parameters(spec), recorder)
-
-    async def _live(self, spec: ModelSpec) -> LiveModel:
-        return LiveModel(
-            await self._chat_model(spec),
-            self._terms.ledger,
-            self._gates.of(spec),
-            patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
-            price=price_of(spec.name) if spec.priced else None,
-            parameters=parameters(spec),
-        )
+            assert live
+            return live
+        return RecordedModel(tape, ledger, spec.name, parameters(spec), live)
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:

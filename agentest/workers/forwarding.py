@@ -13,24 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
-from agentest.models.port import CallKey, Ledger, Question
+from agentest.models.port import CallKey, Ledger
 from agentest.models.tape import (
     CassetteEntry,
     CassetteError,
     CassetteMode,
     CassettePage,
     Entries,
-    RecordedRequest,
-    RequestCounter,
-    entries_by_slot,
-    find_entry,
-    missing_answer_error,
-    redact_entry,
+    Tape,
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
@@ -140,21 +134,9 @@ class AnswerRecorded:
     line: bytes
 
 
-class _OpenPage:
-    """The recorded responses of a running conversation, by slot."""
-
-    def __init__(self, page: CassettePage) -> None:
-        self.page = page
-        self.recorded: Entries = entries_by_slot(page.recorded)
-        self.salvaged: Entries = entries_by_slot(page.salvaged)
-
-
-class PageTape:
-    """A worker's tape. Each conversation replays from the page that came with it.
-
-    Args:
-        names: scope → the scenario's name as `--scenario` takes it.
-        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
+class PageTape(Tape):
+    """A worker's tape. Each conversation replays from the page that came with it. The run's process owns the
+    files.
     """
 
     def __init__(
@@ -165,48 +147,29 @@ class PageTape:
         names: Mapping[str, str],
         on_failure: Callable[[CassetteError], None],
     ) -> None:
-        self.mode = mode
-        self._redact = redact
+        super().__init__(mode, redact, names, on_failure)
         self._send = send
-        self._names = names
-        self._on_failure = on_failure
-        self._times = RequestCounter()
-        self._pages: dict[tuple[str, int], _OpenPage] = {}
+        self._pages: dict[tuple[str, int], tuple[CassettePage, tuple[Entries, ...]]] = {}
+        """Conversation → its page, and the page's answers by slot."""
 
     def begin(self, scope: str, number: int, page: CassettePage) -> None:
         """Start a conversation with its page."""
-        self._pages[scope, number] = _OpenPage(page)
+        layers = ({each.request.slot: each for each in part} for part in (page.salvaged, page.recorded))
+        self._pages[scope, number] = page, tuple(layers)
 
     def end(self, scope: str, number: int) -> None:
         """Remove a conversation that has finished or was given up."""
-        self._times.forget(scope, number)
+        self.forget(scope, number)
         self._pages.pop((scope, number), None)
 
-    def recorded_request(
-        self, question: Question, model: str, parameters: Mapping[str, Any]
-    ) -> RecordedRequest:
-        return self._times.recorded_request(question, model, parameters)
+    def layers(self, scope: str, number: int) -> Iterable[Entries]:
+        return self._pages[scope, number][1]
 
-    def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        page = self._page_of(request)
-        return find_entry((page.salvaged, page.recorded), request, self.mode)
+    def page(self, scope: str, number: int) -> CassettePage:
+        return self._pages[scope, number][0]
 
-    def record(self, entry: CassetteEntry) -> CassetteEntry:
-        entry, line = redact_entry(entry, self._redact)
+    def write(self, entry: CassetteEntry, line: bytes) -> None:
         self._send(AnswerRecorded(entry, line))
-        return entry
-
-    def missing(self, request: RecordedRequest) -> CassetteError:
-        page, scope = self._page_of(request), request.key.scope
-        error = missing_answer_error(page.page, page.recorded, request, self._names.get(scope, scope))
-        self._on_failure(error)
-        return error
-
-    def close(self, *, finished: bool = True) -> None:
-        """Do nothing: the run's process owns the files."""
-
-    def _page_of(self, request: RecordedRequest) -> _OpenPage:
-        return self._pages[request.key.scope, request.key.conversation]
 
 
 class RecordingCollector:
