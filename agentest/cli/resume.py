@@ -314,7 +314,7 @@ class _Conversations:
 
 
 def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> Durations | None:
-    from agentest.store.last_run import read_earlier_run
+    from agentest.store.runs.past_runs import read_earlier_run
 
     if source == COUNTS:
         return None

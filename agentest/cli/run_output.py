@@ -28,9 +28,9 @@ from agentest.store.runs.folder import (
     JOURNAL,
     RECORD,
     RUNS,
-    RunFolder,
     RunKind,
     RunRecord,
+    StoredRunFolder,
     new_run_folder,
     prune,
     with_end,
@@ -75,7 +75,7 @@ JUDGED = FixedNames(
 class RunOutput:
     """Folder and open files of a run in progress."""
 
-    folder: RunFolder
+    folder: StoredRunFolder
     fixed: FixedNames
     record: RunRecord
     journal: Journal
@@ -243,7 +243,9 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
+def _record(
+    prepared: Prepared, kind: RunKind, folder: StoredRunFolder, environ: Mapping[str, str]
+) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         id=folder.id,
@@ -296,7 +298,7 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
         ) from None
 
 
-def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
+def _open_published(folder: StoredRunFolder, fixed: str, path: Path) -> RawFile:
     """Open a file and publish it at its fixed name at once, so that it is there if the run is killed."""
     file = open_new(path)
     with suppress(OSError):  # tried again and reported at the end
@@ -313,7 +315,7 @@ def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _publish(folder: RunFolder, name: str, fixed: str) -> None:
+def _publish(folder: StoredRunFolder, name: str, fixed: str) -> None:
     """Give the journal its final name and publish it as the latest one. Raises OSError."""
     path = folder.path / name
     _unnamed(path).replace(path)
@@ -322,7 +324,7 @@ def _publish(folder: RunFolder, name: str, fixed: str) -> None:
 
 
 def _open_spans(
-    prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
+    prepared: Prepared, folder: StoredRunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
     """Return a function that adds a line to the file of spans; None if no agent sends any."""
     if not any(agent.traces for agent in prepared.plan.agents.values()):
@@ -335,7 +337,7 @@ def _open_spans(
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 
 
-def _server_logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
+def _server_logs(folder: StoredRunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
     """Return a function that adds lines to a server's log; the log is created with the first line."""
     logs: dict[str, BoundedLog] = {}
 

@@ -19,7 +19,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 if TYPE_CHECKING:
-    from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
+    from agentest.store.runs.past_runs import LatestVerdicts, ScenarioWithAgent
 
 
 _SEEDS = 1_000_000
@@ -91,7 +91,7 @@ class LastFailed:
     @classmethod
     def of(cls, prepared: Prepared) -> LastFailed:
         """Read the verdicts of everything that is prepared. Raises UsageError."""
-        from agentest.store.runs.verdicts import latest_verdicts
+        from agentest.store.runs.past_runs import latest_verdicts
 
         return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
 
@@ -143,7 +143,7 @@ def _named(names: list[str]) -> str:
 
 
 def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
-    from agentest.store.runs.verdicts import ScenarioWithAgent
+    from agentest.store.runs.past_runs import ScenarioWithAgent
 
     name = entry.scenario.name if isinstance(entry, Unit) else entry.name
     return ScenarioWithAgent(entry.file, name, entry.agent)

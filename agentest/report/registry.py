@@ -127,7 +127,7 @@ def _known(record: RunRecord, folder: Path) -> RunFacts:
     """Collect the facts that the record of the run in this folder has in addition to its results."""
     from agentest.report.html import RunFacts
     from agentest.store.runs.folder import with_end
-    from agentest.store.runs.verdicts import about, trend
+    from agentest.store.runs.past_runs import about, trend
 
     def ended(result: RunResult) -> Sequence[Json]:
         return trend(folder.parent.parent, record if record.ended else with_end(record, result))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,8 @@ def _cause(problem: ValidationError) -> ValidationError:
 
 KILLED = "killed before its end"
 
-_LINES: Mapping[Any, type] = {
+Line = RunLine | ConversationLine | ScenarioLine | EndLine
+_LINES: Mapping[Any, type[Line]] = {
     "run": RunLine,
     "conversation": ConversationLine,
     "scenario": ScenarioLine,
@@ -163,33 +165,25 @@ class _Contents:
     _places: dict[_Place, int] = field(default_factory=dict)
     """The index of the last of the `scenarios` with this name and agent."""
 
-    def add(self, data: Any) -> None:
-        """Add a line. Raises JournalError."""
-        match read_line(data):
-            case RunLine() as line:
+    def add(self, line: Line) -> None:
+        """Add a line. Raises JournalError if it amends a scenario that has not finished."""
+        match line:
+            case RunLine():
                 self.run = line
-            case EndLine(run=dict(end)):
-                self.end = end
-            case ScenarioLine(scenario=dict(scenario), amended=True) if _are_names(
-                _names_of_result(scenario)
-            ):
-                self._amend(scenario)
-            case ScenarioLine(scenario=dict(scenario)) if _are_names(_names_of_result(scenario)):
-                self._places[_names_of_result(scenario)] = len(self.scenarios)
-                self.scenarios.append(scenario)
-            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _are_names(
-                key := (line.scenario, line.agent)
-            ):
-                self.conversations.setdefault(key, {})[number] = conversation
-            case _:
-                raise JournalError("is no line of a journal")
-
-    def _amend(self, scenario: Json) -> None:
-        """Raises JournalError if the scenario has not finished."""
-        at = self._places.get(_names_of_result(scenario))
-        if at is None:
-            raise JournalError("amends a scenario that has not finished")
-        self.scenarios[at] = scenario
+            case EndLine():
+                self.end = line.run
+            case ConversationLine():
+                key = line.scenario, line.agent
+                self.conversations.setdefault(key, {})[line.number] = line.conversation
+            case ScenarioLine():
+                key = line.scenario["name"], line.scenario["agent"]
+                if not line.amended:
+                    self._places[key] = len(self.scenarios)
+                    self.scenarios.append(line.scenario)
+                elif key in self._places:
+                    self.scenarios[self._places[key]] = line.scenario
+                else:
+                    raise JournalError("amends a scenario that has not finished")
 
     @property
     def planned(self) -> dict[_Place, int]:
@@ -198,24 +192,42 @@ class _Contents:
         return {(each.scenario, each.agent): each.conversations for each in planned}
 
 
-def read_line(data: Any) -> object:
+def read_line(data: Any) -> Line:
     """Decode one line of a journal. Raises JournalError."""
     cls = _LINES.get(data.get("type")) if isinstance(data, dict) else None
     if cls is None:
         raise JournalError("is no line of a journal")
     try:
-        return CODECS.read(cls, data)
+        line = CODECS.read(cls, data)
     except (LookupError, TypeError, ValueError, AttributeError):
         error = OtherVersionError if cls is RunLine else JournalError
         raise error("is no line of a journal") from None
+    match line:
+        case RunLine() | EndLine(run=dict()):
+            return line
+        case ScenarioLine(scenario={"name": str(), "agent": str()}):
+            return line
+        case ConversationLine(scenario=str(), agent=str(), number=int(), conversation=dict()):
+            return line
+    raise JournalError("is no line of a journal")
 
 
-def _names_of_result(scenario: Json) -> tuple[Any, Any]:
-    return scenario.get("name"), scenario.get("agent")
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, int, Line]]:
+    """Yield start, length and content of each line of a journal, without an incomplete last one.
 
-
-def _are_names(names: tuple[Any, Any]) -> bool:
-    return all(isinstance(name, str) for name in names)
+    Raises JournalError with the number of the line.
+    """
+    start = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            yield start, len(line), read_line(json.loads(line))
+        except OtherVersionError as error:
+            raise OtherVersionError(f"line {number}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise JournalError(f"line {number}: {error}") from None
+        start += len(line)
 
 
 def journal_document(content: bytes) -> Json:
@@ -224,24 +236,19 @@ def journal_document(content: bytes) -> Json:
     Without an end line the summary is empty.
     """
     contents = _Contents()
-    for number, line in enumerate(_complete_lines(content), start=1):
+    for number, (_, _, line) in enumerate(read_lines(BytesIO(content)), start=1):
         try:
-            contents.add(json.loads(line))
-        except OtherVersionError as error:
-            raise OtherVersionError(f"line {number}: {error}") from None
-        except (ValueError, RecursionError) as error:
+            contents.add(line)
+        except JournalError as error:
             raise JournalError(f"line {number}: {error}") from None
     if contents.run is None:
         raise JournalError("line 1: is not whole")
     head = CODECS.write(_killed_head(contents.run)) if contents.end is None else contents.end
     entries = list(_entries(contents))
-    comparison = contents.run.mode is Mode.COMPARISON
-    return {**head, "scenarios": _compared(entries) if comparison else entries}
-
-
-def _complete_lines(content: bytes) -> list[bytes]:
-    """Return all complete lines; the last one is incomplete if it has no newline."""
-    return content.split(b"\n")[:-1]
+    if contents.run.mode is Mode.COMPARISON:
+        groups = by_name(entries, lambda entry: str(entry["name"]))
+        entries = [{"name": name, "agents": group} for name, group in groups.items()]
+    return {**head, "scenarios": entries}
 
 
 def _killed_head(run: RunLine) -> RunHead:
@@ -260,19 +267,13 @@ def _killed_head(run: RunLine) -> RunHead:
     return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
 
 
-def _compared(entries: list[Json]) -> list[Json]:
-    """Group the entries by scenario."""
-    groups = by_name(entries, lambda entry: str(entry["name"]))
-    return [{"name": name, "agents": group} for name, group in groups.items()]
-
-
 def _entries(contents: _Contents) -> Iterator[Json]:
     """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
     left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
         left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
-        yield {**scenario, "conversations": _in_order(left.pop(_names_of_result(scenario), {}))}
+        yield {**scenario, "conversations": _in_order(left.pop((scenario["name"], scenario["agent"]), {}))}
     for key, conversations in left.items():
         result = unfinished(key, len(conversations), contents.planned.get(key, 0))
         yield {**CODECS.write(result), "conversations": _in_order(conversations)}

@@ -12,7 +12,7 @@ from agentest.domain.events import ConversationFinished
 from agentest.domain.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
 from agentest.store.codec import CODECS, with_conversations
 from agentest.store.journal import conversation_line_start
-from agentest.store.reader import read_line, unfinished
+from agentest.store.reader import read_lines, unfinished
 from agentest.store.shapes import (
     SCHEMA_VERSION,
     ConversationLine,
@@ -133,66 +133,45 @@ def read_finished(path: Path) -> FinishedParts:
 
     Raises UsageError if it is not a journal of this version.
     """
-    reading = _Reading()
+    run, end = None, None
+    lines: dict[Place, dict[int, tuple[int, int]]] = {}
+    scenarios: dict[Place, ScenarioResult] = {}
     try:
-        with path.open("rb") as lines:
-            start = 0
-            for number, line in enumerate(lines, start=1):
-                if line.endswith(b"\n"):
-                    reading.add(line, start, number)
-                start += len(line)
+        with path.open("rb") as journal:
+            for start, length, line in read_lines(journal):
+                match line:
+                    case RunLine():
+                        run = line
+                        if run.schema_version != SCHEMA_VERSION:
+                            raise ValueError(
+                                f"it has form {run.schema_version}, this version {SCHEMA_VERSION}"
+                            )
+                    case ConversationLine():
+                        lines.setdefault((line.scenario, line.agent), {})[line.number] = start, length
+                    case ScenarioLine():
+                        result = CODECS.read(ScenarioResult, line.scenario)
+                        scenarios[result.name, result.agent] = result
+                    case EndLine():
+                        end = CODECS.read(RunHead, line.run)
+        if run is None:
+            raise ValueError("its first line is not whole")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except _UNREADABLE as error:
         raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
-    if reading.run is None:
-        raise UsageError(f"{path} is not a journal of this version of Agentest: its first line is not whole")
     parts = {
-        key: FinishedPart(
-            planned=planned,
-            lines=reading.lines.get(key, {}),
-            scenario=reading.scenarios.get(key),
+        (each.scenario, each.agent): FinishedPart(
+            planned=each,
+            lines=lines.get((each.scenario, each.agent), {}),
+            scenario=scenarios.get((each.scenario, each.agent)),
         )
-        for key, planned in reading.planned.items()
+        for each in run.planned
     }
-    not_run = {key: each for key, each in reading.scenarios.items() if key not in parts}
     return FinishedParts(
         path=path,
         parts=parts,
-        run=reading.run,
-        end=reading.end,
-        not_run=not_run,
-        unclaimed=reading.end.summary.unclaimed_calls if reading.end else (),
+        run=run,
+        end=end,
+        not_run={key: each for key, each in scenarios.items() if key not in parts},
+        unclaimed=end.summary.unclaimed_calls if end else (),
     )
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The contents of the lines read so far."""
-
-    run: RunLine | None = None
-    end: RunHead | None = None
-    planned: dict[Place, PlannedConversations] = field(default_factory=dict)
-    lines: dict[Place, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
-
-    def add(self, line: bytes, start: int, number: int) -> None:
-        """Add a line. Raises ValueError if it is not in Agentest's format."""
-        try:
-            read = read_line(json.loads(line))
-            match read:
-                case RunLine():
-                    self.run = read
-                    self.planned = {(each.scenario, each.agent): each for each in read.planned}
-                case ConversationLine():
-                    places = self.lines.setdefault((read.scenario, read.agent), {})
-                    places[read.number] = start, len(line)
-                case ScenarioLine(scenario=dict(scenario)):
-                    result = CODECS.read(ScenarioResult, scenario)
-                    self.scenarios[result.name, result.agent] = result
-                case EndLine(run=dict(run)):
-                    self.end = CODECS.read(RunHead, run)
-        except _UNREADABLE as error:
-            raise ValueError(f"line {number} cannot be read: {error}") from None
-        if isinstance(read, RunLine) and read.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"it has form {read.schema_version}, this version {SCHEMA_VERSION}")

@@ -33,8 +33,8 @@ _ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
-    """The folder of a new run, `<output_dir>/runs/<id>`, which no other process writes to."""
+class StoredRunFolder:
+    """The folder of a run, `<output_dir>/runs/<id>`. No other process writes to it."""
 
     path: Path
 
@@ -55,9 +55,41 @@ class RunFolder:
         """Make a file of this run available under a fixed name in `output_dir`. Raises OSError."""
         publish(self.path / name, self.output_dir / fixed)
 
+    @property
+    def record(self) -> RunRecord | None:
+        """The record of the run; None if it is unreadable."""
+        return read_record(self.path)
+
+    @property
+    def under_way(self) -> bool:
+        """True if the run's process is still active."""
+        return is_locked(self.path)
+
+    @property
+    def state(self) -> str:
+        """The end of the run or its state: a status, `interrupted`, `under way`, `killed`, `unknown`."""
+        return self.state_of(self.record)
+
+    def state_of(self, record: RunRecord | None) -> str:
+        """Return the state, given a record that has been read."""
+        if record is not None and not record.ended:
+            if self.under_way:
+                return "under way"
+            record = self.record  # it may have ended meanwhile
+        if record is None:
+            return "unknown"
+        if record.ended is None:
+            return "killed"
+        return "interrupted" if record.ended.interrupted else record.ended.status
+
+    @property
+    def file(self) -> Path | None:
+        """The file for `store.reader.read_results`; None if nothing was written."""
+        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
+
 
 @contextmanager
-def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
+def new_run_folder(output_dir: Path, now: datetime) -> Iterator[StoredRunFolder]:
     """Create a folder for a run, which counts as active until the block ends.
 
     Raises OSError if the folder cannot be created.
@@ -69,7 +101,7 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
     with locked(made, now.isoformat(timespec="seconds")):
         path = _named(made, runs, _after_all(output_dir, now))
         try:
-            yield RunFolder(path)
+            yield StoredRunFolder(path)
         finally:
             (path / LOCK).unlink(missing_ok=True)
 
@@ -127,49 +159,6 @@ _FILES = ("results.json", "journal.jsonl")
 """The readable files of a run in order of preference; a killed run has no results.json."""
 _SUFFIXES = (".json", ".jsonl")
 _SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRunFolder:
-    """The folder of a stored run."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        return self.path.name
-
-    @property
-    def record(self) -> RunRecord | None:
-        """The record of the run; None if it is unreadable."""
-        return read_record(self.path)
-
-    @property
-    def under_way(self) -> bool:
-        """True if the run's process is still active."""
-        return is_locked(self.path)
-
-    @property
-    def state(self) -> str:
-        """The end of the run or its state: a status, `interrupted`, `under way`, `killed`, `unknown`."""
-        return self.state_of(self.record)
-
-    def state_of(self, record: RunRecord | None) -> str:
-        """Return the state, given a record that has been read."""
-        if record is not None and not record.ended:
-            if self.under_way:
-                return "under way"
-            record = self.record  # it may have ended meanwhile
-        if record is None:
-            return "unknown"
-        if record.ended is None:
-            return "killed"
-        return "interrupted" if record.ended.interrupted else record.ended.status
-
-    @property
-    def file(self) -> Path | None:
-        """The file for `store.reader.read_results`; None if nothing was written."""
-        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
 
 
 def is_run_id(text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
-from agentest.store.reader import JournalError, is_journal, read_checked, read_line, unfinished
+from agentest.store.reader import JournalError, Line, is_journal, read_checked, read_line, unfinished
 from agentest.store.run_results import entries, with_severity
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -192,7 +192,7 @@ class RunIndex:
             if len(self.problems) < _MOST_PROBLEMS:
                 self.problems.append(f"line {self._line} of {self.path.name} cannot be read: {error}")
 
-    def _note(self, read: object, length: int) -> None:
+    def _note(self, read: Line, length: int) -> None:
         match read:
             case RunLine():
                 self._check_form(read)
@@ -206,10 +206,10 @@ class RunIndex:
                 indexed.places[read.number] = len(self._places) // 2
                 self._places.extend((self._offset, length))
             case ScenarioLine():
-                result = CODECS.read(ScenarioResult, _dict(read.scenario))
+                result = CODECS.read(ScenarioResult, read.scenario)
                 self._at(result.name, result.agent).end(CODECS.write(result))
             case EndLine():
-                head = CODECS.read(RunHead, _dict(read.run))
+                head = CODECS.read(RunHead, read.run)
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
                 self.head = CODECS.write(head)
 
@@ -223,9 +223,8 @@ class RunIndex:
     def _at(self, name: str, agent: str) -> IndexedScenario:
         return self.scenarios.setdefault((name, agent), IndexedScenario(name, agent))
 
-    def _converted(self, conversation: object) -> Json:
+    def _converted(self, data: Json) -> Json:
         """Convert a conversation of another version to the format of this version."""
-        data = _dict(conversation)
         if self.run is not None and self.run.version == __version__:
             return data
         # The results of ADK's metrics are not part of the value.
@@ -297,7 +296,7 @@ class RunIndex:
 
     def search(self, text: str, stop: Callable[[], bool]) -> Iterator[tuple[str, str, str]]:
         """Yield scenario, agent and id of conversations whose transcripts contain a text, ignoring case."""
-        needle = _as_in_json(text)
+        needle = json.dumps(text, ensure_ascii=False)[1:-1].casefold()  # as in the file
         with self.path.open("rb") as journal:
             for indexed in list(self.scenarios.values()):
                 for number, position in list(indexed.places.items()):
@@ -325,16 +324,6 @@ class RunIndex:
 def _is_begun(first: bytes) -> bool:
     """True if this is an incomplete first line of a journal; it is long, because it names all scenarios."""
     return not first.endswith(b"\n") and first[: len(_BEGIN)] == _BEGIN[: len(first)]
-
-
-def _dict(data: object) -> Json:
-    if not isinstance(data, dict):
-        raise JournalError("is no line of a journal")
-    return data
-
-
-def _as_in_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1].casefold()
 
 
 _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")
