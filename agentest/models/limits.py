@@ -303,22 +303,15 @@ def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
     if _RATE_LIMIT not in "\n".join(headers).lower():
         return None
     holds = [
-        _seconds_until(headers.get(reset, ""), now)
+        _seconds_until(headers.get(reset, "").strip(), now)
         for remaining, reset in _HEADERS
-        if _is_none_left(headers.get(remaining))
+        if _NUMBER.fullmatch(left := headers.get(remaining, "")) and float(left) == 0
     ]
     return max((hold for hold in holds if hold > 0), default=None)
 
 
-def _is_none_left(remaining: str | None) -> bool:
-    return remaining is not None and bool(_NUMBER.fullmatch(remaining)) and float(remaining) == 0
-
-
 def _seconds_until(reset: str, now: datetime | None) -> float:
-    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time, in seconds from now; 0 if
-    neither.
-    """
-    reset = reset.strip()
+    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time; 0 if neither."""
     if _NUMBER.fullmatch(reset):
         return float(reset)
     if reset and not _PART.sub("", reset):

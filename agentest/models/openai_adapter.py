@@ -175,14 +175,9 @@ def usage_of(reported: Any) -> Usage:
     if not isinstance(reported, dict):
         return Usage()
     details = reported.get("prompt_tokens_details")
+    prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(
-        _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens")), _count(cached)
-    )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return Usage(*[n if type(n) is int and n > 0 else 0 for n in (prompt, completion, cached)])
 
 
 def _error_summary(body: str) -> str:
