@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
-from agentest.store.reader import read_results
+from agentest.store.reader import read_line, read_results
 from agentest.store.run_results import entries
 from agentest.store.runs.folder import (
     JOURNAL,
@@ -23,7 +23,7 @@ from agentest.store.runs.folder import (
     read_record,
     with_end,
 )
-from agentest.store.shapes import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
+from agentest.store.shapes import CONVERSATION, RunLine, ScenarioLine
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -98,30 +98,21 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:
-        journal = run.path / JOURNAL
-        yield from _of_journal(journal) if journal.is_file() else _of_results(run.path / RESULTS)
+        if not (run.path / JOURNAL).is_file():
+            yield from map(_verdict, entries(json.loads((run.path / RESULTS).read_bytes())))
+            return
+        with (run.path / JOURNAL).open("rb") as lines:
+            for line in lines:
+                if line.startswith(_OF_CONVERSATION) or not line.endswith(b"\n"):
+                    continue
+                match read_line(json.loads(line)):
+                    case RunLine(planned=planned):
+                        for each in planned:
+                            yield ScenarioWithAgent("", each.scenario, each.agent), None
+                    case ScenarioLine(scenario=entry):
+                        yield _verdict(entry)
     except (OSError, *_UNREADABLE):
         return
-
-
-def _of_journal(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    with path.open("rb") as lines:
-        for line in lines:
-            if not line.startswith(_OF_CONVERSATION) and line.endswith(b"\n"):
-                yield from _of_line(json.loads(line))
-
-
-def _of_line(data: Any) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    if data["type"] == RUN:
-        for planned in CODECS.read(RunLine, data).planned:
-            yield ScenarioWithAgent("", planned.scenario, planned.agent), None
-    elif data["type"] == SCENARIO:
-        yield _verdict(CODECS.read(ScenarioLine, data).scenario)
-
-
-def _of_results(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    for entry in entries(json.loads(path.read_bytes())):
-        yield _verdict(entry)
 
 
 def _verdict(entry: Any) -> tuple[ScenarioWithAgent, Status | None]:
