@@ -34,7 +34,7 @@ from agentest.version import __version__
 
 if TYPE_CHECKING:
     from agentest.domain.shards import Shard
-    from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place
+    from agentest.store.reader import FinishedPart, FinishedParts, Place
 
 
 _OPTION = "--resume"
@@ -61,7 +61,7 @@ def resume_run(
 
     Raises UsageError if the run does not exist or is still in progress.
     """
-    from agentest.store.runs.finished_parts import read_finished
+    from agentest.store.reader import read_finished
 
     run = _run_named(prepared, reference, kind) if reference else _latest_unfinished(prepared, kind, shard)
     earlier_part = run.record.part if run and run.record else None

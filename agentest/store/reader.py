@@ -1,4 +1,4 @@
-"""Read results.json and journals, validated against the schema."""
+"""Read results.json and journals, as a whole or only the finished part of an interrupted run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,42 @@ from agentest.domain.events import (
     ScenarioFinished,
     ScenarioStarted,
 )
-from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.results import (
+    ConversationResult,
+    ModelUsage,
+    Reason,
+    ReasonKind,
+    RunResult,
+    RunWarning,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.store.codec import CODECS
+from agentest.store.codec import CODECS, with_conversations
+from agentest.store.journal import conversation_line_start
 from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
-from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
+from agentest.store.shapes import (
+    SCHEMA_VERSION,
+    ConversationLine,
+    EndLine,
+    Mode,
+    PlannedConversations,
+    RunHead,
+    RunLine,
+    ScenarioLine,
+)
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.json_text import Json
+from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 
 
@@ -133,7 +154,7 @@ _LINES: Mapping[Any, type[Line]] = {
     "scenario": ScenarioLine,
     "end": EndLine,
 }
-_Place = tuple[str, str]
+Place = tuple[str, str]
 """Names of a scenario and its agent."""
 
 
@@ -161,8 +182,8 @@ class _Contents:
     run: RunLine | None = None
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)
-    conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
-    _places: dict[_Place, int] = field(default_factory=dict)
+    conversations: dict[Place, dict[int, Json]] = field(default_factory=dict)
+    _places: dict[Place, int] = field(default_factory=dict)
     """The index of the last of the `scenarios` with this name and agent."""
 
     def add(self, line: Line) -> None:
@@ -186,7 +207,7 @@ class _Contents:
                     raise JournalError("amends a scenario that has not finished")
 
     @property
-    def planned(self) -> dict[_Place, int]:
+    def planned(self) -> dict[Place, int]:
         """The planned numbers of conversations."""
         planned = self.run.planned if self.run else ()
         return {(each.scenario, each.agent): each.conversations for each in planned}
@@ -269,7 +290,7 @@ def _killed_head(run: RunLine) -> RunHead:
 
 def _entries(contents: _Contents) -> Iterator[Json]:
     """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
-    left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
+    left: dict[Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
         left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
@@ -283,7 +304,7 @@ def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
     return [conversations[number] for number in sorted(conversations)]
 
 
-def unfinished(key: _Place, finished: int, planned: int) -> ScenarioResult:
+def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     """Return the result of a scenario that a killed run did not finish, without its conversations."""
     name, agent = key
     of_planned = f" of {planned}" if planned else ""
@@ -328,3 +349,148 @@ def events_of(result: RunResult) -> Iterator[Event]:
             )
         yield ScenarioFinished(scenario)
     yield RunFinished(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPart:
+    """The finished part of a scenario with an agent."""
+
+    planned: PlannedConversations
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of a conversation → start and length of its line in the journal."""
+    scenario: ScenarioResult | None = None
+    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
+
+    @property
+    def decided(self) -> bool:
+        """True if the verdict covers all conversations."""
+        return self.scenario is not None and not any(
+            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
+        )
+
+    @property
+    def lacks_conversations(self) -> bool:
+        """True if the verdict is based on more conversations than the journal contains."""
+        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
+
+    @property
+    def usage(self) -> Mapping[str, ModelUsage]:
+        """The known model usage."""
+        return self.scenario.usage if self.scenario else self.planned.usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedParts:
+    """The finished part of a run."""
+
+    path: Path
+    """The path of its journal."""
+    parts: Mapping[Place, FinishedPart]
+    """One part for every planned scenario and agent."""
+    run: RunLine
+    """The first line of the journal."""
+    end: RunHead | None = None
+    """The last line; None if the run was killed."""
+    not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
+    """Scenarios that needed no run: skipped ones, and files that did not load."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Warnings about unclaimed calls, if the run came to its end."""
+
+    def conversations(self, key: Place) -> dict[int, ConversationResult]:
+        """Return number → result for all stored conversations. Raises UsageError."""
+        lines = self.parts[key].lines
+        try:
+            with self.path.open("rb") as journal:
+                read = {number: json.loads(_at(journal, lines[number])) for number in sorted(lines)}
+            return {
+                number: CODECS.read(ConversationResult, line["conversation"]) for number, line in read.items()
+            }
+        except (OSError, *_UNREADABLE) as error:
+            raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
+
+    def result(self, key: Place) -> ScenarioResult | None:
+        """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
+        part = self.parts[key]
+        return self.so_far(key) if part.scenario and part.decided else None
+
+    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+        """Yield conversations in their stored form. Raises UsageError."""
+        name, agent = key
+        with self.path.open("rb") as journal:
+            for number in numbers:
+                line, head = (
+                    _at(journal, self.parts[key].lines[number]),
+                    conversation_line_start(*key, number),
+                )
+                if line.startswith(head) and line.endswith(b"}\n"):
+                    body = line[len(head) : -2]
+                else:
+                    body = encoded(json.loads(line)["conversation"])
+                yield ConversationFinished(name, agent, body, number)
+
+    def so_far(self, key: Place) -> ScenarioResult:
+        """Return the scenario's result so far with its conversations. Raises UsageError."""
+        part = self.parts.get(key)
+        if part is None:
+            return self.not_run[key]
+        conversations = self.conversations(key).values()
+        planned = part.planned.conversations
+        return with_conversations(
+            part.scenario or unfinished(key, len(conversations), planned), conversations
+        )
+
+
+def _at(journal: Any, line: tuple[int, int]) -> bytes:
+    start, length = line
+    journal.seek(start)
+    content: bytes = journal.read(length)
+    return content
+
+
+def read_finished(path: Path) -> FinishedParts:
+    """Read the finished part of a journal's run. An incomplete last line is skipped.
+
+    Raises UsageError if it is not a journal of this version.
+    """
+    run, end = None, None
+    lines: dict[Place, dict[int, tuple[int, int]]] = {}
+    scenarios: dict[Place, ScenarioResult] = {}
+    try:
+        with path.open("rb") as journal:
+            for start, length, line in read_lines(journal):
+                match line:
+                    case RunLine():
+                        run = line
+                        if run.schema_version != SCHEMA_VERSION:
+                            raise ValueError(
+                                f"it has form {run.schema_version}, this version {SCHEMA_VERSION}"
+                            )
+                    case ConversationLine():
+                        lines.setdefault((line.scenario, line.agent), {})[line.number] = start, length
+                    case ScenarioLine():
+                        result = CODECS.read(ScenarioResult, line.scenario)
+                        scenarios[result.name, result.agent] = result
+                    case EndLine():
+                        end = CODECS.read(RunHead, line.run)
+        if run is None:
+            raise ValueError("its first line is not whole")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except _UNREADABLE as error:
+        raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
+    parts = {
+        (each.scenario, each.agent): FinishedPart(
+            planned=each,
+            lines=lines.get((each.scenario, each.agent), {}),
+            scenario=scenarios.get((each.scenario, each.agent)),
+        )
+        for each in run.planned
+    }
+    return FinishedParts(
+        path=path,
+        parts=parts,
+        run=run,
+        end=end,
+        not_run={key: each for key, each in scenarios.items() if key not in parts},
+        unclaimed=end.summary.unclaimed_calls if end else (),
+    )
