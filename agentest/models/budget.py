@@ -48,12 +48,8 @@ class Price:
         return fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.completion
 
 
-@dataclass(frozen=True, slots=True)
-class PricedModel:
-    """An entry of the price table."""
-
-    provider: str
-    price: Price
+PriceTable = Mapping[str, tuple[str, Price]]
+"""Model → its provider and price."""
 
 
 def price_of(model: str) -> Price | None:
@@ -61,21 +57,18 @@ def price_of(model: str) -> Price | None:
     return find_price(_installed_table(), model)
 
 
-def find_price(table: Mapping[str, PricedModel], model: str) -> Price | None:
-    """Find the price by the model's name, or by its name without the provider if the entry is that
-    provider's.
-    """
-    if entry := table.get(model):
-        return entry.price
+def find_price(table: PriceTable, model: str) -> Price | None:
+    """Find the price by the model's name, or without its provider if the entry is that provider's."""
+    if model in table:
+        return table[model][1]
     provider, _, name = model.partition("/")
-    entry = table.get(name)
+    known, price = table.get(name, ("", None))
     aliases = (provider, *_PROVIDER_ALIASES.get(provider, ()))
-    is_of = entry and (entry.provider in aliases or entry.provider.startswith(f"{provider}-"))
-    return entry.price if entry and is_of else None
+    return price if known in aliases or known.startswith(f"{provider}-") else None
 
 
 @cache
-def _installed_table() -> Mapping[str, PricedModel]:
+def _installed_table() -> PriceTable:
     try:
         spec = find_spec("litellm")
     except (ImportError, ValueError):
@@ -84,7 +77,7 @@ def _installed_table() -> Mapping[str, PricedModel]:
     return next((read_table(Path(folder, _TABLE)) for folder in folders), {})
 
 
-def read_table(path: Path) -> Mapping[str, PricedModel]:
+def read_table(path: Path) -> PriceTable:
     """Return the entries that have token prices; empty if the file is missing or broken."""
     try:
         raw = json.loads(path.read_bytes())
@@ -96,7 +89,7 @@ def read_table(path: Path) -> Mapping[str, PricedModel]:
     return {name: entry for name, entry in entries.items() if entry}
 
 
-def _entry(raw: Any) -> PricedModel | None:
+def _entry(raw: Any) -> tuple[str, Price] | None:
     if not isinstance(raw, dict):
         return None
     prompt, completion = _usd(raw.get("input_cost_per_token")), _usd(raw.get("output_cost_per_token"))
@@ -104,7 +97,7 @@ def _entry(raw: Any) -> PricedModel | None:
         return None
     cached = _usd(raw.get("cache_read_input_token_cost"))
     price = Price(prompt, completion, prompt if cached is None else cached)
-    return PricedModel(str(raw.get("litellm_provider")), price)
+    return str(raw.get("litellm_provider")), price
 
 
 def _usd(value: Any) -> float | None:

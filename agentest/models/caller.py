@@ -273,9 +273,7 @@ class LiveModel:
         return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
-        """Return the seconds until the next attempt. Raises ModelUnavailable if the call has too little time
-        left.
-        """
+        """Return the seconds until the next attempt. Raises ModelUnavailable if too few are left."""
         if error.retry_after is None:
             return 0.0 if self._gate.is_down else pause_before_retry(attempt)
         asked_for = max(0.0, error.retry_after)
@@ -294,9 +292,7 @@ class LiveModel:
 
 
 def _describe_question(key: CallKey) -> str:
-    """Describe the question for errors, in the same words for all conversations, so that equal errors are
-    grouped.
-    """
+    """Describe the question in the same words for all conversations, so that errors are grouped."""
     if key.role == "judge":
         return f"judging {key.metric or 'with a model'}"
     return "the simulated user" if key.role == "user" else "grouping errors"

@@ -216,9 +216,7 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
 
 
 def recorded_named_models(folder: Path, scopes: Iterable[str] | None = None) -> frozenset[str]:
-    """Return the models that answered in place of a part's model. Raises CassetteError for a damaged
-    cassette.
-    """
+    """Return the models that answered in place of a part's model. Raises CassetteError."""
     return frozenset(name for path in _paths(folder, scopes) for name in _header_of(path).named)
 
 

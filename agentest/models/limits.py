@@ -270,9 +270,7 @@ class _Bucket:
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
-    """Estimate the number of tokens in messages. No tokenizer is needed, because the limiter learns the real
-    number.
-    """
+    """Estimate the tokens in messages, without a tokenizer: the limiter learns the real number."""
     characters = sum(len(message["content"]) for message in messages)
     return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 

@@ -110,9 +110,7 @@ class OpenAIChatModel:
 
 
 def completions_url(base_url: str) -> str:
-    """Return the URL to post to. A query (Azure's `?api-version=…`) and an already complete URL are
-    preserved.
-    """
+    """Return the URL to post to. A query (Azure's `?api-version=…`) and a complete URL stay."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))

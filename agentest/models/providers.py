@@ -84,9 +84,7 @@ LITELLM_KEYS = {
 def direct(
     prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str | None]:
-    """Return base URL and key of a provider that speaks OpenAI's protocol. Raises MissingAccess or
-    ConfigError.
-    """
+    """Return base URL and key of a DIRECT provider. Raises MissingAccess or ConfigError."""
     provider = DIRECT[prefix]
     base_url = options.base_url or _base_url_from(environ, provider.base_variables) or provider.base_url
     if provider.path and not base_url.rstrip("/").endswith(provider.path):
@@ -134,9 +132,7 @@ def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> st
 def key_of(
     name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
 ) -> str | None:
-    """Return the key from the options or the first variable that is set. Raises ConfigError for a malformed
-    one.
-    """
+    """Return the key from the options or the first set variable. Raises ConfigError if malformed."""
     sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
     for source, value in sources.items():
         key = (value or "").strip()
@@ -154,9 +150,7 @@ def key_of(
 
 
 def litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
-    """Return the key for a model that litellm calls; None if litellm finds it. Raises MissingAccess or
-    ConfigError.
-    """
+    """Return the key; None if litellm finds it. Raises MissingAccess or ConfigError."""
     variables = LITELLM_KEYS.get(prefix, ())
     provider = DIRECT.get(prefix)
     if provider and provider.key_variable and provider.key_required and not options.base_url:

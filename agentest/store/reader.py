@@ -402,9 +402,7 @@ class FinishedParts:
         try:
             with self.path.open("rb") as journal:
                 read = {number: json.loads(_at(journal, lines[number])) for number in sorted(lines)}
-            return {
-                number: CODECS.read(ConversationResult, line["conversation"]) for number, line in read.items()
-            }
+            return {n: CODECS.read(ConversationResult, line["conversation"]) for n, line in read.items()}
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
 
@@ -418,10 +416,8 @@ class FinishedParts:
         name, agent = key
         with self.path.open("rb") as journal:
             for number in numbers:
-                line, head = (
-                    _at(journal, self.parts[key].lines[number]),
-                    conversation_line_start(*key, number),
-                )
+                line = _at(journal, self.parts[key].lines[number])
+                head = conversation_line_start(name, agent, number)
                 if line.startswith(head) and line.endswith(b"}\n"):
                     body = line[len(head) : -2]
                 else:

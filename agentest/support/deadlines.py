@@ -177,9 +177,7 @@ class TimeLimit:
 
     @property
     def delay(self) -> float:
-        """Return seconds of delay that may have caused a failure now, including a delay just before the
-        block.
-        """
+        """Seconds of delay, also just before the block, that may have caused a failure now."""
         return self._heartbeat.held_up(self._loop.time()) - self._recently
 
     @contextmanager

@@ -66,9 +66,7 @@ def _interrupted(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def handle_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C inside of the block: the first one interrupts, the second one ends the
-    process.
-    """
+    """Treat SIGTERM like Ctrl-C in the block: the first interrupts, the second ends the process."""
     if threading.current_thread() is not threading.main_thread():  # its caller has handlers
         yield
         return

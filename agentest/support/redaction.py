@@ -217,9 +217,7 @@ class _SecretIndex:
         return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
 
     def in_text(self, text: str) -> Iterator[_Secret]:
-        """Yield secrets that may be in a text. Each secret contains a whole part at a multiple of 8 of the
-        text.
-        """
+        """Yield secrets that may be in a text: each contains a whole part at a multiple of 8 of it."""
         yield from self._others
         parts = self._by_part
         if parts:

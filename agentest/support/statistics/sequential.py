@@ -245,9 +245,7 @@ class MeanTest:
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """A question about unbounded values, which no number of values decides because the next may change
-    everything.
-    """
+    """A question about unbounded values, which is never decided: the next may change everything."""
 
     range: tuple[float, float] = (0.0, 0.0)
 
