@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,34 +17,35 @@ from unittest.mock import patch
 from agentest.cli.main import main as agentest
 from agentest.runner.conversation_run import JudgedConversation
 from agentest.runner.plan import Unit
-from agentest.workers.channel import ConversationDone, ConversationRan, RunConversation, TurnClosed
+from agentest.workers.channel import ConversationOrder, remote
 from agentest.workers.coordinator import WorkerPool
 from agentest.workers.ray.channel import WorkerEnd
 from agentest.workers.ray.worker_process import RedactedOutput, RunWorker
 from agentest.workers.worker import Worker
-from agentest.workers.worker_pool import Connection, OnDisconnect, WorkerSource
+from agentest.workers.worker_pool import AssignedConversation, Connection, OnDisconnect, WorkerSource
 
 
 class EchoWorker(Worker):
     """A worker whose later conversations are its first one, of whatever scenario they are."""
 
-    _first: tuple[str, int, ConversationDone] | None = None
+    _first: tuple[str, int, tuple[bytes, bytes, str]] | None = None
 
-    async def _hold(self, order: RunConversation) -> None:
+    async def _hold(self, order: ConversationOrder) -> None:
         if self._first is None:
             await super()._hold(order)
             return
+        run: AssignedConversation = remote(order.id, self._send)
         conversation_id, turns, done = self._first
         for turn in range(turns):
-            self._line.send(TurnClosed(order.hold, conversation_id, turn))
-        self._line.send(ConversationRan(order.hold))
-        self._line.send(replace(done, hold=order.hold))
+            run.on_turn(conversation_id, turn, handed_over=False)
+        run.on_ended()
+        run.finish(*done)
 
-    def _told(self, order: RunConversation, unit: Unit, finished: JudgedConversation) -> ConversationDone:
-        told = super()._told(order, unit, finished)
+    def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, str]:
+        encoded = super()._encode_result(unit, finished)
         conversation = finished.result.conversation
-        self._first = conversation.conversation_id, len(conversation.turns), told
-        return told
+        self._first = conversation.conversation_id, len(conversation.turns), encoded
+        return encoded
 
 
 class EchoHolding(RunWorker):

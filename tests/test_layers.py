@@ -205,7 +205,6 @@ SHORT = {
     "adk_plugin.py",  # `python -m agentest.adk_plugin` prints one file
     "evalset.py",  # the former name of a package
     "report/json.py",  # a reporter of its own
-    "workers/ray/probe.py",  # Ray sends this function by value
 }
 """Modules that may be shorter than a chapter."""
 RETIRED = frozenset(

@@ -154,18 +154,6 @@ class LocalGate:
     def attempt(self, call: Call, tokens: int) -> LocalAttempt:
         return LocalAttempt(self, call, tokens)
 
-    def lend(self, most: int, tokens: int) -> list[LentAttempt]:
-        """Lend up to `most` attempts ahead of need, or none if another call might have to wait for them."""
-        lent: list[LentAttempt] = []
-        most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
-        for _ in range(most):
-            if (self.budget and not self.budget.may_lend()) or not self.limiter.take_now(tokens):
-                break
-            if self.budget:
-                self.budget.lent += 1
-            lent.append(LentAttempt(self, tokens))
-        return lent
-
     def refuse_all(self, problem: str) -> None:
         self.circuit.refuse_all(problem)
 
@@ -199,14 +187,14 @@ class LocalAttempt:
         try:
             while True:
                 if budget:  # wait without a slot and without the probe, because others need them to continue
-                    if not budget.has_free_attempt():
+                    if budget.used_up():
                         circuit.leave(call)
                     with call.limit.paused():
                         await budget.settle(call.asker)
                 if circuit.is_open:
                     await circuit.admit(call, call.limit.ends_at)
                 await gate.limiter.take(self._tokens, call.limit)
-                if not circuit.keeps_out(call) and (budget is None or budget.has_free_attempt()):
+                if not circuit.keeps_out(call) and not (budget and budget.used_up()):
                     break
                 # The circuit opened during the wait, or other calls took the last attempt.
                 gate.limiter.use(-self._tokens, -1)
@@ -221,7 +209,7 @@ class LocalAttempt:
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
         gate = self._gate
-        if gate.circuit.is_open or (gate.budget and not gate.budget.has_free_attempt()):
+        if gate.circuit.is_open or (gate.budget and gate.budget.used_up()):
             return False
         if not gate.limiter.take_now(self._tokens):
             return False
@@ -262,43 +250,6 @@ class LocalAttempt:
                 self._gate.limiter.throttled(self._since, pause)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered()
-
-
-class LentAttempt:
-    """An attempt lent ahead of need. It is made later or returned."""
-
-    __slots__ = ("_gate", "_reclaimed", "_since", "_tokens")
-
-    def __init__(self, gate: LocalGate, tokens: int) -> None:
-        self._gate = gate
-        self._tokens = tokens
-        self._since = gate.limiter.decreases
-        self._reclaimed = False
-
-    def reclaim(self) -> None:
-        """Free the slot of a borrower that does not respond. The attempt may have been made."""
-        if not self._reclaimed:
-            self._reclaimed = True
-            self._gate.limiter.use(-self._tokens, -1)
-            self._gate.limiter.give_back()
-
-    def made(self, call: Call, tokens: int) -> LocalAttempt:
-        """Convert the spare into the attempt of this call."""
-        limiter = self._gate.limiter
-        if self._reclaimed:
-            limiter.start(self._tokens)
-        limiter.use(tokens - self._tokens)
-        if self._gate.budget:
-            self._gate.budget.take_back(made=True)
-        attempt = LocalAttempt(self._gate, call, tokens)
-        attempt._since = self._since
-        return attempt
-
-    def returned(self) -> None:
-        """Return an unused spare."""
-        self.reclaim()
-        if self._gate.budget:
-            self._gate.budget.take_back(made=False)
 
 
 class Gates(Protocol):

@@ -106,9 +106,6 @@ def _usd(value: Any) -> float | None:
     return float(value) if isfinite(value) and value >= 0 else None
 
 
-_MIN_LEFT_TO_LEND = 32
-"""With fewer attempts left, none is lent ahead of need."""
-
 CallerId = tuple[str, int] | None
 """Scope and number of the conversation that calls a model. Number 0 stands for work after all conversations.
 """
@@ -135,12 +132,8 @@ class Budget:
         """Attempts reserved so far."""
         self.cost = 0.0
         """Known cost so far in USD."""
-        self.lent = 0
-        """Attempts that may be made without asking but have not been made yet. `take_back` settles them."""
         self._under_way = 0
         self._settled = asyncio.Event()
-        self.on_short: Callable[[], None] = lambda: None
-        """Called when lent attempts may be needed by another call, or may no longer be made."""
         self.refused: Counter[CallerId] = Counter()
         """Conversation → how many of its calls wait for an attempt when none is left."""
         self.others_go_on: Callable[[], bool] = lambda: False
@@ -173,19 +166,6 @@ class Budget:
             return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
         return None
 
-    def has_free_attempt(self, more_than: int = 0) -> bool:
-        """True if an attempt can be reserved immediately, with more than this many left beyond lent ones."""
-        left = self.left_calls
-        return (left is None or left - self.lent > more_than) and not self._is_cost_used_up
-
-    def may_lend(self) -> bool:
-        """True if enough attempts are left to lend some for later use without asking."""
-        return self.has_free_attempt(_MIN_LEFT_TO_LEND)
-
-    @property
-    def _is_cost_used_up(self) -> bool:
-        return self.max_cost is not None and self.cost >= self.max_cost
-
     def reserve(self) -> None:
         """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
         if why := self.used_up():
@@ -203,10 +183,6 @@ class Budget:
         Args:
             asker: the conversation that requests the attempt.
         """
-        # If only lent attempts are left, some may be returned unused.
-        while self.lent > 0 and not self._is_cost_used_up and not self.has_free_attempt():
-            self.on_short()
-            await self._settled.wait()
         if self.used_up() is None:
             return
         self.refused[asker] += 1
@@ -225,14 +201,6 @@ class Budget:
             await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
 
-    def take_back(self, *, made: bool) -> None:
-        """Settle a lent attempt."""
-        self.lent -= 1
-        if made:
-            self.calls += 1
-            self._under_way += 1
-        self.wake_waiting_calls()
-
     def spent(self, cost: float | None) -> None:
         """Record the cost of an attempt in USD; None if it is unknown.
 
@@ -240,8 +208,6 @@ class Budget:
         only afterwards.
         """
         self.cost += cost or 0.0
-        if self.lent and self._is_cost_used_up:
-            self.on_short()
 
     def over(self, *, made: bool = True) -> None:
         """Record that a reserved attempt has ended, whatever its outcome, or was not made."""

@@ -89,24 +89,10 @@ class Limiter:
         self._line = anyio.Lock()
         self._in_line = 0
         self._freed: anyio.Event | None = None
-        self.on_short: Callable[[], None] = lambda: None
-        """Called when a request has to wait in line, so that slots taken ahead of need can be returned."""
-
-    def spare(self, tokens: int) -> int:
-        """Return how many slots with this many tokens may be taken ahead of need: half of the idle ones."""
-        if self._in_line or self._delay(tokens):
-            return 0
-        free = float(self.places - self.in_progress)
-        if self._requests:
-            free = min(free, self._requests.level)
-        if self._tokens:
-            free = min(free, self._tokens.level / max(1, tokens))
-        return max(0, int(free) // 2)
 
     def hold(self, seconds: float) -> None:
         """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
-            self.on_short()
             self._may_delay = True
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
@@ -115,20 +101,19 @@ class Limiter:
         """Take a slot if one is free. Return True if it was taken."""
         if self._in_line or self.in_progress >= self.places or (self._may_delay and self._delay(tokens)):
             return False
-        self.start(tokens)
+        self._start(tokens)
         return True
 
     async def take(self, tokens: int, limit: Pausable) -> None:
         """Wait for a slot. `limit` is paused meanwhile."""
         if self.take_now(tokens):
             return
-        self.on_short()
         self._in_line += 1
         try:
             with limit.paused():
                 async with self._line:
                     await self._wait(tokens)
-                    self.start(tokens)
+                    self._start(tokens)
         finally:
             self._in_line -= 1
 
@@ -152,8 +137,7 @@ class Limiter:
             delay = max(delay, self._tokens.delay(tokens))
         return delay if delay > _INSTANT_S else 0.0
 
-    def start(self, tokens: int) -> None:
-        """Take a slot even if none is free, because the request is already being made."""
+    def _start(self, tokens: int) -> None:
         self.in_progress += 1
         if self._may_delay:
             self.use(tokens, 1)
@@ -250,12 +234,6 @@ class _Bucket:
         """Return the seconds until the amount, or a whole burst if that is smaller, is available."""
         self._refill()
         return (min(amount, self._burst) - self._level) / self._per_second
-
-    @property
-    def level(self) -> float:
-        """Return the amount available now."""
-        self._refill()
-        return self._level
 
     def take(self, amount: int) -> None:
         """Use an amount, or return a negative one."""

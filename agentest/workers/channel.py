@@ -1,8 +1,8 @@
-"""The channel between the run's process and a worker process, and the messages they exchange.
+"""The channel between the run's process and a worker, and its end over a socket pair.
 
-A `Link` is one end of a socket pair. Sending never blocks, so two ends that both send a lot cannot deadlock.
-User values (arguments of a Python agent, results of mocks) travel as JSON, so reading a message neither needs
-nor runs the user's code.
+A message is a method call on an object of the other end, and returns nothing. Sending never blocks, so two
+ends that both send a lot cannot deadlock. User values (arguments of a Python agent, results of mocks) travel
+as JSON, so reading a message neither needs nor runs the user's code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import json
 import pickle
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, reduce
@@ -22,9 +22,7 @@ from typing import Any, Self
 
 import anyio
 
-from agentest.domain.results import Status
 from agentest.domain.transcript import ToolCall, get_call_metadata
-from agentest.mock_servers.port import Addresses, Identity, ServedAnswer, ServedCall, SpanRequest, TurnTraces
 from agentest.models.tape import CassettePage
 from agentest.support.json_text import plain
 from agentest.support.lazy_dataclasses import dataclass
@@ -34,9 +32,62 @@ _WRAPPED_LEVELS = 20
 """Upper bound for the nesting levels that a message adds around its values."""
 
 Send = Callable[[object], None]
+Part = str | int
+"""Name of an object at the other end, or the id of a conversation's order."""
 
 
-class Link(asyncio.Protocol):
+def remote(part: Part, send: Send) -> Any:
+    """Return a stand-in for an object at the other end. Calling its methods sends messages."""
+    return _RemotePart(part, send)
+
+
+class _RemotePart:
+    __slots__ = ("_part", "_send")
+
+    def __init__(self, part: Part, send: Send) -> None:
+        self._part = part
+        self._send = send
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        def call(*args: object, **options: object) -> None:
+            self._send((self._part, method, args, options))
+
+        return call
+
+
+def deliver(message: Any, *parts: Mapping[Any, object]) -> None:
+    """Make the call that a message contains, unless the part no longer exists."""
+    part, method, args, options = message
+    for each in parts:
+        if part in each:
+            getattr(each[part], method)(*args, **options)
+            return
+
+
+class BatchedSender:
+    """Sends all messages of one event loop iteration together, because one by one they cost several times as
+    much.
+    """
+
+    def __init__(self) -> None:
+        self._outgoing: list[object] = []
+
+    def send(self, message: object) -> None:
+        """Send a message. It is lost if the other end is closed."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        messages, self._outgoing = self._outgoing, []
+        if messages:
+            self._write(pack_messages(messages))
+
+    def _write(self, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class Link(BatchedSender, asyncio.Protocol):
     """One end of the channel. Messages arrive in the order in which they were sent.
 
     Args:
@@ -46,9 +97,9 @@ class Link(asyncio.Protocol):
     """
 
     def __init__(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> None:
+        super().__init__()
         self._on_message = on_message
         self._on_disconnect = on_disconnect
-        self._outgoing: list[object] = []
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport
         self._closing = False
@@ -63,20 +114,8 @@ class Link(asyncio.Protocol):
         _, link = await loop.create_unix_connection(lambda: cls(on_message, on_disconnect), sock=end)
         return link
 
-    def send(self, message: object) -> None:
-        """Send a message, batched with all other messages of this event loop iteration.
-
-        Sending messages one by one costs several times as much. The message is lost if the other end is
-        closed.
-        """
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(message)
-
-    def _flush(self) -> None:
-        messages, self._outgoing = self._outgoing, []
-        if messages and not self._closed.is_set():
-            body = pack_messages(messages)
+    def _write(self, body: bytes) -> None:
+        if not self._closed.is_set():
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def close(self) -> None:
@@ -200,24 +239,12 @@ def _unpack_tool_call(values: str, name: str, *rest: Any) -> ToolCall:
     return ToolCall(name, args, result, *rest)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
-    """Worker to run: agents and models are open."""
-
-
-@dataclass(frozen=True, slots=True)
-class CannotStart:
-    """Worker to run: the worker cannot start; `problem` says what the user has to change."""
-
-    problem: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConversation:
-    """Run to worker: run a conversation and have it judged."""
+class ConversationOrder:
+    """The order to run a conversation and have it judged."""
 
-    hold: int
-    """Number of this order, unique for every attempt to run a conversation."""
+    id: int
+    """Unique for every attempt to run a conversation."""
     scope: str
     """Scope of the conversation's unit."""
     number: int
@@ -227,245 +254,3 @@ class RunConversation:
     """Recorded model responses for this conversation; None if nothing is recorded or replayed."""
     earlier: bytes | None = None
     """The packed conversation of an earlier run to judge again; None to run a new conversation."""
-
-
-class ConversationMessage:
-    """Base of messages from a worker about a conversation that it runs."""
-
-    __slots__ = ()
-
-    hold: int
-    """Number of the `RunConversation` order."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnClosed(ConversationMessage):
-    """Worker to run: a turn of a conversation has closed."""
-
-    hold: int
-    conversation_id: str
-    turn_index: int
-    handed_over: bool = False
-    """True if the agent handed a call over in this turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationRan(ConversationMessage):
-    """Worker to run: a conversation has finished and frees its slot. Judging may still be in progress."""
-
-    hold: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlotFreed(ConversationMessage):
-    """Worker to run: a conversation waits for other conversations and frees its slot."""
-
-    hold: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRequested(ConversationMessage):
-    """Worker to run: a conversation has finished waiting and needs a slot to continue."""
-
-    hold: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlotGranted:
-    """Run to worker: a conversation that waited for a slot may continue."""
-
-    hold: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationDone(ConversationMessage):
-    """Worker to run: a conversation has finished and has been judged."""
-
-    hold: int
-    result: bytes
-    """The packed result, without details that are not needed until the scenario ends."""
-    json: bytes
-    """The whole result in the form of results.json."""
-    rerun_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndUnit:
-    """Run to worker: all conversations of a unit have finished."""
-
-    scope: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerNote:
-    """Worker to run: a note for the user."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerAgentMessage:
-    """Base of messages from a worker about an agent that it started itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOutputLines(WorkerAgentMessage):
-    """Worker to run: complete, redacted lines printed by a server that the worker started."""
-
-    log: str
-    lines: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentDied:
-    """Worker to run: the server of an agent that the worker started has exited unexpectedly."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpanReceived(WorkerAgentMessage):
-    """Worker to run: one span, as a line of JSON, of an agent that the worker started."""
-
-    line: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CallRefused(WorkerAgentMessage):
-    """Worker to run: one of the worker's mock servers refused a call (`mock_servers.registry.Unclaimed`)."""
-
-    agent: str
-    tool: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class MockServerReached(WorkerAgentMessage):
-    """Worker to run: clients of agents connected to mock servers, as (agent, server) keys."""
-
-    reached: frozenset[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class SecretsLearned:
-    """Worker to run: texts that must be redacted from now on."""
-
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StopRun:
-    """Either direction: the run ends early, with the reason."""
-
-    reason: str
-    status: Status
-    interrupted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdle:
-    """Worker to run: after a stop, all work has ended and all usage has been reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class CloseWorker:
-    """Run to worker: no work is left; close everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerClosed:
-    """Worker to run: everything is closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFailed:
-    """Worker to run: the worker cannot continue; `problem` says why."""
-
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class EnterRequest:
-    """Worker to run: a conversation is ready to begin whose agent calls tools on the run's mock servers."""
-
-    who: Identity
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForTurn:
-    """Run to worker: the conversation with this key has to wait before it begins."""
-
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class BeginConversation:
-    """Run to worker: the conversation with this key may begin; `addresses` are those of the mock servers."""
-
-    key: str
-    addresses: Addresses
-    traces: bool = False
-    """True if the agent exports spans to Agentest."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpansRequest:
-    """Worker to run: request for the tool calls and model usage found in the spans of a turn."""
-
-    request: SpanRequest
-
-
-@dataclass(frozen=True, slots=True)
-class SpansResponse:
-    """Run to worker: the response to `SpansRequest` for the conversation with this key."""
-
-    key: str
-    traces: TurnTraces
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveConversation:
-    """Worker to run: the conversation with this key has ended, or will not begin."""
-
-    key: str
-    failed: bool
-    at_work_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealToolResult:
-    """The result of a real tool, for a call that was passed through to it."""
-
-    number: int
-    result: Any
-    failed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalReport:
-    """A refused call that may have belonged to the conversation."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolQuestion:
-    """Run to worker: a tool call of a conversation, the result of a real tool, or a refused call."""
-
-    number: int
-    """Unique among all questions to this worker."""
-    key: str
-    about: ServedCall | RealToolResult | RefusalReport
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionCanceled:
-    """Run to worker: the answer to this question is no longer needed."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAnswered:
-    """Worker to run: the answer to a question. None confirms that it was received."""
-
-    number: int
-    answer: ServedAnswer | None

@@ -26,28 +26,17 @@ from agentest.models.tape import (
     Entries,
     Tape,
 )
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
-from agentest.workers.channel import Send
+from agentest.workers.channel import Send, remote
 
+COLLECTORS = "collectors"
 _GATHER_S = 0.02
 """Minimum time between two messages with server output, so that busy servers send few, large messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLines:
-    """Run to worker: the last lines that a server has printed since the previous message."""
-
-    server: str
-    lines: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServerExited:
-    """Run to worker: a server has exited unexpectedly."""
-
-    server: str
-    status: int
+def output_part(server: str) -> str:
+    """Return the name of the part of a worker that is the server's `RecentOutput`."""
+    return f"output of {server}"
 
 
 class OutputForwarder:
@@ -69,13 +58,13 @@ class OutputForwarder:
         """Report exited servers to a new worker. Earlier output belongs to none of its turns."""
         for each in self._servers:
             if each.exit_status is not None:
-                send(ServerExited(each.name, each.exit_status))
+                _output(each.name, send).end(each.exit_status)
 
     def close(self) -> None:
         """Stop forwarding."""
         if self._pause:
             self._pause.cancel()
-        self._send = _ignore
+        self._send = lambda _: None
 
     def _hear(self, server: str, lines: str) -> None:
         before = self._lines.get(server)
@@ -85,7 +74,7 @@ class OutputForwarder:
 
     def _end(self, server: str, status: int) -> None:
         self._send_lines()
-        self._send(ServerExited(server, status))
+        _output(server, self._send).end(status)
 
     def _tell(self) -> None:
         self._pause = asyncio.get_running_loop().call_later(_GATHER_S, self._tell) if self._lines else None
@@ -94,21 +83,12 @@ class OutputForwarder:
     def _send_lines(self) -> None:
         waiting, self._lines = self._lines, {}
         for server, lines in waiting.items():
-            self._send(OutputLines(server, lines))
+            _output(server, self._send).add(lines)
 
 
-class ForwardedOutput:
-    """Server output as a worker knows it from the run's process."""
-
-    def __init__(self, servers: Iterable[RecentOutput]) -> None:
-        self._servers = {each.name: each for each in servers}
-
-    def receive(self, message: OutputLines | ServerExited) -> None:
-        match message:
-            case OutputLines():
-                self._servers[message.server].add(message.lines)
-            case ServerExited():
-                self._servers[message.server].end(message.status)
+def _output(server: str, send: Send) -> RecentOutput:
+    output: RecentOutput = remote(output_part(server), send)
+    return output
 
 
 def _last_lines(text: str) -> str:
@@ -118,20 +98,6 @@ def _last_lines(text: str) -> str:
     tail = text[-ROOM_BYTES:]
     _, cut, complete = tail.partition("\n")
     return complete if cut else tail
-
-
-def _ignore(_: object) -> None:
-    """Ignore a message."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRecorded:
-    """Worker to run: a model response recorded for one of the worker's conversations, redacted, with its
-    line.
-    """
-
-    entry: CassetteEntry
-    line: bytes
 
 
 class PageTape(Tape):
@@ -148,7 +114,7 @@ class PageTape(Tape):
         on_failure: Callable[[CassetteError], None],
     ) -> None:
         super().__init__(mode, redact, names, on_failure)
-        self._send = send
+        self._run: RunCollectors = remote(COLLECTORS, send)
         self._pages: dict[tuple[str, int], tuple[CassettePage, tuple[Entries, ...]]] = {}
         """Conversation → its page, and the page's answers by slot."""
 
@@ -169,44 +135,7 @@ class PageTape(Tape):
         return self._pages[scope, number][0]
 
     def write(self, entry: CassetteEntry, line: bytes) -> None:
-        self._send(AnswerRecorded(entry, line))
-
-
-class RecordingCollector:
-    """Hand out recorded responses to conversations, and write the responses that workers record."""
-
-    def __init__(self, cassettes: Cassettes) -> None:
-        self._cassettes = cassettes
-
-    def page(self, scope: str, number: int) -> CassettePage:
-        """Return the recorded responses to send along with a conversation."""
-        return self._cassettes.page(scope, number)
-
-    def receive(self, message: AnswerRecorded) -> None:
-        """Write a recorded response. A file that cannot be written stops the run through the `Cassettes`
-        callback.
-        """
-        with suppress(CassetteError):  # already reported through `on_failure`
-            self._cassettes.write(message.entry, message.line)
-
-    def done(self, scope: str, number: int) -> None:
-        """Record that the conversation is done."""
-        self._cassettes.done(scope, number)
-
-    def forget(self, scope: str, number: int) -> None:
-        """Discard the recordings of a conversation that was lost with its worker; the next attempt records
-        again.
-        """
-        self._cassettes.forget(scope, number)
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReported:
-    """Worker to run: the usage of a call, live or replayed."""
-
-    key: CallKey
-    used: ModelUsage
-    replayed: bool = False
+        self._run.record(entry, line)
 
 
 class SendingLedger(Ledger):
@@ -214,41 +143,60 @@ class SendingLedger(Ledger):
 
     def __init__(self, send: Send) -> None:
         super().__init__()
-        self._send = send
+        self._run: RunCollectors = remote(COLLECTORS, send)
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(UsageReported(key, used))
+        self._run.add_usage(key, used)
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(UsageReported(key, used, replayed=True))
+        self._run.add_replayed(key, used)
 
 
-class UsageCollector:
-    """Add the usage that workers report to the run's ledger.
+class RunCollectors:
+    """Collect usage and recordings from workers, and clean up when a conversation ends.
 
     A live call counts as soon as it was made, even if its conversation is lost with a worker. Replayed usage
     counts only when the conversation is done: another attempt replays it again, and the run has to end up
     with the usage of the original recording.
+
+    Args:
+        cassettes: recorded model responses; None if nothing is recorded or replayed.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, cassettes: Cassettes | None = None) -> None:
         self._ledger = ledger
-        self._replayed: defaultdict[tuple[str, int], list[UsageReported]] = defaultdict(list)
+        self._cassettes = cassettes
+        self._replayed: defaultdict[tuple[str, int], list[tuple[CallKey, ModelUsage]]] = defaultdict(list)
 
-    def receive(self, message: UsageReported) -> None:
-        key = message.key
-        if message.replayed:
-            self._replayed[key.scope, key.conversation].append(message)
-        else:
-            self._ledger.add(key, message.used)
+    def page(self, scope: str, number: int) -> CassettePage | None:
+        """Return the recorded responses to send along with a conversation."""
+        return self._cassettes.page(scope, number) if self._cassettes else None
+
+    def record(self, entry: CassetteEntry, line: bytes) -> None:
+        """Write a model response that a worker recorded, redacted, with its line."""
+        assert self._cassettes
+        with suppress(CassetteError):  # already reported through `on_failure`, which stops the run
+            self._cassettes.write(entry, line)
+
+    def add_usage(self, key: CallKey, used: ModelUsage) -> None:
+        """Count the usage of a live call."""
+        self._ledger.add(key, used)
+
+    def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
+        """Count the usage of a replayed call when its conversation is done."""
+        self._replayed[key.scope, key.conversation].append((key, used))
 
     def done(self, scope: str, number: int) -> None:
-        """Count the replayed usage of a finished conversation."""
-        for each in self._replayed.pop((scope, number), ()):
-            self._ledger.add_replayed(each.key, each.used)
+        """Record that the conversation is done."""
+        for key, used in self._replayed.pop((scope, number), ()):
+            self._ledger.add_replayed(key, used)
+        if self._cassettes:
+            self._cassettes.done(scope, number)
 
     def forget(self, scope: str, number: int) -> None:
-        """Discard the replayed usage of a conversation that was lost with its worker."""
+        """Discard the replayed usage and the recordings of a conversation that was lost with its worker."""
         self._replayed.pop((scope, number), None)
+        if self._cassettes:
+            self._cassettes.forget(scope, number)

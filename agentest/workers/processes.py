@@ -27,7 +27,7 @@ import anyio
 
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode, UsageError
-from agentest.workers.channel import Link
+from agentest.workers.channel import Link, Send
 from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
@@ -43,28 +43,22 @@ _ORDER = struct.Struct("=i")
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the run's own process handles and passes on to workers as messages."""
 
-MakeWorker = Callable[[int], Worker]
+MakeWorker = Callable[[int, Send], Worker]
 """Creates the worker with this number, from 0, in its own process."""
 
 
 @contextmanager
 def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[WorkerEngine]:
-    """Create the engine with forked workers. Enter it before the event loop starts.
+    """Create the engine with `size` forked workers, which have all exited afterwards. Enter it before the
+    event loop starts.
 
     Args:
         earlier: True if the conversations come from an earlier run.
     """
 
-    def make(number: int) -> Worker:
-        return Worker(prepared, number=number + 1, earlier=earlier)
+    def make(number: int, send: Send) -> Worker:
+        return Worker(prepared, send, number=number + 1, earlier=earlier)
 
-    with open_forked_workers(make, size) as fleet:
-        yield WorkerEngine(fleet)
-
-
-@contextmanager
-def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
-    """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
@@ -76,7 +70,7 @@ def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
     try:
-        yield ForkedWorkers(ours, size)
+        yield WorkerEngine(ForkedWorkers(ours, size))
     finally:
         ours.close()  # the process exits after all workers have exited
         connection.wait([_exit_descriptor(process)], 2 * _GRACE_S)
@@ -160,16 +154,11 @@ class _ForkedWorker:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.send, self.close = link.send, link.close
         self._pid: int | None = None
         self._is_kill_requested = False
         self._status: int | None = None
         self._ended = anyio.Event()
-
-    def send(self, message: object) -> None:
-        self._link.send(message)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     def kill(self) -> None:
         self._is_kill_requested = True  # its process may not be known yet
@@ -308,9 +297,9 @@ def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.
 
 
 async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
-    worker = make(number)
-    link = await Link.over(end, worker.receive, lambda: os._exit(ExitCode.ERRORED))
-    await worker.run(link)
+    link = await Link.over(end, lambda message: worker.receive(message), lambda: os._exit(ExitCode.ERRORED))
+    worker = make(number, link.send)
+    await worker.run()
     await link.close()
 
 

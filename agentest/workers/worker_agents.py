@@ -20,15 +20,9 @@ from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.workers.channel import (
-    AgentDied,
-    CallRefused,
-    MockServerReached,
-    Send,
-    ServerOutputLines,
-    SpanReceived,
-    WorkerAgentMessage,
-)
+from agentest.workers.channel import Send, remote
+
+AGENTS = "agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,8 @@ async def open_worker_agents(
         client = await stack.enter_async_context(open_client(AddressGuard()))
         return WorkerResources(prepared, client, hosted)
 
+    run: AgentReports = remote(AGENTS, send)
+
     def say(text: str) -> None:
         session.say(f"worker {worker}: {text}")
 
@@ -73,17 +69,17 @@ async def open_worker_agents(
             stack,
             tasks,
             session.on_note,
-            keep_span=lambda line: send(SpanReceived(line)),
+            keep_span=run.store_span,
             say=say,
-            keep_output=lambda log, lines: send(ServerOutputLines(log, lines)),
-            on_end=lambda: send(AgentDied()),
+            keep_output=run.store_output,
+            on_end=run.died,
         )
     except UsageError as error:
         raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
     if started.registry is None:
         return WorkerResources(prepared, started.client, hosted)
-    started.registry.on_refused = lambda refusal: send(CallRefused(refusal.agent, refusal.tool, refusal.why))
-    started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
+    started.registry.on_refused = lambda refusal: run.count_refusal(refusal.agent, refusal.tool, refusal.why)
+    started.registry.on_reached = lambda group: run.add_reached(group.reached)
     return WorkerResources(
         prepared, started.client, ConversationsByAgent(part.plan.agents, started.registry, hosted)
     )
@@ -107,21 +103,34 @@ class ConversationsByAgent:
         return conversations.under_way(who, serving, outside)
 
 
-def store_agent_reports(origin: Origin) -> Callable[[WorkerAgentMessage], None]:
-    """In the run's process: create a handler that stores what agents started by workers report."""
+class AgentReports:
+    """In the run's process: what a worker reports about the agents that it started itself.
 
-    def keep(message: WorkerAgentMessage) -> None:
-        match message:
-            case ServerOutputLines() if origin.keep_output:
-                origin.keep_output(message.log, message.lines)
-            case SpanReceived() if origin.keep_span:
-                origin.keep_span(message.line)
-            case MockServerReached():
-                origin.reached.update(message.reached)
-            case CallRefused():
-                from agentest.mock_servers.registry import UnclaimedCall
+    Args:
+        died: called when the server of such an agent has exited unexpectedly.
+    """
 
-                call = UnclaimedCall(agent=message.agent, tool=message.tool, why=message.why)
-                origin.refused[call] = origin.refused.get(call, 0) + 1
+    def __init__(self, origin: Origin, died: Callable[[], None]) -> None:
+        self._origin = origin
+        self.died = died
 
-    return keep
+    def store_output(self, log: str, lines: str) -> None:
+        """Store complete, redacted lines that a server printed."""
+        if self._origin.keep_output:
+            self._origin.keep_output(log, lines)
+
+    def store_span(self, line: bytes) -> None:
+        """Store a span, as a line of JSON."""
+        if self._origin.keep_span:
+            self._origin.keep_span(line)
+
+    def add_reached(self, reached: frozenset[tuple[str, str]]) -> None:
+        """Record that clients of agents connected to mock servers, as (agent, server) keys."""
+        self._origin.reached.update(reached)
+
+    def count_refusal(self, agent: str, tool: str, why: str) -> None:
+        """Count a call that one of the worker's mock servers refused."""
+        from agentest.mock_servers.registry import UnclaimedCall
+
+        call = UnclaimedCall(agent=agent, tool=tool, why=why)
+        self._origin.refused[call] = self._origin.refused.get(call, 0) + 1

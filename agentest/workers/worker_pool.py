@@ -9,82 +9,23 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.domain.results import Status
 from agentest.runner.conversation_run import RunningConversation
 from agentest.runner.prepare import Prepared
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
-from agentest.workers.channel import (
-    ConversationDone,
-    ConversationMessage,
-    ConversationRan,
-    SlotFreed,
-    SlotGranted,
-    SlotRequested,
-    TurnClosed,
-)
-from agentest.workers.lease_coordinator import WorkerLeases
+from agentest.workers.channel import ConversationOrder, deliver, remote
 
 if TYPE_CHECKING:
+    from agentest.workers.leases import WorkerLeases
     from agentest.workers.mock_proxy import MockProxy
 
-
-class ProgressReceiver:
-    """Handle progress messages of running conversations.
-
-    Args:
-        tasks: task group for conversations that have freed their slots and wait.
-    """
-
-    def __init__(self, roster: WorkerScheduler, tasks: TaskGroup) -> None:
-        self._roster = roster
-        self._tasks = tasks
-
-    def receive(self, member: PooledWorker, message: ConversationMessage) -> None:
-        """Handle a message from this worker, unless the run has given up the conversation."""
-        if assigned := member.holdings.get(message.hold):
-            self._handle(member, message, assigned)
-
-    def _handle(
-        self, member: PooledWorker, message: ConversationMessage, assigned: AssignedConversation
-    ) -> None:
-        match message:
-            case TurnClosed():
-                assigned.ongoing.on_turn(
-                    message.conversation_id, message.turn_index, handed_over=message.handed_over
-                )
-            case ConversationRan() if assigned.place.had.is_set():
-                assigned.ongoing.on_ended()
-            case ConversationRan():
-                self._roster.lose(assigned.place)
-                self._tasks.start_soon(_free_own_slot_later, assigned)
-            case SlotFreed():
-                assigned.place = (
-                    ConversationSlot.left()
-                )  # synchronously: the request for a new slot may arrive immediately
-                self._tasks.start_soon(self._wait_outside, member, message.hold, assigned, assigned.place)
-            case SlotRequested():
-                self._roster.request_slot(member, message.hold, assigned.place)
-            case ConversationDone() if not assigned.done.done():
-                assigned.done.set_result(message)
-
-    async def _wait_outside(
-        self, member: PooledWorker, hold: int, assigned: AssignedConversation, slot: ConversationSlot
-    ) -> None:
-        async with assigned.ongoing.slot_released():
-            await slot.wanted.wait()
-        self._roster.has_place(member, hold, slot)
-
-
-async def _free_own_slot_later(assigned: AssignedConversation) -> None:
-    """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
-    await assigned.place.had.wait()
-    assigned.ongoing.on_ended()
-
+POOL, WORKER = "pool", "worker"
 
 OnMessage = Callable[[Any], None]
 OnDisconnect = Callable[[], None]
@@ -110,23 +51,43 @@ class Connection(Protocol):
         ...
 
 
+class WorkerCalls(Protocol):
+    """What the run's process calls on a worker."""
+
+    def run_conversation(self, order: ConversationOrder) -> None:
+        """Run a conversation and have it judged."""
+        ...
+
+    def end_unit(self, scope: str) -> None:
+        """All conversations of a unit have finished."""
+        ...
+
+    def stop(self, reason: str, status: Status, *, interrupted: bool) -> None:
+        """The run ends early."""
+        ...
+
+    def close_all(self) -> None:
+        """No work is left: close everything."""
+        ...
+
+
+class SlotWaiter(Protocol):
+    """What the run's process calls on a conversation of a worker."""
+
+    def grant_slot(self) -> None:
+        """The conversation may continue."""
+        ...
+
+
 class WorkerSource(Protocol):
     """A source of workers."""
 
-    @property
-    def size(self) -> int:
-        """Number of workers to run."""
-        ...
-
-    @property
-    def needed(self) -> int:
-        """Number of workers that must be ready before the run begins."""
-        ...
-
-    @property
-    def called(self) -> str:
-        """The name of a worker in messages: `worker process`."""
-        ...
+    size: int
+    """Number of workers to run."""
+    needed: int
+    """Number of workers that must be ready before the run begins."""
+    called: str
+    """The name of a worker in messages: `worker process`."""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Connection:
         """Connect another worker, at the start or to replace one that has died. Raises UsageError.
@@ -156,21 +117,68 @@ class ConversationSlot:
     given: bool = True
     """True if the worker knows that the conversation may continue."""
 
-    @classmethod
-    def left(cls) -> ConversationSlot:
-        """Create a slot that has just been freed."""
-        return cls(anyio.Event(), anyio.Event(), given=False)
-
 
 @dataclass(slots=True, eq=False)
 class AssignedConversation:
-    """A conversation that runs on a worker."""
+    """A conversation that runs on a worker, which calls the methods. Another attempt is another value.
 
+    Args:
+        tasks: task group for the wait after the conversation has freed its slot.
+    """
+
+    worker: SlotWaiter
     ongoing: RunningConversation
-    done: asyncio.Future[ConversationDone]
+    roster: WorkerScheduler
+    tasks: TaskGroup
     is_last: bool = False
     """True if the conversation is not attempted again when its worker dies."""
     place: ConversationSlot = field(default_factory=ConversationSlot)
+    done: asyncio.Future[tuple[bytes, bytes, str]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """The arguments of `finish`."""
+
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        """A turn has closed."""
+        self.ongoing.on_turn(conversation_id, turn_index, handed_over=handed_over)
+
+    def on_ended(self) -> None:
+        """The conversation has finished and frees its slot. Judging may still be in progress."""
+        if self.place.had.is_set():
+            self.ongoing.on_ended()
+        else:
+            self.roster.lose(self.place)
+            self.tasks.start_soon(self._free_own_slot_later)
+
+    def free_slot(self) -> None:
+        """The conversation waits for other conversations and frees its slot."""
+        # Synchronously, because the request for a new slot may arrive immediately.
+        self.place = ConversationSlot(anyio.Event(), anyio.Event(), given=False)
+        self.tasks.start_soon(self._wait_outside, self.place)
+
+    def request_slot(self) -> None:
+        """The conversation has finished waiting and needs a slot to continue."""
+        self.roster.request_slot(self.worker, self.place)
+
+    def finish(self, result: bytes, json: bytes, rerun_reason: str) -> None:
+        """The conversation has finished and has been judged.
+
+        Args:
+            result: the packed result, without details that are not needed until the scenario ends.
+            json: the whole result in the form of results.json.
+        """
+        if not self.done.done():
+            self.done.set_result((result, json, rerun_reason))
+
+    async def _wait_outside(self, slot: ConversationSlot) -> None:
+        async with self.ongoing.slot_released():
+            await slot.wanted.wait()
+        self.roster.has_place(self.worker, slot)
+
+    async def _free_own_slot_later(self) -> None:
+        """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
+        await self.place.had.wait()
+        self.ongoing.on_ended()
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +193,6 @@ class PooledWorker:
     """True if the worker has wound down after a stop."""
     ended: bool = False
     """True if the worker has sent its last message, so that its exit is expected."""
-    gone: anyio.Event = field(default_factory=anyio.Event)
     reserved: bool = False
     """True if the worker is to run one conversation alone."""
     is_worse: bool = False
@@ -193,11 +200,23 @@ class PooledWorker:
     attract them.
     """
     holdings: dict[int, AssignedConversation] = field(default_factory=dict)
+    """Conversations that run on the worker, by the ids of their orders."""
     units: set[str] = field(default_factory=set)
     """Scopes of unfinished units whose conversations have run on this worker."""
     leases: WorkerLeases | None = None
-    guests: MockProxy | None = None
+    mocks: MockProxy | None = None
     """Conversations whose agents use mock servers of the run's process."""
+    parts: dict[str, object] = field(default_factory=dict)
+    """All other objects that the worker calls, by name."""
+
+    @property
+    def worker(self) -> WorkerCalls:
+        """Return the worker itself, to be called."""
+        return cast("WorkerCalls", remote(WORKER, self.connection.send))
+
+    def receive(self, message: object) -> None:
+        """Make a call that the worker has sent."""
+        deliver(message, self.holdings, self.parts)
 
     def lost(self, *, stopped: bool) -> str:
         """Describe the fate of the conversations that ran on the dead worker; empty if there were none."""
@@ -228,7 +247,7 @@ class WorkerScheduler:
         self._is_worker_reserved = False
         self._waiting_count = 0
         """Number of conversations that wait for a worker."""
-        self._slot_requests: deque[tuple[PooledWorker, int, ConversationSlot]] = deque()
+        self._slot_requests: deque[tuple[SlotWaiter, ConversationSlot]] = deque()
         self._lent: set[ConversationSlot] = set()
         """Slots of conversations that continue in the slot of one that waits for a worker."""
 
@@ -259,17 +278,17 @@ class WorkerScheduler:
         """Forget a group of conversations that has finished."""
         self._workers_by_group.pop(home, None)
 
-    def request_slot(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
+    def request_slot(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
         """Request a slot for a conversation that wants to continue."""
         slot.wanted.set()
-        self._slot_requests.append((member, hold, slot))
+        self._slot_requests.append((conversation, slot))
         self._lend()
 
-    def has_place(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
+    def has_place(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
         """Record that the conversation has its own slot again."""
         slot.had.set()
         self._give_back(slot)
-        self._let_continue(member, hold, slot)
+        self._let_continue(conversation, slot)
 
     def lose(self, slot: ConversationSlot) -> None:
         """Record that the conversation is lost. It still waits for its own slot if it had freed it, for the
@@ -348,15 +367,15 @@ class WorkerScheduler:
 
     def _lend(self) -> None:
         while self._slot_requests and self._may_begin():
-            member, hold, slot = self._slot_requests.popleft()
+            conversation, slot = self._slot_requests.popleft()
             if not slot.given:
                 self._lent.add(slot)
-                self._let_continue(member, hold, slot)
+                self._let_continue(conversation, slot)
 
-    def _let_continue(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
+    def _let_continue(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
         if not slot.given:
             slot.given = True
-            member.connection.send(SlotGranted(hold))
+            conversation.grant_slot()
 
     def _least_busy(self) -> PooledWorker | None:
         able = [each for each in self.members if each.ready and not each.ended and not each.reserved]

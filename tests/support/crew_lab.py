@@ -33,26 +33,10 @@ from agentest.runner.tools import AgentTraits
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.redaction import Redactor
-from agentest.workers.channel import (
-    CannotStart,
-    CloseWorker,
-    ConversationDone,
-    ConversationRan,
-    RunConversation,
-    SlotFreed,
-    SlotGranted,
-    SlotRequested,
-    StopRun,
-    TurnClosed,
-    WorkerClosed,
-    WorkerFailed,
-    WorkerIdle,
-    WorkerReady,
-    packed,
-)
-from agentest.workers.coordinator import RunCollectors, WorkerPool
-from agentest.workers.lease_coordinator import LeaseCoordinator
-from agentest.workers.worker_pool import OnDisconnect, OnMessage
+from agentest.workers.channel import ConversationOrder, deliver, packed, remote
+from agentest.workers.coordinator import RunCollectors, WorkerNews, WorkerPool
+from agentest.workers.leases import LeaseCoordinator
+from agentest.workers.worker_pool import POOL, WORKER, AssignedConversation, OnDisconnect, OnMessage
 
 _END = object()
 LONGEST_S = 4000.0
@@ -137,7 +121,9 @@ class FakeWorker:
         self._to_worker: asyncio.Queue[object] = asyncio.Queue()
         self._life = anyio.CancelScope()
         self._stopped = anyio.CancelScope()
-        self._given: dict[int, anyio.Event] = {}
+        self._news: WorkerNews = remote(POOL, self._say)
+        self._waiting: dict[int, _WaitingConversation] = {}
+        self._conversations: TaskGroup
         self._closing = False
         tasks.start_soon(self._carry)
         tasks.start_soon(self._live)
@@ -171,7 +157,7 @@ class FakeWorker:
 
     def fail(self) -> None:
         """Tell of a mistake of our own, and end."""
-        self._say(WorkerFailed("a mistake"))
+        self._news.failed("a mistake")
         self.die()
 
     def _say(self, message: object) -> None:
@@ -195,28 +181,35 @@ class FakeWorker:
                 if self._lab.fate.stillborn:
                     self.die()
                 if self._lab.fate.refuses and self.number > self._lab.size:
-                    self._say(CannotStart(self._lab.fate.refuses))
+                    self._news.cannot_start(self._lab.fate.refuses)
                     self.die()
-                self._say(WorkerReady())
+                self._news.ready()
                 self.ready = self.alive
-                conversations = await life.start(self._hold_all)
+                self._conversations = await life.start(self._hold_all)
                 while True:
                     message = await self._to_worker.get()
                     await anyio.sleep(self._lab.fate.pause(self._lab.fate.delay_s))
                     if self.silent:
                         await anyio.sleep_forever()
-                    match message:
-                        case RunConversation():
-                            conversations.start_soon(self._hold, message)
-                        case SlotGranted() if given := self._given.get(message.hold):
-                            given.set()
-                        case StopRun():
-                            self._stopped.cancel()
-                        case CloseWorker() if self._lab.fate.fails_at_end:
-                            self.fail()
-                        case CloseWorker():
-                            self._say(WorkerClosed())
-                            self.die()
+                    deliver(message, self._waiting, {WORKER: self})
+
+    # What the run calls:
+
+    def run_conversation(self, order: ConversationOrder) -> None:
+        self._conversations.start_soon(self._hold, order)
+
+    def end_unit(self, scope: str) -> None:
+        """Nothing is kept for a unit."""
+
+    def stop(self, *_: object, **__: object) -> None:
+        self._stopped.cancel()
+
+    def close_all(self) -> None:
+        if self._lab.fate.fails_at_end:
+            self.fail()
+        else:
+            self._news.closed()
+            self.die()
 
     async def _hold_all(self, *, task_status: Any) -> None:
         with self._stopped:
@@ -224,9 +217,10 @@ class FakeWorker:
                 task_status.started(conversations)
                 await anyio.sleep_forever()
         await anyio.sleep(self._lab.fate.pause(1.0))
-        self._say(WorkerIdle())
+        self._news.idle()
 
-    async def _hold(self, order: RunConversation) -> None:
+    async def _hold(self, order: ConversationOrder) -> None:
+        run: AssignedConversation = remote(order.id, self._say)
         lab, fate = self._lab, self._lab.fate
         one = order.scope, order.number
         lab.rules.homes[order.scope].add(self.number)
@@ -235,27 +229,37 @@ class FakeWorker:
             await anyio.sleep(fate.pause(fate.turn_s))
             if order.scope in fate.kills:
                 self.die()
-            self._say(TurnClosed(order.hold, f"{order.scope}-{order.number}", 0))
+            run.on_turn(f"{order.scope}-{order.number}", 0, handed_over=False)
             if fate.random.random() < fate.waits_outside:
-                await self._wait_outside(order, one)
+                await self._wait_outside(order, one, run)
             await anyio.sleep(fate.pause(fate.turn_s))
         finally:
             lab.rules.end(one)
-        self._say(ConversationRan(order.hold))
+        run.on_ended()
         await anyio.sleep(fate.pause(fate.judging_s))
         lab.rules.held[one] += 1
         conversation_id = f"{order.scope}-{order.number}{order.ids_end}"
         result = conversation_result(held=conversation(conversation_id, []))
-        self._say(ConversationDone(order.hold, packed(result), b"{}", ""))
+        run.finish(packed(result), b"{}", "")
 
-    async def _wait_outside(self, order: RunConversation, one: tuple[str, int]) -> None:
-        given = self._given[order.hold] = anyio.Event()
+    async def _wait_outside(
+        self, order: ConversationOrder, one: tuple[str, int], run: AssignedConversation
+    ) -> None:
+        waiting = self._waiting[order.id] = _WaitingConversation()
         self._lab.rules.end(one)
-        self._say(SlotFreed(order.hold))
+        run.free_slot()
         await anyio.sleep(self._lab.fate.pause(self._lab.fate.random.choice((0.0, 0.001, 1.0))))
-        self._say(SlotRequested(order.hold))
-        await given.wait()
+        run.request_slot()
+        await waiting.has_slot.wait()
         self._lab.rules.begin(one)
+
+
+class _WaitingConversation:
+    def __init__(self) -> None:
+        self.has_slot = anyio.Event()
+
+    def grant_slot(self) -> None:
+        self.has_slot.set()
 
 
 class Lab:

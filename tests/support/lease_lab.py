@@ -21,9 +21,8 @@ from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
-from agentest.workers.channel import packed
-from agentest.workers.lease_client import LeasedGates
-from agentest.workers.lease_coordinator import LeaseCoordinator, LeaseRequested, WorkerLeases
+from agentest.workers.channel import deliver, packed
+from agentest.workers.leases import PART, LeaseCoordinator, LeasedGates, WorkerLeases
 
 DELAY_S = 0.002
 """What a message takes from one process to another."""
@@ -65,31 +64,20 @@ class Model:
 class Wire:
     """One direction of a link: what is sent arrives in order, a little later, as another process has it."""
 
-    def __init__(self, receive: Callable[[Any], None], delay: float) -> None:
-        self._receive = receive
+    def __init__(self, receiver: Callable[[], object], delay: float) -> None:
+        self._receiver = receiver
         self._delay = delay
         self._sent: deque[bytes] = deque()
-        self.count: Counter[str] = Counter()
         self.cut = False
-        self.held_up = False
 
     def __call__(self, message: object) -> None:
-        self.count[type(message).__name__] += 1
         self._sent.append(packed(message))
         asyncio.get_running_loop().call_later(self._delay, self._arrive)
 
-    def goes_on(self) -> None:
-        """What was sent while the line was held up arrives."""
-        self.held_up = False
-        while self._sent:
-            self._arrive()
-
     def _arrive(self) -> None:
-        if self.held_up or not self._sent:
-            return
         message = pickle.loads(self._sent.popleft())
         if not self.cut:
-            self._receive(message)
+            deliver(message, {PART: self._receiver()})
 
 
 class Worker:
@@ -99,9 +87,9 @@ class Worker:
         self, desk: LeaseCoordinator, spec: ModelSpec, model: Model, name: str, delay: float, tasks: TaskGroup
     ) -> None:
         self.name = name
-        self.sent = Wire(lambda message: self.counter.receive(message), delay)
-        self.heard = Wire(lambda message: self.gates.receive(message), delay)
-        self.counter: WorkerLeases = desk.counter(self.heard, tasks)
+        self.sent = Wire(lambda: self.leases, delay)
+        self.heard = Wire(lambda: self.gates, delay)
+        self.leases: WorkerLeases = desk.add_worker(self.heard, tasks)
         self.gates = LeasedGates(self.sent)
         patience = RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries)
         self.answers = LiveModel(model, Ledger(), self.gates.of(spec), patience=patience)
@@ -117,7 +105,7 @@ class Worker:
 
     def dies(self) -> None:
         self.sent.cut = self.heard.cut = True
-        self.counter.close()
+        self.leases.close()
 
 
 class Lab:
@@ -137,12 +125,9 @@ class Lab:
         self.desk = LeaseCoordinator(self.gates)
         self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay, tasks) for n in range(workers)]
 
-    def waited(self) -> int:
-        return sum(worker.sent.count[LeaseRequested.__name__] for worker in self.workers)
-
 
 def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **options: Any) -> Lab:
-    """Use a lab, and see that nothing is left of it: no place taken, no attempt lent."""
+    """Use a lab, and see that nothing is left of it: no place taken."""
     made: list[Lab] = []
 
     async def go() -> None:
@@ -150,9 +135,8 @@ def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **
             lab = Lab(tasks, model or Model(), **options)
             made.append(lab)
             await use(lab)
-            await anyio.sleep(5)  # longer than anything is kept unused
+            await anyio.sleep(5)  # longer than any message takes
             assert lab.gate.limiter.in_progress == 0
-            assert lab.budget.lent == 0
             tasks.cancel_scope.cancel()
 
     run(go)

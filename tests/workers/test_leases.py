@@ -102,7 +102,7 @@ def test_tokens_are_held_both_ways() -> None:
 
 @pytest.mark.parametrize("demand", [0.5, 0.9])
 def test_who_stays_below_the_rate_is_not_held_up(demand: float) -> None:
-    """Two workers that need less than the rate get all of it at once: nothing is wasted by what is ahead."""
+    """Two workers that need less than the rate get all of it at once."""
     model, rate, late = Model(lasts=lambda: 0.1), 600, [0.0]
 
     async def use(lab: Lab) -> None:
@@ -146,54 +146,8 @@ def test_exactly_so_many_calls_are_made(most: int, workers: int, at_once: int, d
     assert len(lab.stopped) == 1
 
 
-def test_what_is_lent_to_idle_workers_is_not_lacking() -> None:
-    """A worker gets the last places and attempts though another had leases ahead of need a moment ago."""
-    model = Model(lasts=lambda: 0.01)
-
-    async def use(lab: Lab) -> None:
-        hoarder, other = lab.workers
-        for _ in range(30):
-            await hoarder.ask()
-        assert lab.gate.limiter.in_progress > 0
-        asked = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(other.ask)
-        assert anyio.current_time() - asked < 0.01 + 8 * DELAY_S
-
-    in_lab(use, model, max_concurrency=8)
-
-
-def test_a_worker_that_is_blocked_starves_nobody() -> None:
-    """What a worker has ahead of need that does not hear of its recall is somebody else's after a second."""
-    model = Model(lasts=lambda: 0.01)
-
-    async def use(lab: Lab) -> None:
-        blocked, other = lab.workers
-        for _ in range(30):
-            await blocked.ask()
-        await anyio.sleep(3 * DELAY_S)  # the last one is over for the desk, too
-        lent = lab.gate.limiter.in_progress
-        assert lent > 0
-        blocked.heard.held_up = blocked.sent.held_up = True
-        asked = anyio.current_time()
-        model.lasts = lambda: 5.0
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(other.ask)
-            await anyio.sleep(1.5)
-            assert model.under_way == 8
-        assert anyio.current_time() - asked < 7
-        blocked.heard.goes_on()
-        blocked.sent.goes_on()
-        await blocked.ask()
-
-    in_lab(use, model, max_concurrency=8)
-    assert model.most == 8
-
-
 def test_a_worker_that_dies_gives_back_all() -> None:
-    """Places of calls under way and ahead of need are for others; what had begun counts as made."""
+    """Places of calls under way are for others; what had begun counts as made."""
     model = Model(lasts=lambda: 1.0)
 
     async def use(lab: Lab) -> None:
@@ -256,7 +210,7 @@ def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
 def test_whoever_is_cancelled_leaks_nothing(
     calls: list[tuple[float, float]], down: tuple[float, float]
 ) -> None:
-    """Calls that are cancelled at any moment, waiting or probing, leave no place taken and nothing lent."""
+    """Calls that are cancelled at any moment, waiting or probing, leave no place taken."""
     model = Model(fault=lambda at: UNREACHABLE if down[0] <= at < down[1] else None)
 
     async def use(lab: Lab) -> None:
@@ -308,52 +262,3 @@ def test_time_for_which_a_model_is_down_is_the_calls_own() -> None:
     in_lab(use, model, deadline_s=20)
     assert len(problems) == 4
     assert all("503" in problem for problem in problems)
-
-
-@pytest.mark.slow
-def test_a_call_waits_for_no_lease_when_nothing_is_tight() -> None:
-    """Where there are places enough, nearly all calls find a lease that was asked for ahead of need."""
-    model = Model(lasts=lambda: 0.5)
-
-    async def use(lab: Lab) -> None:
-        async with anyio.create_task_group() as tasks:
-            for number in range(100):
-                tasks.start_soon(lab.workers[number % 2].ask_on, 60.0)
-                await anyio.sleep(0.005)
-
-    lab = in_lab(use, model, concurrency=200)
-    assert lab.waited() < 0.02 * len(model.asked_at)
-
-
-def test_a_recall_that_was_answered_ends_no_later_lease() -> None:
-    """What a worker was lent after it had answered a recall is its own as long as all else."""
-    model = Model(lasts=lambda: 0.01)
-
-    async def use(lab: Lab) -> None:
-        hoarder, other = lab.workers
-
-        async def use_up(worker: Worker, calls: int) -> None:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(calls):
-                    tasks.start_soon(worker.ask)
-
-        for _ in range(30):
-            await hoarder.ask()
-        await use_up(other, 9)
-        recalled_at = anyio.current_time()
-        assert hoarder.heard.count["LeasesRecalled"] == 1
-        await anyio.sleep(0.75)
-        for _ in range(15):
-            await hoarder.ask()
-        model.lasts = lambda: 5.0
-        async with anyio.create_task_group() as tasks:
-            hoarder.heard.held_up = True
-            tasks.start_soon(use_up, other, 9)
-            await anyio.sleep_until(recalled_at + 1.0)
-            assert hoarder.heard.count["LeasesRecalled"] == 2
-            tasks.start_soon(use_up, hoarder, 2)
-            await anyio.sleep(1.0)
-            hoarder.heard.goes_on()
-
-    in_lab(use, model, max_concurrency=8)
-    assert model.most == 8

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import anyio
 import fake_time
@@ -12,8 +13,12 @@ import pytest
 
 from agentest.agents.server_output import RecentOutput
 from agentest.domain.transcript import ServerOutput
-from agentest.workers.channel import packed
-from agentest.workers.forwarding import ForwardedOutput, OutputForwarder, OutputLines
+from agentest.workers.channel import deliver, packed
+from agentest.workers.forwarding import OutputForwarder, output_part
+
+
+def parts(servers: Mapping[str, RecentOutput]) -> dict[str, RecentOutput]:
+    return {output_part(name): output for name, output in servers.items()}
 
 
 class Wire:
@@ -22,9 +27,8 @@ class Wire:
     def __init__(self) -> None:
         self.api, self.other = RecentOutput("api"), RecentOutput("other")
         self.here = {name: RecentOutput(name) for name in ("api", "other")}
-        self._worker = ForwardedOutput(self.here.values())
         self.desk = OutputForwarder((self.api, self.other), self.send)
-        self.sent: list[object] = []
+        self.sent: list[Any] = []
         self.second_told = anyio.Event()
         """What both servers printed in the moment after the first lines."""
 
@@ -32,7 +36,7 @@ class Wire:
         self.sent.append(message)
         if len(self.sent) == 3:
             self.second_told.set()
-        self._worker.receive(pickle.loads(packed(message)))
+        deliver(pickle.loads(packed(message)), parts(self.here))
 
 
 def run(steps: Callable[[Wire], Awaitable[None]]) -> Wire:
@@ -90,7 +94,7 @@ def test_much_is_not_sent(lines: int) -> None:
             await anyio.sleep(0.002)
 
     wire = run(steps)
-    told = [each.lines for each in wire.sent if isinstance(each, OutputLines)]
+    told = [lines for _, method, (lines,), _ in wire.sent if method == "add"]
     assert 2 <= len(told) <= 12
     assert all(len(each) <= 65_536 for each in told)
     if lines > 1:
@@ -108,7 +112,7 @@ def test_a_new_worker_hears_who_has_ended() -> None:
         wire.api.add("one")
         wire.api.end(3)
         late = {name: RecentOutput(name) for name in ("api", "other")}
-        wire.desk.welcome(ForwardedOutput(late.values()).receive)
+        wire.desk.welcome(lambda message: deliver(message, parts(late)))
         assert late["api"].since(0) == ServerOutput(server="api", lines=(), exit_status=3)
         assert late["other"].since(0) is None
 

@@ -12,8 +12,7 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.workers.ray.engine import needed_variables
-from agentest.workers.ray.files import ProjectFiles, files_of
+from agentest.workers.ray.files import ProjectFiles, files_of, needed_variables
 
 PRINTING = """
 import os, subprocess, threading

@@ -12,7 +12,7 @@ import pytest
 
 from agentest.support.errors import UsageError
 from agentest.version import __version__
-from agentest.workers.ray.cluster import ClusterCapacity, checked, cpus_of, is_dead, room, wait_for_nodes
+from agentest.workers.ray.cluster import cpus_of, is_dead, remote_nodes, wait_for_nodes, why_waiting
 
 HEAD = {"NodeID": "h", "Alive": True, "Resources": {}}
 OURS = {"version": __version__, "network": "here"}
@@ -108,16 +108,16 @@ def test_nodes_without_agentest_or_with_another_version() -> None:
     alive = [node("1"), node("2"), node("3")]
     good = {"version": __version__, "network": "elsewhere"}
     none, other = {**good, "version": None}, {**good, "version": "0.0.1"}
-    found = checked(alive, {"1": good, "2": {**good, "network": "here"}, "3": good}, OURS)
-    assert [each.is_local for each in found] == [False, True, False]
+    found = remote_nodes(alive, {"1": good, "2": {**good, "network": "here"}, "3": good}, OURS)
+    assert found == ["host-1 (10.0.0.1)", "host-3 (10.0.0.3)"]
     install = rf"pip install 'agentest-sim\[ray\]=={__version__}'"
     with pytest.raises(UsageError, match=rf"node host-2 \(10\.0\.0\.2\) has no agentest\. .*{install}"):
-        checked(alive, {"1": good, "2": none, "3": other}, OURS)
+        remote_nodes(alive, {"1": good, "2": none, "3": other}, OURS)
     problem = (
         rf"another version than here \({__version__}\) on node host-3 \(10\.0\.0\.3\): 0\.0\.1\. .*{install}"
     )
     with pytest.raises(UsageError, match=problem):
-        checked(alive, {"1": good, "2": good, "3": other}, OURS)
+        remote_nodes(alive, {"1": good, "2": good, "3": other}, OURS)
 
 
 def test_a_cluster_that_does_not_answer() -> None:
@@ -128,11 +128,9 @@ def test_a_cluster_that_does_not_answer() -> None:
 
 def test_why_workers_wait() -> None:
     """As it is now, and not as it was when the run began."""
-    assert room(FakeRay([HEAD, node("1"), node("2", 1.0)], free=1.0)) == ClusterCapacity(
-        cpus=3, nodes=2, free=1
-    )
-    assert ClusterCapacity(3, 2, 1).why_waiting(2) == "waiting for Ray to start 2 workers"
-    why = room(FakeRay([node("1", 1.0), node("2", alive=False)])).why_waiting(1)
+    free = FakeRay([HEAD, node("1"), node("2", 1.0)], free=1.0)
+    assert why_waiting(free, 2) == "waiting for Ray to start 2 workers"
+    why = why_waiting(FakeRay([node("1", 1.0), node("2", alive=False)]), 1)
     assert why.startswith("waiting for 1 worker to begin. ")
     assert "has 1 on 1 node, none of them free" in why
     assert cpus_of([node("1", 2.9)]) == 2

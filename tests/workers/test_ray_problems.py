@@ -10,8 +10,8 @@ import pytest
 from project import Project, free_port
 
 from agentest.support.errors import UsageError
-from agentest.workers.ray.actors import describe_death, describe_failed_start
 from agentest.workers.ray.cluster import check_installed, describe_join_failure
+from agentest.workers.ray.engine import describe_death, describe_failed_start
 from agentest.workers.ray.files import ProjectFiles
 
 BROKEN = "from opentelemetry_is_missing import metrics\n"

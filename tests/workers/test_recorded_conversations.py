@@ -22,8 +22,8 @@ from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Que
 from agentest.models.tape import CassetteError, CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ModelUnavailable
 from agentest.support.redaction import Redactor
-from agentest.workers.channel import packed
-from agentest.workers.forwarding import PageTape, RecordingCollector, SendingLedger, UsageCollector
+from agentest.workers.channel import deliver, packed
+from agentest.workers.forwarding import COLLECTORS, PageTape, RunCollectors, SendingLedger
 
 SCOPE = "'books a slot' @ 'default'"
 SECRET = "hunter2-hunter2"
@@ -73,8 +73,7 @@ class Run:
             models={"user": "openai/m", "judge": "openai/m"},
             on_failure=self.failures.append,
         )
-        self.desk = RecordingCollector(self.cassettes)
-        self.usage = UsageCollector(self.ledger)
+        self.desk = RunCollectors(self.ledger, self.cassettes)
         self.live = Live(self.ledger)
 
     def worker(self) -> Worker:
@@ -101,16 +100,16 @@ class Worker:
         self.tape = PageTape(
             run.mode,
             Redactor([SECRET]),
-            lambda message: self._send(run.desk.receive, message),
+            self._send,
             {SCOPE: NAME},
             self.failures.append,
         )
-        self._ledger = SendingLedger(lambda message: self._send(run.usage.receive, message))
+        self._ledger = SendingLedger(self._send)
         self.answers = run.answers(self.tape, self._ledger)
 
-    def _send(self, receive: Any, message: object) -> None:
+    def _send(self, message: object) -> None:
         if self._alive:
-            receive(pickle.loads(packed(message)))
+            deliver(pickle.loads(packed(message)), {COLLECTORS: self._run.desk})
 
     def begin(self, number: int) -> None:
         page = pickle.loads(packed(self._run.desk.page(SCOPE, number)))
@@ -118,14 +117,12 @@ class Worker:
 
     def end(self, number: int) -> None:
         self.tape.end(SCOPE, number)
-        self._run.usage.done(SCOPE, number)
         self._run.desk.done(SCOPE, number)
 
     def die(self, *numbers: int) -> None:
         """Take these conversations along."""
         self._alive = False
         for number in numbers:
-            self._run.usage.forget(SCOPE, number)
             self._run.desk.forget(SCOPE, number)
 
 
@@ -308,10 +305,10 @@ def test_a_conversation_needs_its_own_answers_only(tmp_path: Path) -> None:
     """Its page has the answers of no other, and those of one that is done are forgotten."""
     in_one_process(tmp_path, CassetteMode.RECORD)
     run = Run(tmp_path, CassetteMode.REPLAY)
-    page = run.desk.page(SCOPE, 2)
+    page = run.cassettes.page(SCOPE, 2)
     assert {entry.request.key.conversation for entry in page.recorded} == {2}
     assert len(page.recorded) == 3
     run.desk.done(SCOPE, 2)
-    assert run.desk.page(SCOPE, 2).recorded == ()
-    assert run.desk.page(SCOPE, 3).recorded
-    assert run.desk.page(SCOPE, 2).has_answers
+    assert run.cassettes.page(SCOPE, 2).recorded == ()
+    assert run.cassettes.page(SCOPE, 3).recorded
+    assert run.cassettes.page(SCOPE, 2).has_answers

@@ -7,8 +7,8 @@ import pickle
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.port import CallKey, Ledger
-from agentest.workers.channel import packed
-from agentest.workers.forwarding import SendingLedger, UsageCollector
+from agentest.workers.channel import deliver, packed
+from agentest.workers.forwarding import COLLECTORS, RunCollectors, SendingLedger
 
 SCOPE = "'books a slot' @ 'default'"
 FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)
@@ -16,10 +16,10 @@ LIVE = ModelUsage(1, Usage(10, 5), 1, 0.5)
 RECORDED = ModelUsage(2, Usage(20, 7), 0, None)
 
 
-def connected(ledger: Ledger) -> tuple[SendingLedger, UsageCollector]:
+def connected(ledger: Ledger) -> tuple[SendingLedger, RunCollectors]:
     """A worker's ledger, and the desk that receives what it sends."""
-    desk = UsageCollector(ledger)
-    return SendingLedger(lambda message: desk.receive(pickle.loads(packed(message)))), desk
+    desk = RunCollectors(ledger)
+    return SendingLedger(lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk})), desk
 
 
 def test_a_call_counts_at_once() -> None:
@@ -40,7 +40,7 @@ def test_what_is_replayed_counts_once() -> None:
     lost, desk = connected(whole)
     lost.add_replayed(FIRST, RECORDED)
     desk.forget(SCOPE, 1)
-    again = SendingLedger(desk.receive)
+    again = SendingLedger(lambda message: deliver(message, {COLLECTORS: desk}))
     again.add_replayed(FIRST, RECORDED)
     again.add_replayed(SECOND, LIVE)
     desk.done(SCOPE, 1)

@@ -24,8 +24,8 @@ from agentest.mock_servers.port import (
 )
 from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import new_key
-from agentest.workers.channel import Link
-from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
+from agentest.workers.channel import Link, deliver
+from agentest.workers.mock_proxy import MOCKS, MockProxy, ProxiedConversations
 
 
 class Conversation:
@@ -110,14 +110,16 @@ async def scaled(*, exclusive: bool = False) -> Any:
     scale = Scale(exclusive=exclusive)
     async with anyio.create_task_group() as tasks:
         hosted = ProxiedConversations(lambda message: there.send(message))
-        there = await Link.over(theirs, hosted.receive, lambda: None)
+        there = await Link.over(
+            theirs, lambda message: deliver(message, {MOCKS: hosted}, hosted.hosted), lambda: None
+        )
         guests: MockProxy
 
         def on_disconnect() -> None:
             guests.close()
             scale.gone.set()
 
-        here = await Link.over(ours, lambda message: guests.receive(message), on_disconnect)
+        here = await Link.over(ours, lambda message: deliver(message, {MOCKS: guests}), on_disconnect)
         guests = MockProxy(scale.registry, here.send, tasks)
         async with hosted.answering():
             yield scale, hosted, there

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.workers.channel import pack_messages
+from agentest.workers.channel import BatchedSender
 
 _T = TypeVar("_T")
 
@@ -61,7 +61,7 @@ class RemoteWorker(Protocol):
         ...
 
 
-class RunEnd:
+class RunEnd(BatchedSender):
     """The end of the channel in the run's process.
 
     Args:
@@ -80,12 +80,12 @@ class RunEnd:
         patience: ReachLimits = ReachLimits(),
         begun: asyncio.Event | None = None,
     ) -> None:
+        super().__init__()
         self._callee = callee
         self._patience = patience
-        self._begun = begun or _set_event()
+        self._begun = begun
         self._on_message = on_message
         self._on_disconnect = on_disconnect
-        self._outgoing: list[object] = []
         self._outbox = Outbox()
         self._inbox = Inbox()
         self._something = asyncio.Event()
@@ -94,18 +94,9 @@ class RunEnd:
         self._death = ""
         self._tasks = [asyncio.create_task(self._run(work)) for work in (self._hand_over, self._ask)]
 
-    def send(self, message: object) -> None:
-        """Send a message, batched with all others of this event loop iteration. It is lost if the worker has
-        ended.
-        """
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(message)
-
-    def _flush(self) -> None:
-        messages, self._outgoing = self._outgoing, []
-        if messages and not self._over.is_set():
-            self._outbox.add(pack_messages(messages))
+    def _write(self, body: bytes) -> None:
+        if not self._over.is_set():
+            self._outbox.add(body)
             self._something.set()
 
     async def close(self) -> None:
@@ -150,7 +141,7 @@ class RunEnd:
                 return
             else:
                 await self._until_reached(partial(self._callee.receive, batch))
-                self._outbox.acknowledge(batch.number + 1)
+                self._outbox.acknowledge(batch.end)
 
     async def _ask(self) -> None:
         while True:
@@ -166,7 +157,8 @@ class RunEnd:
 
     async def _until_reached(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat a call while the worker is out of reach, and return its result. Raises HasDied."""
-        await self._begun.wait()
+        if self._begun:
+            await self._begun.wait()
         clock, within_s = asyncio.get_running_loop().time, self._patience.out_of_reach_s
         deadline = clock() + within_s
         while True:
@@ -198,13 +190,7 @@ class RunEnd:
                 task.cancel()
 
 
-def _set_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
-
-
-class WorkerEnd:
+class WorkerEnd(BatchedSender):
     """The worker's end. One thread runs its event loop; calls from the run's process arrive in others.
 
     Args:
@@ -212,14 +198,14 @@ class WorkerEnd:
     """
 
     def __init__(self, on_broken: Callable[[Exception], None]) -> None:
-        self._on_message: Callable[[Any], None] | None = None
+        super().__init__()
         self._early: list[Any] = []
+        self._on_message: Callable[[Any], None] = self._early.append
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         """Context of the event loop's thread. In a call's own context, anyio would not find the event loop.
         """
-        self._outgoing: list[object] = []
         self._outbox = Outbox()
         self._inbox = Inbox()
         self._changed = threading.Condition()
@@ -230,22 +216,11 @@ class WorkerEnd:
 
     def listen(self, on_message: Callable[[Any], None]) -> None:
         """Deliver every message to `on_message` in the event loop, starting with those that have arrived."""
-        early, self._early = self._early, []
-        for message in early:
+        for message in self._early:
             on_message(message)
         self._on_message = on_message
 
-    def send(self, message: object) -> None:
-        """Send a message, batched with all others of this event loop iteration."""
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
-        self._outgoing.append(message)
-
-    def _flush(self) -> None:
-        messages, self._outgoing = self._outgoing, []
-        if not messages:
-            return
-        body = pack_messages(messages)
+    def _write(self, body: bytes) -> None:
         with self._changed:
             self._outbox.add(body)
             self._changed.notify_all()
@@ -269,10 +244,7 @@ class WorkerEnd:
     def _deliver(self, body: bytes) -> None:
         try:
             for message in pickle.loads(body):
-                if self._on_message is None:
-                    self._early.append(message)
-                else:
-                    self._on_message(message)
+                self._on_message(message)
         except Exception as error:  # noqa: BLE001 - an error in a callback would go unnoticed
             self._on_broken(error)
 
@@ -313,20 +285,24 @@ class MessageBatch:
     """Messages that are sent together."""
 
     number: int
-    """One more than the number of the batch before it."""
+    """Number of the first message."""
     bodies: tuple[bytes, ...]
     last: bool = False
     """True if nothing follows because the sender has closed its end."""
 
+    @property
+    def end(self) -> int:
+        """Number of the message that follows."""
+        return self.number + len(self.bodies)
+
 
 class Outbox:
-    """Messages that one end has to send. Not thread-safe."""
+    """Messages that the other end may not have received yet. Not thread-safe."""
 
     def __init__(self) -> None:
         self._bodies: deque[bytes] = deque()
-        self._sent: MessageBatch | None = None
-        """The batch that the other end may not have received yet."""
         self._number = 0
+        """Number of the first message."""
         self._closing = False
 
     def add(self, body: bytes) -> None:
@@ -340,43 +316,36 @@ class Outbox:
     @property
     def done(self) -> bool:
         """True if the outbox is closed and the other end has received everything."""
-        return self._closing and self._sent is None and not self._bodies
+        return self._closing and not self._bodies
 
     def acknowledge(self, number: int) -> None:
-        """Record that the other end has all batches before this number."""
-        if self._sent is not None and self._sent.number < number:
-            self._sent = None
+        """Record that the other end has all messages before this number."""
+        while self._number < number:
+            self._bodies.popleft()
+            self._number += 1
 
     def batch(self) -> MessageBatch | None:
-        """Return the batch to send, the same one until it is acknowledged, or None."""
-        if self._sent is None and self._bodies:
-            self._sent = MessageBatch(self._number, self._taken())
-            self._number += 1
-        elif self._sent is None and self._closing:
-            return MessageBatch(self._number, (), last=True)
-        return self._sent
-
-    def _taken(self) -> tuple[bytes, ...]:
-        bodies = [self._bodies.popleft()]
-        size = len(bodies[0])
-        while self._bodies and size + len(self._bodies[0]) <= _MAX_BATCH_BYTES:
-            size += len(self._bodies[0])
-            bodies.append(self._bodies.popleft())
-        return tuple(bodies)
+        """Return the messages to send, again until they are acknowledged, or None."""
+        size, bodies = 0, list[bytes]()
+        for body in self._bodies:
+            size += len(body)
+            if bodies and size > _MAX_BATCH_BYTES:
+                break
+            bodies.append(body)
+        return MessageBatch(self._number, tuple(bodies), self.done) if bodies or self.done else None
 
 
 class Inbox:
-    """Messages that one end has received."""
+    """Counts the messages that one end has received."""
 
     def __init__(self) -> None:
         self.next = 0
-        """Number of the next batch. All earlier ones have arrived."""
+        """Number of the next message."""
 
     def accept(self, batch: MessageBatch) -> tuple[bytes, ...]:
-        """Return the messages of a batch, or none if the batch was received before."""
-        if batch.number < self.next or batch.last:
-            return ()
+        """Return the messages of a batch that were not received before."""
         if batch.number > self.next:
-            raise ValueError(f"batch {batch.number} has come before batch {self.next}")
-        self.next += 1
-        return batch.bodies
+            raise ValueError(f"message {batch.number} has come before message {self.next}")
+        new = batch.bodies[self.next - batch.number :]
+        self.next += len(new)
+        return new

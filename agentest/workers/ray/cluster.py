@@ -8,6 +8,8 @@ import os
 import platform
 import re
 import secrets
+import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +25,6 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
 from agentest.support.text import count
 from agentest.version import __version__
-from agentest.workers.ray import probe
 from agentest.workers.ray.address import check_reachable, is_client_address, is_loopback_only
 from agentest.workers.ray.files import ProjectFiles
 
@@ -34,22 +35,6 @@ _NODES_LIMIT_S = 600.0
 _POLL_S = 1.0
 _SETTLE_S = 5.0
 """Nodes that are started together appear one after another."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
-    """A node of the cluster that can run workers."""
-
-    id: str
-    address: str
-    host: str
-    is_local: bool
-    """True if the node shares its loopback interface with this process."""
-
-    @property
-    def label(self) -> str:
-        """The node's name for the user."""
-        return self.address if self.host == self.address else f"{self.host} ({self.address})"
 
 
 Alive = Sequence[Mapping[str, Any]]
@@ -83,31 +68,16 @@ def cpus_of(alive: Alive) -> int:
     return sum(int(node["Resources"]["CPU"]) for node in alive)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCapacity:
-    """CPUs that a cluster has for workers at this moment."""
-
-    cpus: int
-    nodes: int
-    free: int
-    """CPUs that are not in use."""
-
-    def why_waiting(self, workers: int) -> str:
-        """Explain why this many workers have not started, as far as the cluster shows it."""
-        what = count(workers, "worker")
-        if self.free:
-            return f"waiting for Ray to start {what}"
-        return (
-            f"waiting for {what} to begin. Each takes a CPU, and the Ray cluster has {self.cpus} on "
-            f"{count(self.nodes, 'node')}, none of them free: Ray is starting the workers, or others use the "
-            "CPUs (ray status tells)"
-        )
-
-
-def room(ray: Any) -> ClusterCapacity:
-    """Return the cluster's current capacity. Raises UsageError."""
-    alive = nodes_with_cpu(ray)
-    return ClusterCapacity(cpus_of(alive), len(alive), int(_query(ray.available_resources).get("CPU", 0)))
+def why_waiting(ray: Any, workers: int) -> str:
+    """Explain why this many workers have not started, as far as the cluster shows it. Raises UsageError."""
+    alive, what = nodes_with_cpu(ray), count(workers, "worker")
+    if _query(ray.available_resources).get("CPU", 0) >= 1:
+        return f"waiting for Ray to start {what}"
+    return (
+        f"waiting for {what} to begin. Each takes a CPU, and the Ray cluster has {cpus_of(alive)} on "
+        f"{count(len(alive), 'node')}, none of them free: Ray is starting the workers, or others use the "
+        "CPUs (ray status tells)"
+    )
 
 
 def wait_for_nodes(
@@ -152,56 +122,65 @@ def wait_for_nodes(
 def _cpu_requested(ray: Any) -> Iterator[None]:
     """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
-        waits = ray.remote(num_cpus=1, max_retries=0)(probe.describe_node).remote()
+        waits = ray.remote(num_cpus=1, max_retries=0)(describe_node).remote()
     try:
         yield
     finally:
         ray.cancel(waits)
 
 
-def checked(
+def remote_nodes(
     alive: Alive, reports: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]
-) -> list[ClusterNode]:
-    """Return the nodes after checking that each has what a worker needs. Raises UsageError.
+) -> list[str]:
+    """Return the names of the nodes that do not share this process's loopback interface, for messages.
+
+    Raises UsageError for nodes without what a worker needs.
 
     Args:
-        told: the result of `probe.look` on each node, by the node's id.
-        ours: the result of `probe.look` in this process.
+        reports: the result of `describe_node` on each node, by the node's id.
+        ours: the result of `describe_node` in this process.
     """
-    nodes = [node_of(each, is_driver=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
-    lacking = [node.label for node in nodes if reports[node.id]["version"] is None]
-    if lacking:
-        raise UsageError(
-            f"--engine ray: {_some(lacking)} {_has(lacking)} no agentest. There, or in the cluster's image: "
-            f"{INSTALLED_BY}"
-        )
-    other = [
-        f"{node.label}: {reports[node.id]['version']}"
-        for node in nodes
-        if reports[node.id]["version"] != ours["version"]
-    ]
-    if other:
+    nodes = [(_label(node), reports[node["NodeID"]]) for node in alive]
+    there = f"There, or in the cluster's image: {INSTALLED_BY}"
+    if lacking := [label for label, report in nodes if report["version"] is None]:
+        has = "has" if len(lacking) == 1 else "have"
+        raise UsageError(f"--engine ray: {_some(lacking)} {has} no agentest. {there}")
+    if other := [f"{label}: {r['version']}" for label, r in nodes if r["version"] != ours["version"]]:
         raise UsageError(
             f"--engine ray: agentest has another version than here ({ours['version']}) on {_some(other)}. "
-            f"There, or in the cluster's image: {INSTALLED_BY}"
+            f"{there}"
         )
-    return nodes
+    return [label for label, report in nodes if report["network"] != ours["network"]]
 
 
-def node_of(report: Mapping[str, Any], *, is_driver: bool) -> ClusterNode:
-    """Return the node for a result of `probe.look`."""
-    return ClusterNode(
-        report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], is_driver
-    )
+def _label(node: Mapping[str, Any]) -> str:
+    host, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
+    return str(address if host == address else f"{host} ({address})")
+
+
+def describe_node() -> dict[str, Any]:
+    """Describe this node in plain values, which are readable without our classes. Sent by value."""
+    try:
+        from agentest.version import __version__
+
+        version: str | None = __version__
+    except ModuleNotFoundError:
+        version = None
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            network = file.read().strip() + os.readlink("/proc/self/ns/net")  # noqa: PTH115 - the target is no path
+    except OSError:  # not Linux: machines with the same name count as the same machine
+        network = socket.gethostname()
+    return {"version": version, "network": network}
 
 
 def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
-    """Return the result of `probe.look` for each node, by its id. Raises UsageError."""
+    """Return the result of `describe_node` for each node, by its id. Raises UsageError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
         with _sent_by_value(ray):
-            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.describe_node)
+            remote_probe = ray.remote(num_cpus=0, max_retries=1)(describe_node)
             looks = {
                 node["NodeID"]: remote_probe.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -216,21 +195,17 @@ def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _sent_by_value(ray: Any) -> Iterator[None]:
-    """Send the probe by value, because a node may lack the agentest package."""
-    ray.cloudpickle.register_pickle_by_value(probe)
+    """Send `describe_node` by value, because a node may lack the agentest package."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         yield
     finally:
-        ray.cloudpickle.unregister_pickle_by_value(probe)
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:3])}{more}"
-
-
-def _has(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
 
 
 OLDEST = (2, 40)
@@ -251,19 +226,16 @@ _RAY_VARIABLES = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Makes a cluster that Ray starts listen on loopback only, as it always does on macOS.
-
-A cluster that listens there is found as well.
-"""
+"""Makes a cluster that Ray starts listen, or be found, on loopback only, as it always does on macOS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster that this process is connected to."""
 
-    nodes: tuple[ClusterNode, ...]
+    remote_nodes: tuple[str, ...]
+    """Names of the nodes that do not share this process's loopback interface."""
     cpus: int
-    local: bool
     head: str
     """Address of the head node."""
     is_node_dead: Callable[[], bool]
@@ -276,7 +248,7 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
     try:
         version = version_of("ray")
     except importlib.metadata.PackageNotFoundError:
-        raise UsageError("--engine ray needs Ray: pip install 'agentest-sim[ray]'") from None
+        raise UsageError(f"--engine ray needs Ray: {_WHOLE}") from None
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -322,7 +294,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(describe_incomplete_ray(error)) from None
+        raise _incomplete_ray(error) from None
     return ray
 
 
@@ -331,8 +303,6 @@ def _start_cluster(ray: Any, workers: int | None) -> Iterator[None]:
     options: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
     begun = _Init(ray, {**options, "address": "local", "include_dashboard": False})
     with begun.inside("starting Ray", ends_within_s=_START_OR_STOP_LIMIT_S) as problem:
-        if isinstance(problem, ImportError):
-            raise UsageError(describe_incomplete_ray(problem))
         if problem is not None:
             raise UsageError(f"--engine ray: a local Ray could not be started: {problem}{begun.printed}")
         yield
@@ -344,8 +314,6 @@ def _connected(ray: Any, address: str, files: ProjectFiles) -> Iterator[None]:
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
     within_s = _JOIN_LIMIT_S + min(files.size, _MAX_UPLOAD_BYTES) / _UPLOAD_BYTES_PER_S
     with begun.inside("joining the Ray cluster", within_s) as problem:
-        if isinstance(problem, ImportError):
-            raise UsageError(describe_incomplete_ray(problem))
         if problem is not None:
             raise UsageError(f"--ray-address {address}: {describe_join_failure(problem, files)}")
         yield
@@ -381,6 +349,8 @@ class _Init:
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, captured)
             self.printed = captured.text
+            if isinstance(self._problem, ImportError):
+                raise _incomplete_ray(self._problem)
             yield self._problem if done else self._late(within_s)
         finally:
             self._ray.shutdown()
@@ -453,27 +423,22 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _inspected_cluster(ray: Any, address: str | None) -> Cluster:
-    if address is None:
-        alive = nodes_with_cpu(ray)
-        nodes = [node_of(each, is_driver=True) for each in alive]
-    else:
-        alive = wait_for_nodes(ray)
-        nodes = checked(alive, probe_nodes(ray, alive), probe.describe_node())
+    alive = nodes_with_cpu(ray) if address is None else wait_for_nodes(ray)
+    others = remote_nodes(alive, probe_nodes(ray, alive), describe_node()) if address is not None else []
     context = ray.get_runtime_context()
     head = address if is_client_address(address) else context.gcs_address
-    is_node_dead = partial(is_dead, ray, context.get_node_id())
-    return Cluster(tuple(nodes), cpus_of(alive), address is None, head, is_node_dead)
+    return Cluster(tuple(others), cpus_of(alive), head, partial(is_dead, ray, context.get_node_id()))
 
 
-WHOLE = "pip install 'agentest-sim[ray]'"
+_WHOLE = "pip install 'agentest-sim[ray]'"
 _TOO_LARGE = re.compile(r"exceeds the maximum size|too large|max(imum)? (package )?size", re.I)
 _NO_TOKEN = re.compile(r"AuthenticationError|InvalidAuthToken|UNAUTHENTICATED|authentication token", re.I)
 _OTHER_VERSION = re.compile(r"version mismatch", re.I)
 
 
-def describe_incomplete_ray(error: ImportError) -> str:
-    """Return the message for a Ray installation that lacks a module it imports."""
-    return f"--engine ray: Ray is not installed with all that it needs ({in_a_line(str(error))}): {WHOLE}"
+def _incomplete_ray(error: ImportError) -> UsageError:
+    lacking = in_a_line(str(error))
+    return UsageError(f"--engine ray: Ray is not installed with all that it needs ({lacking}): {_WHOLE}")
 
 
 def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:

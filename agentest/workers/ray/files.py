@@ -1,11 +1,15 @@
-"""Select the project files that are sent to the nodes of a Ray cluster."""
+"""Select the project files and environment variables that are sent to the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from dotenv import dotenv_values
+
+from agentest.models.providers import DIRECT, key_variables
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
@@ -95,3 +99,52 @@ def check_inside(root: Path, named: Iterable[Path]) -> None:
             f"--engine ray: {outside[0]} is not below {root}, which is what is sent to the nodes. "
             "Start the run with --cwd in a folder above both, or move the file"
         )
+
+
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_ENVIRON_ACCESS = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_ALWAYS_SENT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PROVIDER_PREFIXES = {
+    "bedrock": ("AWS_",),
+    "sagemaker": ("AWS_",),
+    "vertex_ai": ("VERTEX", "GOOGLE_"),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "huggingface": ("HF_", "HUGGINGFACE_"),
+}
+
+
+def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables named in the configuration, `.env` and project files, those of providers, and
+    ours.
+    """
+    config = prepared.loaded.path
+    names = set(_find_variables(config)) | set(dotenv_values(config.parent / ".env"))
+    for file in {*prepared.files, *python_files(prepared.request.root)}:
+        names |= set(_find_variables(file))
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
+    providers = {spec.name.partition("/")[0] for spec in specs if spec}
+    names |= {name for provider in providers for name in _variables_of(provider)}
+    beginnings = ("AGENTEST_", *(start for provider in providers for start in _variable_prefixes(provider)))
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith(beginnings) or name.lower() in _ALWAYS_SENT
+    }
+
+
+def _find_variables(file: Path) -> Iterable[str]:
+    """Find variables in one of the user's files, in a placeholder or where Python reads them."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # reported where the file is needed
+        return ()
+    return (*_PLACEHOLDER.findall(text), *_ENVIRON_ACCESS.findall(text))
+
+
+def _variables_of(provider: str) -> tuple[str, ...]:
+    direct = DIRECT.get(provider)
+    return (*key_variables(provider), *(direct.base_variables if direct else ()))
+
+
+def _variable_prefixes(provider: str) -> tuple[str, ...]:
+    return (f"{provider.upper()}_", *_PROVIDER_PREFIXES.get(provider, ()))

@@ -27,9 +27,10 @@ from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
-from agentest.workers.channel import CannotStart, WorkerFailed
+from agentest.workers.channel import remote
 from agentest.workers.ray.channel import MessageBatch, WorkerEnd
 from agentest.workers.worker import Worker
+from agentest.workers.worker_pool import POOL
 
 _OPEN_WITHIN_S = 60.0
 
@@ -78,18 +79,18 @@ class WorkerActor:
 async def _run_worker(life: bytes, opened: Future[WorkerEnd]) -> None:
     """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
-    line = WorkerEnd(on_broken=lambda error: line.send(_failed(error, output)))
+
+    def fail(error: BaseException) -> None:
+        remote(POOL, line.send).failed(output.redact(described(error)))
+
+    line = WorkerEnd(on_broken=fail)
     opened.set_result(line)
     try:
         lived: WorkerTask = pickle.loads(life)
         await lived(line, output)
     except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run has to be notified
-        line.send(_failed(error, output))
+        fail(error)
     await line.close()
-
-
-def _failed(error: BaseException, output: RedactedOutput) -> WorkerFailed:
-    return WorkerFailed(output.redact(described(error)))
 
 
 _MAX_SHOWN_FILES = 3
@@ -123,13 +124,13 @@ class RunWorker:
         try:
             prepared = self._prepared()
         except UsageError as error:
-            line.send(CannotStart(output.redact(f"on {socket.gethostname()}: {error}")))
+            remote(POOL, line.send).cannot_start(output.redact(f"on {socket.gethostname()}: {error}"))
             return
         output.redact = prepared.loaded.redact
         make_room(prepared)
-        worker = Worker(prepared, number=self.number, earlier=self.earlier)
+        worker = Worker(prepared, line.send, number=self.number, earlier=self.earlier)
         line.listen(worker.receive)
-        await worker.run(line)
+        await worker.run()
 
     def _prepared(self) -> Prepared:
         """Prepare the run with all of its units. Raises UsageError."""
