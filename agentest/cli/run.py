@@ -20,8 +20,8 @@ from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
-from agentest.store.last_run import find_earlier_run
 from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
+from agentest.store.runs.past_runs import find_earlier_run
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop

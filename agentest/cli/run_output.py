@@ -28,9 +28,9 @@ from agentest.store.runs.folder import (
     JOURNAL,
     RECORD,
     RUNS,
-    RunFolder,
     RunKind,
     RunRecord,
+    StoredRunFolder,
     new_run_folder,
     prune,
     with_end,
@@ -67,7 +67,7 @@ JUDGED = {
 class RunOutput:
     """Folder and open files of a run in progress."""
 
-    folder: RunFolder
+    folder: StoredRunFolder
     fixed: FixedNames
     record: RunRecord
     journal: Journal
@@ -226,7 +226,7 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def _record(prepared: Prepared, kind: RunKind, folder: RunFolder) -> RunRecord:
+def _record(prepared: Prepared, kind: RunKind, folder: StoredRunFolder) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         id=folder.id,
@@ -270,7 +270,7 @@ def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _name_journal(folder: RunFolder, fixed: str) -> None:
+def _name_journal(folder: StoredRunFolder, fixed: str) -> None:
     """Give the journal its final name and publish it as the latest one. Raises OSError."""
     path = folder.path / JOURNAL
     _unnamed(path).replace(path)
@@ -279,7 +279,7 @@ def _name_journal(folder: RunFolder, fixed: str) -> None:
 
 
 def _open_spans(
-    prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
+    prepared: Prepared, folder: StoredRunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
     """Return a function that adds a line to the file of spans; None if no agent sends any."""
     if not any(agent.traces for agent in prepared.plan.agents.values()):
@@ -296,7 +296,7 @@ def _open_spans(
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 
 
-def _server_logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
+def _server_logs(folder: StoredRunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
     """Return a function that adds lines to a server's log; the log is created with the first line."""
     logs: dict[str, BoundedLog] = {}
 

@@ -34,8 +34,8 @@ from agentest.support.text import count, quoted_names
 from agentest.version import __version__
 
 if TYPE_CHECKING:
-    from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place
-    from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
+    from agentest.store.reader import FinishedPart, FinishedParts, Place
+    from agentest.store.runs.past_runs import LatestVerdicts, ScenarioWithAgent
 
 _SEEDS = 1_000_000
 
@@ -68,7 +68,7 @@ class ScenarioSelection:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""
         verdicts = None
         if self.last_failed or self.failed_first:
-            from agentest.store.runs.verdicts import latest_verdicts
+            from agentest.store.runs.past_runs import latest_verdicts
 
             verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
             prepared = _last_failed(prepared, verdicts) if self.last_failed else prepared
@@ -123,7 +123,7 @@ def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -
 
 
 def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
-    from agentest.store.runs.verdicts import ScenarioWithAgent
+    from agentest.store.runs.past_runs import ScenarioWithAgent
 
     name = entry.scenario.name if isinstance(entry, Unit) else entry.name
     return ScenarioWithAgent(entry.file, name, entry.agent)
@@ -141,7 +141,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
 
     Raises UsageError if the run does not exist or is still in progress.
     """
-    from agentest.store.runs.finished_parts import read_finished
+    from agentest.store.reader import read_finished
 
     reference, shard = selection.resume, selection.shard
     if reference:
@@ -346,7 +346,7 @@ class _Conversations:
 
 def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[str, PastRun | None]:
     """Return what the run is split by, and the earlier run with its durations."""
-    from agentest.store.last_run import read_earlier_run
+    from agentest.store.runs.past_runs import read_earlier_run
 
     if source == COUNTS:
         return _BY_COUNTS, None

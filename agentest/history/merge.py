@@ -32,8 +32,7 @@ from agentest.domain.shards import ShardedRun
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
-from agentest.store.reader import KILLED
-from agentest.store.runs.finished_parts import FinishedParts, Place, read_finished
+from agentest.store.reader import KILLED, FinishedParts, Place, read_finished
 from agentest.store.runs.folder import (
     JOURNAL,
     RECORD,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
@@ -12,23 +11,11 @@ import anyio
 
 from agentest.models.budget import Budget, CallerId
 from agentest.models.circuit import Circuit
-from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
+from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter, Pausable
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
-
-
-class CallLimit(Protocol):
-    """The time limit of a call. It is paused while the call waits in line."""
-
-    @property
-    def ends_at(self) -> float:
-        """End of the limit, on the event loop's clock."""
-        ...
-
-    def paused(self) -> AbstractContextManager[None]: ...
-
 
 _numbers = count(1)
 
@@ -45,7 +32,7 @@ class Call:
     __slots__ = ("asker", "limit", "number", "process")
 
     def __init__(
-        self, limit: CallLimit, number: int | None = None, process: int = 0, asker: CallerId = None
+        self, limit: Pausable, number: int | None = None, process: int = 0, asker: CallerId = None
     ) -> None:
         self.limit = limit
         self.asker = asker
@@ -72,13 +59,13 @@ class Attempt(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def spent(self, cost: float | None) -> None:
-        """Record the cost in USD; None if it is unknown. Call it for every attempt, whatever its outcome."""
-        ...
+    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
+        """Record an answer.
 
-    def succeeded(self, tokens: int, hold_s: float) -> None:
-        """Record an answer. `tokens` replaces the estimate unless it is 0. No request starts for `hold_s`
-        seconds.
+        Args:
+            tokens: replaces the estimate unless it is 0.
+            hold_s: seconds for which no request starts.
+            cost: in USD; None if it is unknown.
         """
         ...
 
@@ -93,10 +80,10 @@ class ModelGate(Protocol):
     known_good: ChatRequest | None
     """A request that was answered in this run; None if there was none."""
 
-    @property
-    def checking(self) -> anyio.Lock:
-        """The lock of the call that checks whether the model fails for all requests."""
-        ...
+    checking: anyio.Lock
+    """The lock of the call that checks whether the model fails for all requests."""
+    counts_tokens: bool
+    """True if attempts need a token estimate."""
 
     @property
     def waits(self) -> bool:
@@ -109,12 +96,9 @@ class ModelGate(Protocol):
         ...
 
     @property
-    def counts_tokens(self) -> bool:
-        """True if attempts need a token estimate."""
+    def is_down(self) -> bool:
+        """True if only a probe may call the model."""
         ...
-
-    @property
-    def is_down(self) -> bool: ...
 
     @property
     def problem(self) -> str:
@@ -149,51 +133,42 @@ class LocalGate:
         self.budget = budget
         self.known_good: ChatRequest | None = None
         self.checking = anyio.Lock()
+        self.counts_tokens = self.limiter.counts_tokens
 
     @property
     def waits(self) -> bool:
-        """True if calls wait for a model that is down."""
         return self.circuit.waits
 
     @property
     def answers(self) -> int:
-        """Number of answered requests."""
         return self.circuit.answers
 
     @property
-    def counts_tokens(self) -> bool:
-        """True if attempts need a token estimate."""
-        return self.limiter.counts_tokens
-
-    @property
     def is_down(self) -> bool:
-        """True if only a probe may call the model."""
         return self.circuit.is_open
 
     @property
     def problem(self) -> str:
-        """Why the model is down."""
         return self.circuit.problem
 
     def attempt(self, call: Call, tokens: int) -> LocalAttempt:
-        """Create an attempt, to be entered once with `async with`."""
         return LocalAttempt(self, call, tokens)
 
     def refuse_all(self, problem: str) -> None:
-        """Fail all calls: the key, the account or the model's name is wrong."""
         self.circuit.refuse_all(problem)
 
 
 class LocalAttempt:
     """An attempt at a LocalGate."""
 
-    __slots__ = ("_answers", "_call", "_gate", "_slot")
+    __slots__ = ("_answers", "_call", "_gate", "_since", "_tokens")
 
     def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
         self._gate = gate
-        self._answers = gate.answers
         self._call = call
-        self._slot = gate.limiter.slot(tokens, call.limit)
+        self._tokens = tokens
+        self._answers = gate.circuit.answers
+        self._since = gate.limiter.decreases
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
@@ -207,71 +182,63 @@ class LocalAttempt:
 
     async def enter(self) -> None:
         """Wait until the attempt may be made. Raises ModelUnavailable or BudgetExhausted."""
+        gate, call = self._gate, self._call
+        circuit, budget = gate.circuit, gate.budget
         try:
-            await self._enter()
+            while True:
+                if budget:  # wait without a slot and without the probe, because others need them to continue
+                    if budget.used_up():
+                        circuit.leave(call)
+                    with call.limit.paused():
+                        await budget.settle(call.asker)
+                if circuit.is_open:
+                    await circuit.admit(call, call.limit.ends_at)
+                await gate.limiter.take(self._tokens, call.limit)
+                if not circuit.keeps_out(call) and not (budget and budget.used_up()):
+                    break
+                # The circuit opened during the wait, or other calls took the last attempt.
+                gate.limiter.use(-self._tokens, -1)
+                gate.limiter.give_back()
+            if budget:
+                budget.reserve()
         except BaseException:
-            self._gate.circuit.leave(self._call)
+            circuit.leave(call)
             raise
-
-    async def _enter(self) -> None:
-        circuit, budget = self._gate.circuit, self._gate.budget
-        while True:
-            if budget:  # wait without a slot and without the probe, because others need them to continue
-                if budget.used_up():
-                    circuit.leave(self._call)
-                with self._call.limit.paused():
-                    await budget.settle(self._call.asker)
-            if circuit.is_open:
-                await circuit.admit(self._call, self._call.limit.ends_at)
-            await self._slot.take()
-            if not circuit.keeps_out(self._call) and (budget is None or not budget.used_up()):
-                break
-            self._release_slot()  # the circuit opened during the wait, or other calls took the last attempt
-        if budget:
-            budget.reserve()
-        self._answers = circuit.answers
+        self._answers, self._since = circuit.answers, gate.limiter.decreases
 
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
-        circuit, budget = self._gate.circuit, self._gate.budget
-        if circuit.is_open or (budget and budget.used_up()) or not self._slot.take_now():
+        gate = self._gate
+        if gate.circuit.is_open or (gate.budget and gate.budget.used_up()):
             return False
-        if budget:
-            budget.reserve()
-        self._answers = circuit.answers
+        if not gate.limiter.take_now(self._tokens):
+            return False
+        if gate.budget:
+            gate.budget.reserve()
         return True
 
-    def leave(self) -> None:
-        """Record that the attempt has ended, whatever its outcome."""
-        self._slot.give_back()
-        self._gate.circuit.leave(self._call)
-        if self._gate.budget:
-            self._gate.budget.over()
+    def leave(self, *, made: bool = True) -> None:
+        """Record that the attempt has ended, or that it was entered but not made."""
+        gate = self._gate
+        if not made:
+            gate.limiter.use(-self._tokens, -1)
+        gate.limiter.give_back()
+        gate.circuit.leave(self._call)
+        if gate.budget:
+            gate.budget.over(made=made)
 
-    def unmade(self) -> None:
-        """Leave an attempt that was entered but not made."""
-        self._release_slot()
-        self._gate.circuit.leave(self._call)
-        if self._gate.budget:
-            self._gate.budget.unmade()
-
-    def _release_slot(self) -> None:
-        self._slot.unused()
-        self._slot.give_back()
-
-    def spent(self, cost: float | None) -> None:
-        """Record the cost in USD; None if it is unknown."""
-        if self._gate.budget:
-            self._gate.budget.spent(cost)
-
-    def succeeded(self, tokens: int, hold_s: float) -> None:
-        """Record an answer."""
-        self._gate.circuit.answered()
-        self._slot.succeeded(tokens)
-        self._gate.limiter.hold(hold_s)
+    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
+        gate = self._gate
+        if cost and gate.budget:
+            gate.budget.spent(cost)
+        gate.circuit.answered()
+        if tokens and gate.counts_tokens:
+            gate.limiter.use(tokens - self._tokens)
+        gate.limiter.succeeded(self._since)
+        if hold_s:
+            gate.limiter.hold(hold_s)
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """Record a failure or refusal."""
         circuit = self._gate.circuit
         if isinstance(error, TransientError):
             alone = alone or circuit.answers > self._answers
@@ -279,7 +246,8 @@ class LocalAttempt:
             if error.throttled:
                 # An open circuit blocks all calls anyway, and a long pause may apply to this call only.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
-                self._slot.throttled(None if circuit.is_open or is_own else error.retry_after)
+                pause = None if circuit.is_open or is_own else error.retry_after
+                self._gate.limiter.throttled(self._since, pause)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered()
 

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -48,12 +48,8 @@ class Price:
         return fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.completion
 
 
-@dataclass(frozen=True, slots=True)
-class PricedModel:
-    """An entry of the price table."""
-
-    provider: str
-    price: Price
+PriceTable = Mapping[str, tuple[str, Price]]
+"""Model → its provider and price."""
 
 
 def price_of(model: str) -> Price | None:
@@ -61,27 +57,18 @@ def price_of(model: str) -> Price | None:
     return find_price(_installed_table(), model)
 
 
-def find_price(table: Mapping[str, PricedModel], model: str) -> Price | None:
-    """Find the price by the model's name, or by its name without the provider if the entry is that
-    provider's.
-    """
-    if entry := table.get(model):
-        return entry.price
+def find_price(table: PriceTable, model: str) -> Price | None:
+    """Find the price by the model's name, or without its provider if the entry is that provider's."""
+    if model in table:
+        return table[model][1]
     provider, _, name = model.partition("/")
-    entry = table.get(name)
-    return entry.price if entry and _is_of(entry, provider) else None
-
-
-def _is_of(entry: PricedModel, provider: str) -> bool:
-    return (
-        entry.provider == provider
-        or entry.provider.startswith(f"{provider}-")
-        or entry.provider in _PROVIDER_ALIASES.get(provider, ())
-    )
+    known, price = table.get(name, ("", None))
+    aliases = (provider, *_PROVIDER_ALIASES.get(provider, ()))
+    return price if known in aliases or known.startswith(f"{provider}-") else None
 
 
 @cache
-def _installed_table() -> Mapping[str, PricedModel]:
+def _installed_table() -> PriceTable:
     try:
         spec = find_spec("litellm")
     except (ImportError, ValueError):
@@ -90,7 +77,7 @@ def _installed_table() -> Mapping[str, PricedModel]:
     return next((read_table(Path(folder, _TABLE)) for folder in folders), {})
 
 
-def read_table(path: Path) -> Mapping[str, PricedModel]:
+def read_table(path: Path) -> PriceTable:
     """Return the entries that have token prices; empty if the file is missing or broken."""
     try:
         raw = json.loads(path.read_bytes())
@@ -102,7 +89,7 @@ def read_table(path: Path) -> Mapping[str, PricedModel]:
     return {name: entry for name, entry in entries.items() if entry}
 
 
-def _entry(raw: Any) -> PricedModel | None:
+def _entry(raw: Any) -> tuple[str, Price] | None:
     if not isinstance(raw, dict):
         return None
     prompt, completion = _usd(raw.get("input_cost_per_token")), _usd(raw.get("output_cost_per_token"))
@@ -110,7 +97,7 @@ def _entry(raw: Any) -> PricedModel | None:
         return None
     cached = _usd(raw.get("cache_read_input_token_cost"))
     price = Price(prompt, completion, prompt if cached is None else cached)
-    return PricedModel(str(raw.get("litellm_provider")), price)
+    return str(raw.get("litellm_provider")), price
 
 
 def _usd(value: Any) -> float | None:
@@ -141,8 +128,10 @@ class Budget:
         self.max_calls = max_calls
         self.on_exhausted = on_exhausted
         self._reported = False
-        self._calls = 0
-        self._cost = 0.0
+        self.calls = 0
+        """Attempts reserved so far."""
+        self.cost = 0.0
+        """Known cost so far in USD."""
         self._under_way = 0
         self._settled = asyncio.Event()
         self.refused: Counter[CallerId] = Counter()
@@ -153,48 +142,37 @@ class Budget:
         """If no call is made for so long, a call that the budget denies stops waiting for others."""
 
     @property
-    def calls(self) -> int:
-        """Attempts reserved so far."""
-        return self._calls
-
-    @property
-    def cost(self) -> float:
-        """Known cost so far in USD."""
-        return self._cost
-
-    def reserve(self) -> None:
-        """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
-        if why := self.used_up():
-            self._refuse(why)
-        self._calls += 1
-        self._under_way += 1
-
-    def over(self) -> None:
-        """Record that an attempt has ended, whatever its outcome."""
-        self._under_way -= 1
-        self.wake_waiting_calls()
-
-    def wake_waiting_calls(self) -> None:
-        """Wake up all waiting calls, because an attempt or a conversation has ended."""
-        self._settled.set()
-        self._settled = asyncio.Event()
-
-    @property
-    def spent_so_far(self) -> str:
-        """Describe how much of the budget is spent."""
-        calls = f"{self._calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
-        cost = f"{self._cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
-        return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
-
-    @property
     def left_calls(self) -> int | None:
         """Remaining attempts; None if their number is not limited."""
-        return None if self.max_calls is None else self.max_calls - self._calls
+        return None if self.max_calls is None else self.max_calls - self.calls
 
     @property
     def left_cost(self) -> float | None:
         """Remaining USD; None if the cost is not limited."""
-        return None if self.max_cost is None else self.max_cost - self._cost
+        return None if self.max_cost is None else self.max_cost - self.cost
+
+    @property
+    def spent_so_far(self) -> str:
+        """Describe how much of the budget is spent."""
+        calls = f"{self.calls} of {self.max_calls} model calls that --max-llm-calls allows were made"
+        cost = f"{self.cost:.4f} of {self.max_cost or 0:g} USD that --max-cost allows were spent"
+        return " and ".join([calls] * (self.max_calls is not None) + [cost] * (self.max_cost is not None))
+
+    def used_up(self) -> str | None:
+        """Return why no attempt is left, or None if one is."""
+        if self.max_calls is not None and self.calls >= self.max_calls:
+            return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
+        if self.max_cost is not None and self.cost >= self.max_cost:
+            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
+        return None
+
+    def reserve(self) -> None:
+        """Reserve one attempt immediately before it is made. Raises BudgetExhausted if none is left."""
+        if why := self.used_up():
+            self._report(why)
+            raise BudgetExhausted(why)
+        self.calls += 1
+        self._under_way += 1
 
     async def settle(self, asker: CallerId = None) -> None:
         """Wait until it is known whether an attempt is left. Raises BudgetExhausted if none is.
@@ -223,34 +201,24 @@ class Budget:
             await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
 
-    def unmade(self) -> None:
-        """Return a reserved attempt that was not made."""
-        self._calls -= 1
-        self.over()
-
-    def used_up(self) -> str | None:
-        """Return why no attempt is left, or None if one is."""
-        if self.max_calls is not None and self._calls >= self.max_calls:
-            return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
-        return self._cost_is_used_up()
-
     def spent(self, cost: float | None) -> None:
         """Record the cost of an attempt in USD; None if it is unknown.
 
         Attempts in progress when the last dollar is spent are still paid for, because their cost is known
         only afterwards.
         """
-        if cost:
-            self._cost += cost
+        self.cost += cost or 0.0
 
-    def _cost_is_used_up(self) -> str | None:
-        if self.max_cost is not None and self.cost >= self.max_cost:
-            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self.max_cost:g}"
-        return None
+    def over(self, *, made: bool = True) -> None:
+        """Record that a reserved attempt has ended, whatever its outcome, or was not made."""
+        self.calls -= not made
+        self._under_way -= 1
+        self.wake_waiting_calls()
 
-    def _refuse(self, why: str) -> NoReturn:
-        self._report(why)
-        raise BudgetExhausted(why)
+    def wake_waiting_calls(self) -> None:
+        """Wake up all waiting calls, because an attempt or a conversation has ended."""
+        self._settled.set()
+        self._settled = asyncio.Event()
 
     def _report(self, why: str) -> None:
         if not self._reported:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -124,10 +124,8 @@ class LiveModel:
         *,
         patience: RetryPolicy = RetryPolicy(),
         price: Price | None = None,
-        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = chat.name
-        self.parameters: Mapping[str, Any] = dict(parameters or {})
         self._chat = chat
         self._ledger = ledger
         self._gate = gate or LocalGate(chat.name)
@@ -179,56 +177,53 @@ class LiveModel:
             return ModelAnswer(reply.text, reply.refusal, reply.model)
 
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
-        tries = _Tries(self._patience.retries, self._gate.answers)
+        gate = self._gate
+        tries = _Tries(self._patience.retries, gate.answers)
+        tokens = self._tokens(request)
         while True:
-            before = self._gate.answers
-            reply = await self._attempt_once(request, call, tries, retry=repair or tries.made > 0)
-            if isinstance(reply, ChatReply):
-                self._gate.known_good = request
-                return reply
-            if reply:
-                if (reply.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
-                    await self._check_others(str(reply), request, call, before)
-                # The call occupies no slot during the pause.
-                await self._patience.sleep(self._pause(reply, tries.made, call))
-
-    async def _attempt_once(
-        self, request: ChatRequest, call: Call, tries: _Tries, *, retry: bool
-    ) -> ChatReply | TransientError | None:
-        """Make one attempt when permitted. Returns None if another request was made instead and answered.
-
-        Raises ModelUnavailable if this was the last attempt.
-        """
-        async with self._gate.attempt(call, self._tokens(request)) as attempt:
-            check = tries.need_check(self._gate)
-            before = self._gate.answers
-            try:
+            before = gate.answers
+            async with gate.attempt(call, tokens) as attempt:
+                entered = gate.answers
+                check = tries.need_check(gate)
                 sent = self._answerable if check else request
-                reply = await self._make_attempt(sent, request.key, attempt, retry)
-            except TransientError as error:
-                if check:
-                    tries.checked(is_up=False)
-                elif tries.failed(self._gate.answers, waits=self._gate.waits):
-                    raise self._given_up(f"{error}{self._attempts_text(tries)}") from None
-                return error
-            except RequestRefused:
-                if not check:
-                    raise
-                tries.checked(is_up=True)  # it accepts other requests, so it is up
-                return None
-            except ModelUnavailable as error:
-                refused = error
-            else:
-                if check:
+                try:
+                    reply = await self._make_attempt(sent, request.key, attempt, repair or tries.made > 0)
+                    if not check:
+                        gate.known_good = request
+                        return reply
                     tries.checked(is_up=True)
-                return None if check else reply
-        if refused.permanent:
-            await self._check_others(str(refused), request, call, before)
-            advice = "check the model's name, its key and the account"
-            if self._gate.answers > before:
-                advice = "other requests are answered, so the server refuses only this one"
-            raise self._given_up(f"{refused}; {advice}", permanent=True)
-        raise self._given_up(str(refused))
+                    continue
+                except RequestRefused:
+                    if not check:
+                        raise
+                    tries.checked(is_up=True)  # it accepts other requests, so it is up
+                    continue
+                except TransientError as error:
+                    failed: TransientError | ModelUnavailable = error
+                    if check:
+                        tries.checked(is_up=False)
+                    elif tries.failed(gate.answers, waits=gate.waits):
+                        raise self._given_up(f"{error}{self._attempts_text(tries)}") from None
+                except ModelUnavailable as error:
+                    failed = error
+            if isinstance(failed, ModelUnavailable):
+                raise await self._unavailable(failed, request, call, entered)
+            if (failed.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
+                await self._check_others(str(failed), request, call, before)
+            # The call occupies no slot during the pause.
+            await self._patience.sleep(self._pause(failed, tries.made, call))
+
+    async def _unavailable(
+        self, refused: ModelUnavailable, request: ChatRequest, call: Call, before: int
+    ) -> ModelUnavailable:
+        """Return the error for a refusal that no retry will fix."""
+        if not refused.permanent:
+            return self._given_up(str(refused))
+        await self._check_others(str(refused), request, call, before)
+        advice = "check the model's name, its key and the account"
+        if self._gate.answers > before:
+            advice = "other requests are answered, so the server refuses only this one"
+        return self._given_up(f"{refused}; {advice}", permanent=True)
 
     async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
         """Find out whether the model fails for all requests or only for this one."""
@@ -252,10 +247,15 @@ class LiveModel:
         self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
     ) -> ChatReply:
         """Make an attempt, count it for this question, and report its outcome."""
-        reply: ChatReply | None = None
+        usage = Usage()
+        cost = None if self._price is None else 0.0
         try:
             with TimeLimit(self._patience.timeout_s):
                 reply = await self._chat.complete(request)
+            usage = reply.usage
+            if self._price is not None:
+                # If a server reports no tokens, the cost is unknown, not 0.
+                cost = self._price.cost(usage) if usage.total_tokens else None
         except TimeoutError:
             late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
             attempt.failed(late, alone=False)
@@ -265,17 +265,15 @@ class LiveModel:
             attempt.failed(error, alone=known is not None and request is not known)
             raise
         finally:  # whatever the outcome, even if the run is being stopped: the attempt may have a cost
-            attempt.spent(self._count(key, reply, retry))
-        attempt.succeeded(reply.usage.total_tokens, reply.hold_s or 0.0)
+            self._ledger.add(key, ModelUsage(1, usage, int(retry), cost))
+        attempt.succeeded(usage.total_tokens, reply.hold_s or 0.0, cost)
         return reply
 
     def _tokens(self, request: ChatRequest) -> int:
         return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
-        """Return the seconds until the next attempt. Raises ModelUnavailable if the call has too little time
-        left.
-        """
+        """Return the seconds until the next attempt. Raises ModelUnavailable if too few are left."""
         if error.retry_after is None:
             return 0.0 if self._gate.is_down else pause_before_retry(attempt)
         asked_for = max(0.0, error.retry_after)
@@ -292,20 +290,9 @@ class LiveModel:
     def _given_up(self, problem: str, *, permanent: bool = False) -> ModelUnavailable:
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
-    def _count(self, key: CallKey, reply: ChatReply | None, retry: bool) -> float | None:
-        cost = None if self._price is None else 0.0
-        if reply is not None and self._price is not None:
-            # If a server reports no tokens, the cost is unknown, not 0.
-            cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
-        used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
-        self._ledger.add(key, used)
-        return cost
-
 
 def _describe_question(key: CallKey) -> str:
-    """Describe the question for errors, in the same words for all conversations, so that equal errors are
-    grouped.
-    """
+    """Describe the question in the same words for all conversations, so that errors are grouped."""
     if key.role == "judge":
         return f"judging {key.metric or 'with a model'}"
     return "the simulated user" if key.role == "user" else "grouping errors"

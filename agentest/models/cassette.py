@@ -9,12 +9,11 @@ changed. During a run, answers are appended to `<name>.jsonl.partial`, so they s
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from agentest.models.port import Question
 from agentest.models.tape import (
     NO_HEADER,
     VERSION,
@@ -24,17 +23,12 @@ from agentest.models.tape import (
     CassetteMode,
     CassettePage,
     Entries,
-    RecordedRequest,
-    RequestCounter,
+    Tape,
     cassette_path,
     dump,
-    find_entry,
-    missing_answer_error,
     read,
     read_header,
-    redact_entry,
     salvage,
-    scenario_error,
     to_json,
 )
 from agentest.support.files import write_atomically
@@ -64,29 +58,13 @@ class _Cassette:
     def partial(self) -> Path:
         return self.path.with_name(self.path.name + ".partial")
 
-    def layers(self, number: int) -> Iterator[Entries]:
-        """Yield the sources of a conversation's answers, latest recording first."""
-        return (sheets.get(number, {}) for sheets in (self.fresh, self.salvaged, self.recorded))
 
-    def page(self, number: int) -> CassettePage:
-        _, salvaged, recorded = self.layers(number)
-        return CassettePage(
-            str(self.path),
-            tuple(recorded.values()),
-            tuple(salvaged.values()),
-            has_answers=self.has_answers,
-            unfinished=self.partial.exists(),
-        )
-
-
-class Cassettes:
+class Cassettes(Tape):
     """The cassettes of one folder during one run: a tape that owns its files.
 
     Args:
-        names: scope → the scenario's name as `--scenario` takes it, for messages.
         models: part (`user`, `judge`) → model of this run, including parts that are never called.
         named: part → other models that this run may call instead.
-        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
     """
 
     def __init__(
@@ -100,42 +78,35 @@ class Cassettes:
         named: Mapping[str, Collection[str]] | None = None,
         on_failure: Callable[[CassetteError], None] = lambda _: None,
     ) -> None:
-        self.mode = mode
+        super().__init__(mode, redact, names or {}, on_failure)
         self._folder = folder
-        self._redact = redact
-        self._names = names or {}
         self.models = models or {}
         self._named = {(part, name) for part, names in (named or {}).items() for name in names}
         self._named -= set(self.models.items())
-        self._on_failure = on_failure
         self._cassettes: dict[str, _Cassette] = {}
-        self._times = RequestCounter()
 
     def check(self, scopes: Iterable[str]) -> None:
         """Read the cassettes of these scopes before the run. Raises CassetteError for damaged files."""
         for scope in scopes:
             self._load(scope)
 
-    def recorded_request(
-        self, question: Question, model: str, parameters: Mapping[str, Any]
-    ) -> RecordedRequest:
-        return self._times.recorded_request(question, model, parameters)
-
-    def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        cassette = self._load(request.key.scope)
-        return find_entry(cassette.layers(request.key.conversation), request, self.mode)
+    def layers(self, scope: str, number: int) -> Iterable[Entries]:
+        cassette = self._load(scope)
+        every = cassette.fresh, cassette.salvaged, cassette.recorded
+        return (sheets.get(number, {}) for sheets in every)
 
     def page(self, scope: str, number: int) -> CassettePage:
-        """Return the recorded answers that a conversation in another process can need."""
-        return self._load(scope).page(number)
-
-    def record(self, entry: CassetteEntry) -> CassetteEntry:
-        entry, line = redact_entry(entry, self._redact)
-        self.write(entry, line)
-        return entry
+        cassette = self._load(scope)
+        _, salvaged, recorded = self.layers(scope, number)
+        return CassettePage(
+            str(cassette.path),
+            tuple(recorded.values()),
+            tuple(salvaged.values()),
+            has_answers=cassette.has_answers,
+            unfinished=cassette.partial.exists(),
+        )
 
     def write(self, entry: CassetteEntry, line: bytes) -> None:
-        """Write an answer recorded in this process or another one. Raises CassetteError."""
         cassette = self._load(entry.request.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -143,19 +114,13 @@ class Cassettes:
             with cassette.partial.open("ab" if cassette.begun else "wb") as file:
                 file.write(b"\n" + line)
         except OSError as error:
-            raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
+            raise self._unwritable(error) from None
         cassette.begun = True
         cassette.fresh.setdefault(entry.request.key.conversation, {})[entry.request.slot] = entry
 
-    def missing(self, request: RecordedRequest) -> CassetteError:
-        scope, number = request.key.scope, request.key.conversation
-        cassette = self._load(scope)
-        recorded = cassette.recorded.get(number, {})
-        return self._failed(missing_answer_error(cassette.page(number), recorded, request, self._name(scope)))
-
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
-        self._times.forget(scope, number)
+        super().forget(scope, number)
         if self.mode is CassetteMode.REPLAY:
             self._load(scope).recorded.pop(number, None)
         elif self.mode is CassetteMode.KEEP:
@@ -168,14 +133,14 @@ class Cassettes:
 
         In `KEEP` mode, answers that were paid for are replayed in the next attempt.
         """
-        self._times.forget(scope, number)
+        super().forget(scope, number)
         cassette = self._load(scope)
         lost = cassette.fresh.pop(number, {})
         if self.mode is CassetteMode.KEEP:
             cassette.salvaged.setdefault(number, {}).update(lost)
 
     def close(self, *, finished: bool = True) -> None:
-        """Move recorded answers into the cassettes. An unfinished recording replaces no cassette."""
+        """Move recorded answers into the cassettes."""
         if self.mode is CassetteMode.REPLAY or (self.mode is CassetteMode.RECORD and not finished):
             return
         if (
@@ -195,7 +160,7 @@ class Cassettes:
                 except OSError as error:
                     problem = error
         if problem:
-            raise self._failed(CassetteError(f"the recording cannot be written: {problem}"))
+            raise self._unwritable(problem)
 
     def _load(self, scope: str) -> _Cassette:
         """Return the scope's cassette, reading it on first use. Raises CassetteError if it is damaged."""
@@ -211,15 +176,12 @@ class Cassettes:
                     if self.mode is CassetteMode.FILL:
                         cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
                 except (OSError, ValueError) as error:
-                    problem = f"{error} (restore the file if you can)"
-                    raise self._failed(scenario_error(self._name(scope), problem)) from None
+                    raise self.failed(scope, f"{error} (restore the file if you can)") from None
             self._cassettes[scope] = cassette
         return self._cassettes[scope]
 
-    def _name(self, scope: str) -> str:
-        return self._names.get(scope, scope)
-
-    def _failed(self, error: CassetteError) -> CassetteError:
+    def _unwritable(self, problem: OSError) -> CassetteError:
+        error = CassetteError(f"the recording cannot be written: {problem}")
         self._on_failure(error)
         return error
 
@@ -254,9 +216,7 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
 
 
 def recorded_named_models(folder: Path, scopes: Iterable[str] | None = None) -> frozenset[str]:
-    """Return the models that answered in place of a part's model. Raises CassetteError for a damaged
-    cassette.
-    """
+    """Return the models that answered in place of a part's model. Raises CassetteError."""
     return frozenset(name for path in _paths(folder, scopes) for name in _header_of(path).named)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from enum import Enum
 from math import ceil, inf
 
 import anyio
@@ -24,12 +23,6 @@ _FIRST_PROBE_S = 0.25
 _MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
 _MAX_WAIT_S = 86_400.0
-
-
-class _State(Enum):
-    CLOSED = "everybody may ask"
-    WAITING = "everybody waits, one at a time probes"
-    REFUSING = "calls end at once; after a while one probes"
 
 
 @dataclass(slots=True)
@@ -87,7 +80,10 @@ class Circuit:
         self._deadline_s = deadline_s
         self._announce = announce
         self._clock = clock
-        self._state = _State.CLOSED
+        self.is_open = False
+        """True if all calls wait and one at a time probes, or if `_refuses`."""
+        self._refuses = False
+        """True if calls end at once. After a while one probes."""
         self._streak: _Streak | None = None
         self._probe: object = None
         """The call that probes or waits to probe; None if the next call will."""
@@ -109,10 +105,6 @@ class Circuit:
         """True if calls wait for the model while it is down."""
         return self._deadline_s > 0
 
-    @property
-    def is_open(self) -> bool:
-        return self._state is not _State.CLOSED
-
     def keeps_out(self, caller: object) -> bool:
         """Return True if this call may not make an attempt now."""
         return self.is_open and self._probe != caller
@@ -124,7 +116,7 @@ class Circuit:
         """
         while self.is_open:
             now = self._clock()
-            if self._state is _State.REFUSING:
+            if self._refuses:
                 return self._probe_or_refuse(caller, now)
             if now >= self._give_up_at:
                 self._give_up(now)
@@ -149,7 +141,7 @@ class Circuit:
     def answered(self) -> None:
         """Record a response, including a rejection of the request (400): the server is up."""
         self.answers += 1
-        if self._state is not _State.CLOSED:
+        if self.is_open:
             self._close()
         self._streak = None
 
@@ -190,7 +182,7 @@ class Circuit:
         return not self.answers and self._streak is not None and self._streak.misaddressed
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:
-        self._state, self.problem = _State.WAITING, problem
+        self.is_open, self._refuses, self.problem = True, False, problem
         self._interval_s = _FIRST_PROBE_S
         self._probe_at = now + max(self._interval_s, asked_for)
         self.on_change()
@@ -198,7 +190,7 @@ class Circuit:
     def _postpone(self, problem: str, asked_for: float, now: float) -> None:
         """Handle a pause requested by the server that is longer than calls can wait."""
         again = now + asked_for
-        if self._state is _State.REFUSING or asked_for > self._deadline_s:
+        if self._refuses or asked_for > self._deadline_s:
             self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)
             return
         if not self.is_open:
@@ -210,7 +202,7 @@ class Circuit:
     def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
         self.problem = problem
         self.on_change()
-        if self._state is _State.REFUSING:
+        if self._refuses:
             self._probe_at = now + max(_COOL_DOWN_S, asked_for)
             return
         self._interval_s = min(2 * self._interval_s, _MAX_PROBE_S)
@@ -232,16 +224,17 @@ class Circuit:
             self._advice = "; check its address (`provider_options.base_url`)"
 
     def _refuse(self, problem: str, again_at: float) -> None:
-        if self._state is _State.REFUSING and self._probe is None:
+        if self._refuses and self._probe is None:
             return  # attempts that were in progress when it began do not extend it
-        self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
+        self.is_open = self._refuses = True
+        self.problem, self._probe_at = problem, again_at
         self._advice = "; run again with --last-failed when it answers"
         self._announce_end("does not answer: what needs it fails from now on")
         self.on_change()
         self._wake()
 
     def _close(self) -> None:
-        self._state = _State.CLOSED
+        self.is_open = self._refuses = False
         self._announce_end("answers again")
         self.on_change()
         self._wake()

@@ -17,7 +17,7 @@ from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
-from agentest.models.tape import CassetteMode, Recorder, Replay, Tape
+from agentest.models.tape import CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 from agentest.support.lazy_dataclasses import dataclass
@@ -58,20 +58,17 @@ async def open_models(
     """
     async with AsyncExitStack() as stack:
         opener = _Opener(terms, stack)
-        user_model = StructuredModel(await opener.answers(user), terms.hide) if user else None
+        user_model = await opener.model(user) if user else None
         judge_model = user_model
         if judge != user:
-            judge_model = StructuredModel(await opener.answers(judge), terms.hide) if judge else None
-        named_models = {request: await _named(opener, request, spec) for request, spec in named.items()}
-        confirming = StructuredModel(await opener.answers(confirm), terms.hide) if confirm else None
-        yield Models(user_model, judge_model, named_models, confirming)
-
-
-async def _named(opener: _Opener, request: RequestedModel, spec: ModelSpec) -> Model:
-    try:
-        return StructuredModel(await opener.answers(spec), opener.hide)
-    except ConfigError as error:
-        raise ConfigError(f"{request.location}: {error}") from None
+            judge_model = await opener.model(judge) if judge else None
+        named_models = {}
+        for request, spec in named.items():
+            try:
+                named_models[request] = await opener.model(spec)
+            except ConfigError as error:
+                raise ConfigError(f"{request.location}: {error}") from None
+        yield Models(user_model, judge_model, named_models, await opener.model(confirm) if confirm else None)
 
 
 class _Opener:
@@ -83,30 +80,23 @@ class _Opener:
         self._clients: dict[str, Client] = {}
         self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
 
-    @property
-    def hide(self) -> Callable[[str], str]:
-        return self._terms.hide
+    async def model(self, spec: ModelSpec) -> Model:
+        return StructuredModel(await self._answers(spec), self._terms.hide)
 
-    async def answers(self, spec: ModelSpec) -> AnswerSource:
-        tape, ledger = self._terms.tape, self._terms.ledger
+    async def _answers(self, spec: ModelSpec) -> AnswerSource:
+        tape, ledger, live = self._terms.tape, self._terms.ledger, None
+        if tape is None or tape.mode is not CassetteMode.REPLAY:
+            live = LiveModel(
+                await self._chat_model(spec),
+                ledger,
+                self._gates.of(spec),
+                patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
+                price=price_of(spec.name) if spec.priced else None,
+            )
         if tape is None:
-            return await self._live(spec)
-        if tape.mode is CassetteMode.REPLAY:
-            return Replay(tape, ledger, spec.name, parameters(spec))
-        recorder = Recorder(await self._live(spec), tape, ledger)
-        if tape.mode is CassetteMode.RECORD:
-            return recorder
-        return Replay(tape, ledger, spec.name, parameters(spec), recorder)
-
-    async def _live(self, spec: ModelSpec) -> LiveModel:
-        return LiveModel(
-            await self._chat_model(spec),
-            self._terms.ledger,
-            self._gates.of(spec),
-            patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
-            price=price_of(spec.name) if spec.priced else None,
-            parameters=parameters(spec),
-        )
+            assert live
+            return live
+        return RecordedModel(tape, ledger, spec.name, parameters(spec), live)
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:

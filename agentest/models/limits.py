@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Protocol
 
 import anyio
@@ -36,19 +35,18 @@ _TOKENS_PER_MESSAGE = 4
 
 
 class Pausable(Protocol):
-    """A time limit that can be paused during a wait."""
+    """The time limit of a call. It is paused while the call waits in line."""
 
-    def paused(self) -> AbstractContextManager[None]:
-        """Exclude the time inside of the block."""
+    @property
+    def ends_at(self) -> float:
+        """End of the limit, on the event loop's clock."""
         ...
+
+    def paused(self) -> AbstractContextManager[None]: ...
 
 
 class Limiter:
-    """Slots for requests to one model, granted in the order of the requests.
-
-        async with limiter.place(estimate_tokens(messages), limit) as place:
-            ...                                  # one attempt
-            place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
+    """Slots for requests to one model, granted in the order of the requests. `LocalAttempt` uses them.
 
     The number of slots adapts. It is halved when more than a quarter of the recent answers, about as many as
     there are slots, are 429s. Successes return slots up to `max_concurrency`: one each until near the level
@@ -68,8 +66,16 @@ class Limiter:
         self._sleep = sleep
         self._requests = _Bucket(requests_per_minute, clock) if requests_per_minute else None
         self._tokens = _Bucket(tokens_per_minute, clock) if tokens_per_minute else None
-        self._places = self._max_concurrency
-        self._taken = 0
+        self.counts_tokens = self._tokens is not None
+        """True if slots need a token estimate."""
+        self.places = self._max_concurrency
+        """Number of requests that may be in progress now."""
+        self.in_progress = 0
+        """Number of requests in progress. It exceeds `places` only just after a decrease."""
+        self.decreases = 0
+        """Number of decreases so far, which tells older requests from newer ones."""
+        self._may_delay = bool(requests_per_minute or tokens_per_minute)
+        """False if neither rates nor holds have ever limited the requests."""
         self._held_until: float | None = None
         self._successes = 0
         self._answered = False
@@ -79,64 +85,42 @@ class Limiter:
         self._throttled_at = self._max_concurrency
         """Number of slots at the last decrease."""
         self._step = 1
-        self._decreases = 0
         # The first in line holds this lock while it waits for capacity; the others wait for the lock.
         self._line = anyio.Lock()
+        self._in_line = 0
         self._freed: anyio.Event | None = None
-
-    @property
-    def places(self) -> int:
-        """Number of requests that may be in progress now."""
-        return self._places
-
-    @property
-    def in_progress(self) -> int:
-        """Number of requests in progress. It exceeds `places` only just after a decrease."""
-        return self._taken
-
-    @property
-    def counts_tokens(self) -> bool:
-        """True if slots need a token estimate."""
-        return self._tokens is not None
-
-    def slot(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> RequestSlot:
-        """Create a slot for one request, to be entered once with `async with`.
-
-        Args:
-            limit: the request's time limit, paused while it waits in line.
-        """
-        return RequestSlot(self, tokens_estimate, limit)
 
     def hold(self, seconds: float) -> None:
         """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
+            self._may_delay = True
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
-    async def _take(self, tokens: int, limit: Pausable | None) -> int:
-        """Wait for a slot. Returns the number of decreases so far, by which `_throttled` detects older
-        requests.
-        """
-        if not self._take_now(tokens):
-            with limit.paused() if limit else nullcontext():
-                await self._stand_in_line(tokens)
-        return self._decreases
-
-    def _take_now(self, tokens: int) -> bool:
-        if self._line.locked() or not self._is_free() or self._delay(tokens):
+    def take_now(self, tokens: int) -> bool:
+        """Take a slot if one is free. Return True if it was taken."""
+        if self._in_line or self.in_progress >= self.places or (self._may_delay and self._delay(tokens)):
             return False
         self._start(tokens)
         return True
 
-    async def _stand_in_line(self, tokens: int) -> None:
-        async with self._line:
-            await self._wait(tokens)
-            self._start(tokens)
+    async def take(self, tokens: int, limit: Pausable) -> None:
+        """Wait for a slot. `limit` is paused meanwhile."""
+        if self.take_now(tokens):
+            return
+        self._in_line += 1
+        try:
+            with limit.paused():
+                async with self._line:
+                    await self._wait(tokens)
+                    self._start(tokens)
+        finally:
+            self._in_line -= 1
 
     async def _wait(self, tokens: int) -> None:
         # Check everything again after each wait, because slots may be removed and holds extended.
         while True:
-            if not self._is_free():
+            if self.in_progress >= self.places:
                 self._freed = anyio.Event()
                 await self._freed.wait()
             elif delay := self._delay(tokens):
@@ -144,14 +128,9 @@ class Limiter:
             else:
                 return
 
-    def _is_free(self) -> bool:
-        return self._taken < self._places
-
     def _delay(self, tokens: int) -> float:
         """Return the seconds until rates and holds permit a request with this many tokens."""
-        delay = 0.0
-        if self._held_until is not None:
-            delay = self._held_until - self._clock()
+        delay = self._held_until - self._clock() if self._held_until is not None else 0.0
         if self._requests:
             delay = max(delay, self._requests.delay(1))
         if self._tokens:
@@ -159,69 +138,72 @@ class Limiter:
         return delay if delay > _INSTANT_S else 0.0
 
     def _start(self, tokens: int) -> None:
-        self._taken += 1
-        if self._requests:
-            self._requests.take(1)
+        self.in_progress += 1
+        if self._may_delay:
+            self.use(tokens, 1)
+
+    def use(self, tokens: int, requests: int = 0) -> None:
+        """Use some of the rates, or return a negative number."""
+        if self._requests and requests:
+            self._requests.take(requests)
         if self._tokens:
             self._tokens.take(tokens)
 
-    def _give_back(self) -> None:
-        self._taken -= 1
-        self._wake()
+    def give_back(self) -> None:
+        """Release a slot."""
+        self.in_progress -= 1
+        if self._freed:
+            self._wake()
 
     def _wake(self) -> None:
-        if self._freed and self._is_free():
+        if self._freed and self.in_progress < self.places:
             self._freed.set()
 
-    def _unused(self, tokens: int) -> None:
-        if self._requests:
-            self._requests.take(-1)
-        if self._tokens:
-            self._tokens.take(-tokens)
-
-    def _used(self, tokens_more: int) -> None:
-        if self._tokens:
-            self._tokens.take(tokens_more)
-
-    def _succeeded(self, since: int) -> None:
-        if since != self._decreases:
+    def succeeded(self, since: int) -> None:
+        """Record the answer to a request that was sent after this many decreases."""
+        if since != self.decreases:
             return  # a request sent with more slots shows nothing about the current number
         self._answered = True
-        self._refused -= self._refused * self._weight
-        if self._places < self._max_concurrency:
+        if self._refused:
+            self._refused -= self._refused * self._weight
+        if self.places < self._max_concurrency:
             self._grow()
 
     def _grow(self) -> None:
-        if self._places < self._throttled_at * _FAST_GROWTH_LIMIT:
-            self._places += 1
+        if self.places < self._throttled_at * _FAST_GROWTH_LIMIT:
+            self.places += 1
         else:
             self._successes += 1
-            if self._successes < self._places:
+            if self._successes < self.places:
                 return
             self._successes = 0
-            self._places += max(self._step, self._places // _SLOW_GROWTH_STEP)
-            if self._places > self._throttled_at:
+            self.places += max(self._step, self.places // _SLOW_GROWTH_STEP)
+            if self.places > self._throttled_at:
                 self._step *= 2
-        self._places = min(self._places, self._max_concurrency)
+        self.places = min(self.places, self._max_concurrency)
         self._wake()
 
-    def _throttled(self, since: int) -> bool:
-        """Return True if the 429 concerns all requests: none is answered, or too many are throttled."""
-        if since != self._decreases:
-            return True  # sent before the last decrease, so part of the same burst
-        self._refused += (1 - self._refused) * self._weight
-        self._step = 1
-        if self._refused <= _TOLERATED_SHARE:
-            # An occasional 429 costs only its own pause; fewer slots would slow down all requests.
-            return not self._answered
-        self._decrease()
-        return True
+    def throttled(self, since: int, retry_after: float | None) -> None:
+        """Record a 429 to a request that was sent after this many decreases.
+
+        No request starts within the seconds that the server requested if the 429 concerns all requests: none
+        is answered, or too many are throttled.
+        """
+        of_all = True  # sent before the last decrease, so part of the same burst
+        if since == self.decreases:
+            self._refused += (1 - self._refused) * self._weight
+            self._step = 1
+            if self._refused > _TOLERATED_SHARE:
+                self._decrease()
+            else:  # an occasional 429 costs only its own pause; fewer slots would slow down all requests
+                of_all = not self._answered
+        if of_all and retry_after is not None:
+            self.hold(retry_after)
 
     def _decrease(self) -> None:
-        left = max(1, self._places // 2)
-        self._throttled_at = self._places
-        self._places = left
-        self._decreases += 1
+        self._throttled_at = self.places
+        self.places = max(1, self.places // 2)
+        self.decreases += 1
         self._successes = 0
         self._refused = 0.0
         self._answered = False
@@ -229,58 +211,7 @@ class Limiter:
     @property
     def _weight(self) -> float:
         """Weight of one answer in the share of 429s, which covers about one answer per slot."""
-        return 1 / max(self._places, _MIN_WINDOW)
-
-
-class RequestSlot:
-    """A slot in a limiter for one request. The request's outcome is reported to it."""
-
-    __slots__ = ("_limit", "_limiter", "_since", "_tokens")
-
-    def __init__(self, limiter: Limiter, tokens: int, limit: Pausable | None) -> None:
-        self._limiter = limiter
-        self._tokens = tokens
-        self._limit = limit
-        self._since = 0
-
-    async def __aenter__(self) -> RequestSlot:
-        await self.take()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.give_back()
-
-    async def take(self) -> None:
-        """Wait for the slot. `give_back` releases it."""
-        self._since = await self._limiter._take(self._tokens, self._limit)
-
-    def take_now(self) -> bool:
-        """Take the slot if it is free. Return True if it was taken."""
-        self._since = self._limiter._decreases
-        return self._limiter._take_now(self._tokens)
-
-    def give_back(self) -> None:
-        """Release the slot."""
-        self._limiter._give_back()
-
-    def succeeded(self, tokens_used: int) -> None:
-        """Record an answer. `tokens_used` replaces the estimate unless it is 0."""
-        if tokens_used > 0:
-            self._limiter._used(tokens_used - self._tokens)
-        self._limiter._succeeded(self._since)
-
-    def throttled(self, retry_after: float | None = None) -> None:
-        """Record a 429. No request starts within the seconds that the server requested, unless others are
-        answered.
-        """
-        if self._limiter._throttled(self._since) and retry_after is not None:
-            self._limiter.hold(retry_after)
-
-    def unused(self) -> None:
-        """Return the slot's share of the rates, because no request was made."""
-        self._limiter._unused(self._tokens)
+        return 1 / max(self.places, _MIN_WINDOW)
 
 
 class _Bucket:
@@ -317,9 +248,7 @@ class _Bucket:
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
-    """Estimate the number of tokens in messages. No tokenizer is needed, because the limiter learns the real
-    number.
-    """
+    """Estimate the tokens in messages, without a tokenizer: the limiter learns the real number."""
     characters = sum(len(message["content"]) for message in messages)
     return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 
@@ -350,22 +279,15 @@ def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
     if _RATE_LIMIT not in "\n".join(headers).lower():
         return None
     holds = [
-        _seconds_until(headers.get(reset, ""), now)
+        _seconds_until(headers.get(reset, "").strip(), now)
         for remaining, reset in _HEADERS
-        if _is_none_left(headers.get(remaining))
+        if _NUMBER.fullmatch(left := headers.get(remaining, "")) and float(left) == 0
     ]
     return max((hold for hold in holds if hold > 0), default=None)
 
 
-def _is_none_left(remaining: str | None) -> bool:
-    return remaining is not None and bool(_NUMBER.fullmatch(remaining)) and float(remaining) == 0
-
-
 def _seconds_until(reset: str, now: datetime | None) -> float:
-    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time, in seconds from now; 0 if
-    neither.
-    """
-    reset = reset.strip()
+    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time; 0 if neither."""
     if _NUMBER.fullmatch(reset):
         return float(reset)
     if reset and not _PART.sub("", reset):

@@ -104,29 +104,21 @@ class LiteLLMChatModel:
             "num_retries": 0,
             "max_retries": 0,
             "timeout": spec.timeout_s,
-            **{
-                key: value
-                for key, value in (
-                    ("api_key", spec.api_key),
-                    ("extra_headers", dict(spec.headers)),
-                )
-                if value
-            },
+            **({"api_key": spec.api_key} if spec.api_key else {}),
+            **({"extra_headers": dict(spec.headers)} if spec.headers else {}),
             **_with_api_base(spec),
         }
         self._parameters = parameters(spec)
 
-    def _messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        if not self._mark_shared:
-            return [dict(message) for message in joined(messages)]
-        return _with_cache_marks(messages)
-
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = {**self._parameters, **self._arguments}
+        messages = _with_cache_marks if self._mark_shared else joined
         try:
             response = await self._litellm.acompletion(
-                messages=self._messages(request.messages), **response_format(request), **sent
+                messages=[dict(each) for each in messages(request.messages)],
+                **response_format(request),
+                **sent,
             )
             choice = response.choices[0]
             message = choice.message
@@ -166,7 +158,7 @@ def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
     return dict(spec.body)
 
 
-def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _with_cache_marks(messages: Sequence[Message]) -> Sequence[Mapping[str, Any]]:
     """Merge neighbouring messages of one role into parts, and mark all but the last part for the cache."""
     marked: list[dict[str, Any]] = []
     for message in messages:

@@ -110,9 +110,7 @@ class OpenAIChatModel:
 
 
 def completions_url(base_url: str) -> str:
-    """Return the URL to post to. A query (Azure's `?api-version=…`) and an already complete URL are
-    preserved.
-    """
+    """Return the URL to post to. A query (Azure's `?api-version=…`) and a complete URL stay."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
@@ -175,14 +173,9 @@ def usage_of(reported: Any) -> Usage:
     if not isinstance(reported, dict):
         return Usage()
     details = reported.get("prompt_tokens_details")
+    prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(
-        _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens")), _count(cached)
-    )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return Usage(*[n if type(n) is int and n > 0 else 0 for n in (prompt, completion, cached)])
 
 
 def _error_summary(body: str) -> str:

@@ -159,8 +159,6 @@ class AnswerSource(Protocol):
     """A source of answers: a model, or a recording of one. It does not parse them."""
 
     name: str
-    parameters: Mapping[str, Any]
-    """Parameters that shape the model's answers in addition to the question: temperature, max_tokens."""
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer, after its usage is in the ledger. Raises ModelUnavailable."""

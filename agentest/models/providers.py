@@ -49,28 +49,24 @@ class _DirectProvider:
     """Suffix of every base URL. Users omit it, as the provider's documentation does."""
 
 
+def _by_variables(base_url: str, prefix: str, *, local: bool = False) -> _DirectProvider:
+    return _DirectProvider(base_url, (f"{prefix}_API_BASE",), f"{prefix}_API_KEY", not local)
+
+
+_OLLAMA = _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1")
+_OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 DIRECT: dict[str, _DirectProvider] = {
-    "openai": _DirectProvider(
-        "https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"
-    ),
-    "ollama": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "ollama_chat": _DirectProvider("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "lm_studio": _DirectProvider(
-        "http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False
-    ),
-    "hosted_vllm": _DirectProvider(
-        "http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False
-    ),
-    "llamafile": _DirectProvider(
-        "http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False
-    ),
-    "openrouter": _DirectProvider(
-        "https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"
-    ),
-    "groq": _DirectProvider("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
-    "deepseek": _DirectProvider("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
-    "mistral": _DirectProvider("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
-    "xai": _DirectProvider("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
+    "openai": _DirectProvider("https://api.openai.com/v1", _OPENAI_VARIABLES, "OPENAI_API_KEY"),
+    "ollama": _OLLAMA,
+    "ollama_chat": _OLLAMA,
+    "lm_studio": _by_variables("http://localhost:1234/v1", "LM_STUDIO", local=True),
+    "hosted_vllm": _by_variables("http://localhost:8000/v1", "HOSTED_VLLM", local=True),
+    "llamafile": _by_variables("http://localhost:8080/v1", "LLAMAFILE", local=True),
+    "openrouter": _by_variables("https://openrouter.ai/api/v1", "OPENROUTER"),
+    "groq": _by_variables("https://api.groq.com/openai/v1", "GROQ"),
+    "deepseek": _by_variables("https://api.deepseek.com/v1", "DEEPSEEK"),
+    "mistral": _by_variables("https://api.mistral.ai/v1", "MISTRAL"),
+    "xai": _by_variables("https://api.x.ai/v1", "XAI"),
 }
 
 _AZURE_VERSION = "2024-10-21"
@@ -88,9 +84,7 @@ LITELLM_KEYS = {
 def direct(
     prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str | None]:
-    """Return base URL and key of a provider that speaks OpenAI's protocol. Raises MissingAccess or
-    ConfigError.
-    """
+    """Return base URL and key of a DIRECT provider. Raises MissingAccess or ConfigError."""
     provider = DIRECT[prefix]
     base_url = options.base_url or _base_url_from(environ, provider.base_variables) or provider.base_url
     if provider.path and not base_url.rstrip("/").endswith(provider.path):
@@ -138,9 +132,7 @@ def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> st
 def key_of(
     name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
 ) -> str | None:
-    """Return the key from the options or the first variable that is set. Raises ConfigError for a malformed
-    one.
-    """
+    """Return the key from the options or the first set variable. Raises ConfigError if malformed."""
     sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
     for source, value in sources.items():
         key = (value or "").strip()
@@ -158,13 +150,11 @@ def key_of(
 
 
 def litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
-    """Return the key for a model that litellm calls; None if litellm finds it. Raises MissingAccess or
-    ConfigError.
-    """
+    """Return the key; None if litellm finds it. Raises MissingAccess or ConfigError."""
     variables = LITELLM_KEYS.get(prefix, ())
-    direct = DIRECT.get(prefix)
-    if direct and direct.key_variable and direct.key_required and not options.base_url:
-        variables = (direct.key_variable,)
+    provider = DIRECT.get(prefix)
+    if provider and provider.key_variable and provider.key_required and not options.base_url:
+        variables = (provider.key_variable,)
     key = key_of(name, options, environ, variables)
     if variables and not key:
         raise _missing_key(name, " or ".join(variables))
@@ -216,9 +206,7 @@ class ModelSpec:
     """True to mark the shared parts of prompts, for providers that need cache marks."""
 
     def requests_at_once(self, conversations: int) -> int:
-        """Return how many requests may be in progress at this number of conversations. A single one sends one
-        at a time.
-        """
+        """Return how many requests may be in progress at this number of conversations."""
         each = 1 if conversations == 1 else REQUESTS_PER_CONVERSATION
         return self.max_concurrency or each * conversations
 
@@ -287,14 +275,10 @@ def resolve_named(
         settings, override: as in `resolve`. Their key and base URL apply to a model of the same provider.
     """
     prefix = name.partition("/")[0]
-    role, top = (
-        _provider_of(*_choose_model(config, settings, override)),
-        _provider_of(config.model, config.provider),
-    )
     options = ProviderOptions()
-    if prefix == role:
-        options = _options_of_role(config, settings, role)
-    elif prefix == top:
+    if prefix == _provider_of(*_choose_model(config, settings, override)):
+        options = _options_of_role(config, settings, prefix)
+    elif prefix == _provider_of(config.model, config.provider):
         options = config.provider_options
     provider = "litellm" if "litellm" in (settings.provider, config.provider) else None
     return _spec(name, provider, options, settings, config, environ)
@@ -399,13 +383,10 @@ def _provider_of(model: str | None, provider: str | None) -> str | None:
 def _options_of_role(config: Config, settings: ModelSettings, provider: str | None) -> ProviderOptions:
     """Return what the configuration says about a role's provider: address and key."""
     # A key or base URL of the top level belongs to its provider; no other provider may see it.
-    if _provider_of(config.model, config.provider) in (None, provider):
-        return _merged(config.provider_options, settings.provider_options)
-    return settings.provider_options
-
-
-def _merged(base: ProviderOptions, override: ProviderOptions) -> ProviderOptions:
-    return base.model_copy(update={name: getattr(override, name) for name in override.model_fields_set})
+    own = settings.provider_options
+    if _provider_of(config.model, config.provider) not in (None, provider):
+        return own
+    return config.provider_options.model_copy(update={n: getattr(own, n) for n in own.model_fields_set})
 
 
 def _spec(
@@ -437,7 +418,9 @@ def _spec(
         base_url=base_url,
         api_key=api_key,
         headers=options.headers,
-        body=options.body if base_url else {**_api_base(options), **options.body},
+        body=options.body
+        if base_url or not options.base_url
+        else {"api_base": options.base_url} | options.body,
         temperature=_temperature(name, settings, options),
         max_tokens=settings.max_tokens,
         timeout_s=settings.timeout_ms / 1000,
@@ -462,10 +445,6 @@ def _temperature(name: str, settings: ModelSettings, options: ProviderOptions) -
     if not is_set and ("temperature" in options.body or _ONE_TEMPERATURE.search(name)):
         return None
     return settings.temperature
-
-
-def _api_base(options: ProviderOptions) -> dict[str, str]:
-    return {"api_base": options.base_url} if options.base_url else {}
 
 
 def _litellm_spelling(model: str | None, provider: str | None) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from math import isfinite
 from typing import Any, NoReturn, Self, cast
 
@@ -95,7 +96,9 @@ class StructuredModel:
             messages = _without_secrets(messages, self._hide)
         conversation, usable = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._answers.answer(Question(_well_formed(conversation), answer, key, repair))
+            # An agent may have written lone surrogates, which protocols cannot carry.
+            sent = [{**each, "content": well_formed(each["content"])} for each in conversation]
+            reply = await self._answers.answer(Question(sent, answer, key, repair))
             if reply.refusal:
                 if usable:
                     return cast("Answer", usable)
@@ -108,9 +111,22 @@ class StructuredModel:
                 usable = _usable_parts(reply.text, answer, usable)
                 if usable and (usable.is_complete or repair == MAX_REPAIRS):
                     return cast("Answer", usable)
+                text = reply.text
                 if repair == MAX_REPAIRS:
-                    raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
-                conversation = [*messages, *_repair(reply.text, error)]
+                    excerpt = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
+                    raise InvalidAnswer(
+                        f"model {self.name} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; "
+                        f"it wrote: {excerpt!r}"
+                    ) from None
+                problem = (
+                    f"That answer cannot be used: {error}. "
+                    "Answer again, with one JSON object of the required form and nothing else."
+                )
+                conversation = [
+                    *messages,
+                    {"role": "assistant", "content": text or "(empty)"},
+                    {"role": "user", "content": problem},
+                ]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
@@ -129,11 +145,6 @@ def _usable_parts(text: str, answer: type[BaseModel], earlier: UsableParts | Non
     return earlier.completed_by(usable) if earlier else usable
 
 
-def _well_formed(messages: Sequence[Message]) -> list[Message]:
-    """Replace lone surrogates, which an agent may have written and protocols cannot carry."""
-    return [{**message, "content": well_formed(message["content"])} for message in messages]
-
-
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
     """Redact secrets, and add a note if there are redacted ones, including ones redacted earlier."""
     contents = [hide(message["content"]) for message in messages]
@@ -143,29 +154,12 @@ def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) ->
     return [{**message, "content": text} for message, text in zip(messages, contents, strict=True)]
 
 
-def _repair(text: str, error: Unreadable) -> list[Message]:
-    return [
-        {"role": "assistant", "content": text or "(empty)"},
-        {
-            "role": "user",
-            "content": f"That answer cannot be used: {error}. "
-            "Answer again, with one JSON object of the required form and nothing else.",
-        },
-    ]
-
-
-def _invalid(model: str, text: str, error: Unreadable) -> str:
-    excerpt = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
-    return (
-        f"model {model} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; it wrote: {excerpt!r}"
-    )
-
-
 # Truncated reasoning is not an answer: without its end, everything is reasoning.
 _THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
 _BEGINS_OBJECT = re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}]', re.S)
 _BRACE = re.compile(r"[{}]")
+_ESCAPED_OR_QUOTE = re.compile(r'\\.|"', re.S)
 
 
 class Unreadable(ValueError):
@@ -275,8 +269,11 @@ class _Braces:
 
     def end_outside_strings(self, at: int) -> int:
         """Return the position after the closing brace for the one at `at`, ignoring braces in strings."""
+        # No string begins after the last quote. Searching for the end of one would take quadratic time.
+        strings_end = max(at, self._last_quote + 1)
+        strings_and_braces = _STRING_OR_BRACE.finditer(self._text, at, strings_end)
         depth = 0
-        for match in self._tokens(at):
+        for match in chain(strings_and_braces, _BRACE.finditer(self._text, strings_end)):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if depth == 0:
                 return match.end()
@@ -286,25 +283,11 @@ class _Braces:
         """Return the position after the closing brace, counting braces in strings as well."""
         return self._closing.get(at, len(self._text)) + 1
 
-    def _tokens(self, at: int) -> Iterator[re.Match[str]]:
-        """Yield strings and braces, looking for no string after the last quote that could close one.
-
-        Searching for an end after every quote would take quadratic time.
-        """
-        strings_end = max(at, self._last_quote + 1)
-        yield from _STRING_OR_BRACE.finditer(self._text, at, strings_end)
-        yield from _BRACE.finditer(self._text, strings_end)
-
     @cached_property
     def _last_quote(self) -> int:
-        """Return the position of the last unescaped quote, or -1.
-
-        Whether a quote is escaped depends only on the backslashes before it.
-        """
-        at = self._text.rfind('"')
-        while at >= 0 and _is_escaped(self._text, at):
-            at = self._text.rfind('"', 0, at)
-        return at
+        """Return the position of the last quote after an even number of backslashes, or -1."""
+        found = _ESCAPED_OR_QUOTE.finditer(self._text)
+        return max((match.start() for match in found if match[0] == '"'), default=-1)
 
     @cached_property
     def _closing(self) -> dict[int, int]:
@@ -317,14 +300,6 @@ class _Braces:
             elif opened:
                 closing[opened.pop()] = match.start()
         return closing
-
-
-def _is_escaped(text: str, at: int) -> bool:
-    """Return True if an odd number of backslashes precedes a character."""
-    first = at
-    while first > 0 and text[first - 1] == "\\":
-        first -= 1
-    return (at - first) % 2 == 1
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from anyio.lowlevel import checkpoint
 from pydantic import TypeAdapter, ValidationError
@@ -262,64 +262,6 @@ class CassetteMode(StrEnum):
     """
 
 
-class Tape(Protocol):
-    """A source of recorded answers and a place to record new ones."""
-
-    @property
-    def mode(self) -> CassetteMode:
-        """How the run uses recordings."""
-        ...
-
-    def recorded_request(
-        self, question: Question, model: str, parameters: Mapping[str, Any]
-    ) -> RecordedRequest:
-        """Convert the question to a request of this run. Call it once for each time the question is asked."""
-        ...
-
-    def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        """Return the recorded answer to the request; None if there is none or it must not be used."""
-        ...
-
-    def record(self, entry: CassetteEntry) -> CassetteEntry:
-        """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
-        ...
-
-    def missing(self, request: RecordedRequest) -> CassetteError:
-        """Return the error that says what is missing for the request, and what to do."""
-        ...
-
-    def close(self, *, finished: bool = True) -> None:
-        """Finish. An unfinished recording replaces no cassette.
-
-        Raises CassetteError.
-        """
-        ...
-
-
-class RequestCounter:
-    """Counts how often each question was asked in running conversations."""
-
-    def __init__(self) -> None:
-        self._of: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
-
-    def recorded_request(
-        self, question: Question, model: str, parameters: Mapping[str, Any]
-    ) -> RecordedRequest:
-        """Convert the question to a request, and count it."""
-        key = question.key
-        times = self._of[key.scope, key.conversation]
-        time = times[key, question.repair]
-        times[key, question.repair] += 1
-        # The date is not part of the question, because a replay runs on another day.
-        messages = [{**message, "content": mask_moments(message["content"])} for message in question.messages]
-        request = [model, dict(parameters), messages, answer_schema(question.answer)]
-        return RecordedRequest(key, question.repair, time, digest(request, _HASH_CHARS), model)
-
-    def forget(self, scope: str, number: int) -> None:
-        """Reset the counts of a conversation that has ended, for a possible next attempt."""
-        self._of.pop((scope, number), None)
-
-
 @dataclass(frozen=True, slots=True)
 class CassettePage:
     """The part of its scope's cassette that a conversation may need."""
@@ -339,85 +281,116 @@ NO_PAGE = CassettePage("")
 """The page of a conversation that is not recorded."""
 
 
-def find_entry(
-    layers: Iterable[Entries], request: RecordedRequest, mode: CassetteMode
-) -> CassetteEntry | None:
-    """Return the answer from the first layer that has one; None if the request has to be made again."""
-    for entries in layers:
-        entry = entries.get(request.slot)
-        if entry and entry.request.hash == request.hash:
-            return None if mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error" else entry
-    return None
+class Tape:
+    """A source of recorded answers and a place to record new ones.
+
+    Args:
+        mode: how the run uses recordings.
+        names: scope → the scenario's name as `--scenario` takes it, for messages.
+        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
+    """
+
+    def __init__(
+        self,
+        mode: CassetteMode,
+        redact: Callable[[str], str],
+        names: Mapping[str, str],
+        on_failure: Callable[[CassetteError], None],
+    ) -> None:
+        self.mode = mode
+        self._redact = redact
+        self._names = names
+        self._on_failure = on_failure
+        self._asked: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
+        """How often each question was asked in running conversations."""
+
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
+        """Convert the question to a request of this run. Call it once for each time the question is asked."""
+        key = question.key
+        times = self._asked[key.scope, key.conversation]
+        time = times[key, question.repair]
+        times[key, question.repair] += 1
+        # The date is not part of the question, because a replay runs on another day.
+        messages = [{**message, "content": mask_moments(message["content"])} for message in question.messages]
+        request = [model, dict(parameters), messages, answer_schema(question.answer)]
+        return RecordedRequest(key, question.repair, time, digest(request, _HASH_CHARS), model)
+
+    def forget(self, scope: str, number: int) -> None:
+        """Reset the counts of a conversation that has ended, for a possible next attempt."""
+        self._asked.pop((scope, number), None)
+
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
+        """Return the recorded answer to the request; None if there is none or it must not be used."""
+        for entries in self.layers(request.key.scope, request.key.conversation):
+            entry = entries.get(request.slot)
+            if entry and entry.request.hash == request.hash:
+                is_repeated = self.mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error"
+                return None if is_repeated else entry
+        return None
+
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
+        """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
+        redact = self._redact
+        entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
+        line = dump(to_json(entry))
+        entry = to_entry(parse(line), entry.request.key.scope)
+        self.write(entry, line)
+        return entry
+
+    def missing(self, request: RecordedRequest) -> CassetteError:
+        """Return the error that says what is missing for the request, and what to do."""
+        page = self.page(request.key.scope, request.key.conversation)
+        entry = next((each for each in page.recorded if each.request.slot == request.slot), None)
+        if not page.has_answers:
+            why = f"nothing is recorded for it in {page.path}"
+        elif entry is None:
+            why = f"{page.path} has no such answer: the conversation went on longer or another way"
+        elif entry.request.model != request.model:
+            why = f"{page.path} holds the answer of {entry.request.model}, and {request.model} is asked"
+        else:
+            changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
+            why = f"{changed} changed since {page.path} was recorded"
+        if page.unfinished:
+            why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
+        return self.failed(request.key.scope, f"nothing to replay for {request}: {why}")
+
+    def failed(self, scope: str, problem: str) -> CassetteError:
+        """Report the problem of a scenario's cassette, and return the error with how to record it again."""
+        name = self._names.get(scope, scope)
+        command = f"agentest run --{CassetteMode.RECORD} --scenario {shlex.quote(name)}"
+        error = CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
+        self._on_failure(error)
+        return error
+
+    def layers(self, scope: str, number: int) -> Iterable[Entries]:
+        """Return the sources of a conversation's answers, latest recording first."""
+        raise NotImplementedError
+
+    def page(self, scope: str, number: int) -> CassettePage:
+        """Return the recorded answers that a conversation can need."""
+        raise NotImplementedError
+
+    def write(self, entry: CassetteEntry, line: bytes) -> None:
+        """Store an answer and its line. Raises CassetteError."""
+        raise NotImplementedError
+
+    def close(self, *, finished: bool = True) -> None:
+        """Finish. An unfinished recording replaces no cassette.
+
+        Raises CassetteError.
+        """
 
 
-def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[CassetteEntry, bytes]:
-    """Return an answer as a replay returns it, with secrets redacted, and its line in a file."""
-    entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
-    line = dump(to_json(entry))
-    return to_entry(parse(line), entry.request.key.scope), line
+class RecordedModel:
+    """A model whose answers are recorded or replayed, as the tape's mode says.
 
+    Replayed answers have their original usage in the ledger.
 
-def missing_answer_error(
-    page: CassettePage, recorded: Entries, request: RecordedRequest, name: str
-) -> CassetteError:
-    """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
-    entry = recorded.get(request.slot)
-    if not page.has_answers:
-        why = f"nothing is recorded for it in {page.path}"
-    elif entry is None:
-        why = f"{page.path} has no such answer: the conversation went on longer or another way"
-    elif entry.request.model != request.model:
-        why = f"{page.path} holds the answer of {entry.request.model}, and {request.model} is asked"
-    else:
-        changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
-        why = f"{changed} changed since {page.path} was recorded"
-    if page.unfinished:
-        why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
-    return scenario_error(name, f"nothing to replay for {request}: {why}")
-
-
-def scenario_error(name: str, problem: str) -> CassetteError:
-    """Return an error with the problem of a scenario's cassette and how to record it again."""
-    command = f"agentest run --{CassetteMode.RECORD} --scenario {shlex.quote(name)}"
-    return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
-
-
-def entries_by_slot(entries: Iterable[CassetteEntry]) -> Entries:
-    return {entry.request.slot: entry for entry in entries}
-
-
-class Recorder:
-    """Records all answers of a live model, and its failures."""
-
-    def __init__(self, live: AnswerSource, tape: Tape, ledger: Ledger) -> None:
-        self.name = live.name
-        self.parameters = live.parameters
-        self._live = live
-        self._tape = tape
-        self._ledger = ledger
-
-    async def answer(self, question: Question) -> ModelAnswer:
-        """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
-        return await self.record(question, self._tape.recorded_request(question, self.name, self.parameters))
-
-    async def record(self, question: Question, request: RecordedRequest) -> ModelAnswer:
-        """Return the live model's answer to a question that was counted before."""
-        self._ledger.watch(request.key)
-        try:
-            answered = await self._live.answer(question)
-        except ModelUnavailable as error:
-            self._tape.record(
-                CassetteEntry(request, "", "error", str(error), self._ledger.taken(request.key))
-            )
-            raise
-        kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
-        content, used = answered.refusal or answered.text, self._ledger.taken(request.key)
-        answered_by = answered.model.encode(errors="replace").decode()
-        return self._tape.record(CassetteEntry(request, answered_by, kind, content, used)).answered()
-
-
-class Replay:
-    """Replays answers, with their original usage in the ledger. With `live`, missing answers are recorded."""
+    Args:
+        live: answers what is not replayed; None if everything is.
+    """
 
     def __init__(
         self,
@@ -425,7 +398,7 @@ class Replay:
         ledger: Ledger,
         name: str,
         parameters: Mapping[str, Any],
-        live: Recorder | None = None,
+        live: AnswerSource | None = None,
     ) -> None:
         self.name = name
         self.parameters = parameters
@@ -434,16 +407,27 @@ class Replay:
         self._live = live
 
     async def answer(self, question: Question) -> ModelAnswer:
-        """Return the recorded answer. Raises ModelUnavailable if there was none, CassetteError if it is
-        missing.
+        """Return the recorded or the live answer.
+
+        Raises ModelUnavailable if there was none, CassetteError if it is missing or cannot be recorded.
         """
-        await checkpoint()
-        request = self._tape.recorded_request(question, self.name, self.parameters)
-        entry = self._tape.find(request)
-        if entry:
-            if self._tape.mode is not CassetteMode.KEEP:
-                self._ledger.add_replayed(question.key, entry.used)
-            return entry.answered()
-        if self._live:
-            return await self._live.record(question, request)
-        raise self._tape.missing(request)
+        tape, ledger, key = self._tape, self._ledger, question.key
+        request = tape.recorded_request(question, self.name, self.parameters)
+        if tape.mode is not CassetteMode.RECORD:
+            await checkpoint()
+            if entry := tape.find(request):
+                if tape.mode is not CassetteMode.KEEP:
+                    ledger.add_replayed(key, entry.used)
+                return entry.answered()
+        if self._live is None:
+            raise tape.missing(request)
+        ledger.watch(key)
+        try:
+            answered = await self._live.answer(question)
+        except ModelUnavailable as error:
+            tape.record(CassetteEntry(request, "", "error", str(error), ledger.taken(key)))
+            raise
+        kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
+        content, used = answered.refusal or answered.text, ledger.taken(key)
+        answered_by = answered.model.encode(errors="replace").decode()
+        return tape.record(CassetteEntry(request, answered_by, kind, content, used)).answered()

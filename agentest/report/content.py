@@ -539,7 +539,7 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Rates | None:
 
 
 def _detectable_text(size: int) -> str:
-    from agentest.support.statistics.power import detectable_rate
+    from agentest.support.statistics.sequential import detectable_rate
 
     rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
     can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"

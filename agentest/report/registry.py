@@ -102,7 +102,7 @@ def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
     from agentest.store.run_results import conversations_in_memory
     from agentest.store.runs.folder import with_end
-    from agentest.store.runs.verdicts import about, trend
+    from agentest.store.runs.past_runs import about, trend
     from agentest.store.spans import SpanIndex
 
     record, folder = setting.record, setting.folder

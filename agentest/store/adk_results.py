@@ -27,13 +27,11 @@ _UNKNOWN_TO_ADK = {PASS_RATE, *TRAJECTORY_METRICS}
 """Metrics that a case can have thresholds for, but that ADK does not know."""
 
 
-def case_json(result: ScenarioResult) -> Json:
-    """Return the keys of a scenario that is a case; empty for other scenarios."""
-    if result.case is None:
-        return {}
+def case_json(case: CaseId, result: ScenarioResult) -> Json:
+    """Return the keys of a scenario that is a case."""
     return {
-        "evalSetId": result.case.eval_set_id,
-        "evalId": result.case.eval_id,
+        "evalSetId": case.eval_set_id,
+        "evalId": case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
         "overallEvalMetricResults": [
             *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _UNKNOWN_TO_ADK),
@@ -42,12 +40,8 @@ def case_json(result: ScenarioResult) -> Json:
     }
 
 
-def invocations_json(
-    case: CaseId | None, thresholds: Mapping[str, float], conversation: ConversationResult
-) -> Json:
-    """Return `evalMetricResultPerInvocation` of a conversation; empty if it is no evaluation case."""
-    if case is None:
-        return {}
+def invocations_json(thresholds: Mapping[str, float], conversation: ConversationResult) -> Json:
+    """Return `evalMetricResultPerInvocation` of a conversation of a case."""
     evaluations = {turn.turn_index: turn for turn in conversation.turns}
     id = conversation.conversation.conversation_id
     return {
@@ -68,22 +62,17 @@ def _invocation(
         "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
         "expectedInvocation": dict(reference.invocation) if reference else None,
         "evalMetricResults": [
-            *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in of_adk.items()),
             *(
-                _information_of_turn(name, result)
+                _metric(turn_verdict(name, threshold, results.get(name))) | _details(results.get(name))
+                for name, threshold in of_adk.items()
+            ),
+            *(
+                _informational(name, result.number if isinstance(result, Score) else None) | _details(result)
                 for name, result in results.items()
                 if name not in thresholds
             ),
         ],
     }
-
-
-def _metric_of_turn(name: str, threshold: float, result: MetricResult | None) -> Json:
-    return {**_metric(turn_verdict(name, threshold, result)), **_details(result)}
-
-
-def _information_of_turn(name: str, result: MetricResult) -> Json:
-    return {**_informational(name, result.number if isinstance(result, Score) else None), **_details(result)}
 
 
 def _details(result: MetricResult | None) -> Json:
@@ -113,7 +102,10 @@ def turn_invocation(turn: Turn, invocation_id: str = "") -> dict[str, Any]:
         "finalResponse": _content(turn.agent_message, "model"),
         "intermediateData": {
             "toolUses": [_call(call, n) for n, call in enumerate(turn.tool_calls)],
-            "toolResponses": [_response(call, n) for n, call in enumerate(turn.tool_calls)],
+            "toolResponses": [
+                {"id": f"call-{n}", "name": call.name, "response": _wrapped(call.result)}
+                for n, call in enumerate(turn.tool_calls)
+            ],
             "intermediateResponses": [[r.author, [{"text": r.text}]] for r in turn.remarks],
         },
     }
@@ -127,10 +119,6 @@ def _call(call: ToolCall, n: int) -> dict[str, Any]:
     # ADK has no form for what the agent sent in place of arguments, so it gets a key of its own.
     args = dict(call.args) if isinstance(call.args, Mapping) else {"invalid_arguments": call.args}
     return {"id": f"call-{n}", "name": call.name, "args": args}
-
-
-def _response(call: ToolCall, n: int) -> dict[str, Any]:
-    return {"id": f"call-{n}", "name": call.name, "response": _wrapped(call.result)}
 
 
 def _wrapped(result: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ described in `schemas/results.schema.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -78,12 +78,11 @@ def conversation_json(
         thresholds: the scenario's thresholds.
     """
     data = CODECS.write(result)
-    if case is None:
-        return data
-    from agentest.store.adk_results import invocations_json
+    if case:
+        from agentest.store.adk_results import invocations_json
 
-    invocations: Json = plain(invocations_json(case, thresholds, result))
-    return data | invocations
+        data |= plain(invocations_json(thresholds, result))
+    return data
 
 
 def with_conversations(
@@ -100,16 +99,12 @@ def with_conversations(
 
 def mark_vacuous(conversation: Json) -> Json:
     """Mark each trajectory of a stored conversation that matched only because no call was visible."""
-    for trajectory in (conversation["trajectory"], *conversation["perTurnTrajectory"]):
-        _mark_vacuous(trajectory or {})
+    trajectories = [conversation["trajectory"], *conversation["perTurnTrajectory"]]
+    for trajectory in filter(None, trajectories):  # the list grows
+        if trajectory.get("withoutCalls"):
+            trajectory["vacuous"] = True
+        trajectories += trajectory.get("parts", ())
     return conversation
-
-
-def _mark_vacuous(trajectory: Json) -> None:
-    if trajectory.get("withoutCalls"):
-        trajectory["vacuous"] = True
-    for part in trajectory.get("parts", ()):
-        _mark_vacuous(part)
 
 
 def _conversation_keys(result: ConversationResult) -> Json:
@@ -129,7 +124,10 @@ def _conversation_keys(result: ConversationResult) -> Json:
             for turn in result.turns
             if turn.trajectory
         ],
-        "labelledFailures": [_failure_json(failure) for failure in result.failures],
+        "labelledFailures": [
+            {key: value for key, value in CODECS.write(failure).items() if key != "conversationId"}
+            for failure in result.failures
+        ],
     }
 
 
@@ -140,12 +138,6 @@ def _trajectory_json(result: TrajectoryResult, counted: Collection[int]) -> Json
         data["counted"] = True
     if result.parts and counted:
         data["parts"] = [_trajectory_json(part, counted) for part in result.parts]
-    return data
-
-
-def _failure_json(failure: LabelledFailure) -> Json:
-    data = CODECS.write(failure)
-    del data["conversationId"]  # that of the enclosing conversation
     return data
 
 
@@ -184,7 +176,9 @@ def _with_failure(conversation: Conversation, data: Mapping[str, Any]) -> Conver
 
 
 def _scenario_keys(result: ScenarioResult) -> Json:
-    keys: Json = {"passed": result.verdict.passed, "failures": _messages(result.verdict.reasons)}
+    failing_first = sorted(result.verdict.reasons, key=lambda reason: reason.status is not Status.FAILED)
+    messages = [reason.message for reason in failing_first]
+    keys: Json = {"passed": result.verdict.passed, "failures": messages}
     if not result.causes and (causes := scenario_causes(result)):
         keys["causes"] = [CODECS.write(cause) for cause in causes]
     if result.pass_hat_k:
@@ -196,14 +190,8 @@ def _scenario_keys(result: ScenarioResult) -> Json:
     if result.case:
         from agentest.store.adk_results import case_json
 
-        keys |= case_json(result)
+        keys |= case_json(result.case, result)
     return keys
-
-
-def _messages(reasons: Sequence[Reason]) -> list[str]:
-    """Return the messages of the failing reasons, followed by the others."""
-    failing_first = sorted(reasons, key=lambda reason: reason.status is not Status.FAILED)
-    return [reason.message for reason in failing_first]
 
 
 def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> ScenarioResult:
@@ -218,22 +206,8 @@ def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> Scen
     return with_conversations(scenario, conversations)
 
 
-def _trajectory_keys(result: TrajectoryResult) -> Json:
-    return {"reason": result.reason, **({"matched": None} if result.error else {})}
-
-
 def _with_summary(result: TrajectoryResult, _: Mapping[str, Any]) -> TrajectoryResult:
     return replace(result, matched=bool(result.matched), summary=result.summary_in(result.summary))
-
-
-def _agents(data: Any) -> Any:
-    """Read the agents of a version 1 file, by name."""
-    return {name: {} for name in data} if isinstance(data, list) else data
-
-
-def _verdict_warnings(data: Any) -> Any:
-    """Read the warnings that question a verdict; older files have texts of other warnings under this key."""
-    return [each for each in data if not isinstance(each, str)]
 
 
 _SIDES = ("mode", "expected", "forbidden", "actual")
@@ -301,7 +275,7 @@ CODECS = Codecs(
                 *("alignment", "alignment_more", "name", "score", "parts"),
             ),
             names={"summary": "reason"},
-            derived=_trajectory_keys,
+            derived=lambda result: {"reason": result.reason} | ({"matched": None} if result.error else {}),
             completed=_with_summary,
         ),
         TrajectoryScore: Layout(derived=lambda score: {"f1": score.f1}),
@@ -352,11 +326,16 @@ CODECS = Codecs(
         CauseExample: Layout(only_if_set=("agent",)),
         CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
         RootCause: Layout(only_if_set=("labels",)),
-        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard", "joining")),
+        RunHead: Layout(
+            # Files of version 1 have only names.
+            older={"agents": lambda data: {name: {} for name in data} if isinstance(data, list) else data},
+            only_if_set=("calibration", "shard", "joining"),
+        ),
         Summary: Layout(
             flat=("counts",),
             only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
-            older={"warnings": _verdict_warnings},
+            # Older files have texts of other warnings under this key.
+            older={"warnings": lambda data: [each for each in data if not isinstance(each, str)]},
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),

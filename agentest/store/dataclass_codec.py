@@ -113,30 +113,27 @@ class Codecs:
             return _Form(_written_number, read_number)
         if get_origin(hint) in (Union, UnionType):
             return self._union(get_args(hint))
-        if get_origin(hint):
-            return self._container(hint)
-        if issubclass(hint, Enum):
-            return _enum(hint)
-        return _Form(self.write, partial(self.read, hint))  # its codec is created on first use
-
-    def _container(self, hint: Any) -> _Form:
         if get_origin(hint) is tuple:
             write, read = self.form(get_args(hint)[0])
             return _Form(_each_item(list, write), _each_item(tuple, read))
         if get_origin(hint) is Mapping:
             write, read = self.form(get_args(hint)[1])
             return _Form(_each_value(write), _each_value(read))
-        raise TypeError(f"{hint} has no form in a file")
+        if issubclass(hint, IntEnum):  # ordered numbers, by their names
+            return _Form(lambda member: member.name.lower(), lambda name: hint[name.upper()])
+        if issubclass(hint, Enum):
+            return _Form(str.__str__ if issubclass(hint, StrEnum) else attrgetter("value"), hint)
+        return _Form(self.write, partial(self.read, hint))  # its codec is created on first use
 
     def _union(self, hints: tuple[Any, ...]) -> _Form:
         others = [hint for hint in hints if hint is not NoneType]
-        form = self._any_of(others) if len(others) > 1 else self.form(others[0])
+        if len(others) == 1:
+            form = self.form(others[0])
+        elif all(map(is_dataclass, others)):
+            form = _Form(self.write, partial(self._read_any_of, others))
+        else:
+            form = _Form(plain, _read_number_or_text) if float in others else _Form()
         return _Form(_unless_none(form.write), _unless_none(form.read)) if NoneType in hints else form
-
-    def _any_of(self, hints: list[Any]) -> _Form:
-        if all(map(is_dataclass, hints)):
-            return _Form(self.write, partial(self._read_any_of, hints))
-        return _Form(plain, _read_number_or_text) if float in hints else _Form()
 
     def _read_any_of(self, hints: list[Any], data: Any) -> Any:
         for codec in map(self.of, hints):
@@ -185,8 +182,10 @@ class Codec(Generic[T]):
         digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
         write = form.write if digits is None else partial(round, ndigits=digits)
         self._writers.append((key, write, default if each.name in layout.only_if_set else MISSING))
-        older = layout.older.get(each.name)
-        self._readers.append((each.name, key, _after(older, form.read) if older else form.read))
+        read = form.read
+        if older := layout.older.get(each.name):
+            read = older if form.read is None else partial(_read_older, older, form.read)
+        self._readers.append((each.name, key, read))
         if default is MISSING or each.name in layout.required:
             self.needed.add(key)
 
@@ -241,13 +240,6 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _enum(cls: type[Enum]) -> _Form:
-    """Encode members by value, or ordered numbers by their names in lower case."""
-    if issubclass(cls, IntEnum):
-        return _Form(lambda member: member.name.lower(), lambda name: cls[name.upper()])
-    return _Form(str.__str__ if issubclass(cls, StrEnum) else lambda member: member.value, cls)
-
-
 def _each_item(kind: type, convert: Convert) -> Callable[[Any], Any]:
     return kind if convert is None else lambda values: kind(map(convert, values))
 
@@ -262,8 +254,8 @@ def _unless_none(convert: Convert) -> Convert:
     return None if convert is None else lambda value: None if value is None else convert(value)
 
 
-def _after(first: Callable[[Any], Any], convert: Convert) -> Callable[[Any], Any]:
-    return first if convert is None else lambda value: convert(first(value))
+def _read_older(older: Callable[[Any], Any], read: Callable[[Any], Any], value: Any) -> Any:
+    return read(older(value))
 
 
 def _written_number(value: float) -> float | str:

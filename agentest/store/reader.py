@@ -1,12 +1,13 @@
-"""Read results.json and journals, validated against the schema."""
+"""Read results.json and journals, as a whole or only the finished part of an interrupted run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +20,42 @@ from agentest.domain.events import (
     ScenarioFinished,
     ScenarioStarted,
 )
-from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.results import (
+    ConversationResult,
+    ModelUsage,
+    Reason,
+    ReasonKind,
+    RunResult,
+    RunWarning,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.store.codec import CODECS
+from agentest.store.codec import CODECS, with_conversations
+from agentest.store.journal import conversation_line_start
 from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
-from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
+from agentest.store.shapes import (
+    SCHEMA_VERSION,
+    ConversationLine,
+    EndLine,
+    Mode,
+    PlannedConversations,
+    RunHead,
+    RunLine,
+    ScenarioLine,
+)
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.json_text import Json
+from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 
 
@@ -125,13 +147,14 @@ def _cause(problem: ValidationError) -> ValidationError:
 
 KILLED = "killed before its end"
 
-_LINES: Mapping[Any, type] = {
+Line = RunLine | ConversationLine | ScenarioLine | EndLine
+_LINES: Mapping[Any, type[Line]] = {
     "run": RunLine,
     "conversation": ConversationLine,
     "scenario": ScenarioLine,
     "end": EndLine,
 }
-_Place = tuple[str, str]
+Place = tuple[str, str]
 """Names of a scenario and its agent."""
 
 
@@ -159,63 +182,73 @@ class _Contents:
     run: RunLine | None = None
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)
-    conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
-    _places: dict[_Place, int] = field(default_factory=dict)
+    conversations: dict[Place, dict[int, Json]] = field(default_factory=dict)
+    _places: dict[Place, int] = field(default_factory=dict)
     """The index of the last of the `scenarios` with this name and agent."""
 
-    def add(self, data: Any) -> None:
-        """Add a line. Raises JournalError."""
-        match read_line(data):
-            case RunLine() as line:
+    def add(self, line: Line) -> None:
+        """Add a line. Raises JournalError if it amends a scenario that has not finished."""
+        match line:
+            case RunLine():
                 self.run = line
-            case EndLine(run=dict(end)):
-                self.end = end
-            case ScenarioLine(scenario=dict(scenario), amended=True) if _are_names(
-                _names_of_result(scenario)
-            ):
-                self._amend(scenario)
-            case ScenarioLine(scenario=dict(scenario)) if _are_names(_names_of_result(scenario)):
-                self._places[_names_of_result(scenario)] = len(self.scenarios)
-                self.scenarios.append(scenario)
-            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _are_names(
-                key := (line.scenario, line.agent)
-            ):
-                self.conversations.setdefault(key, {})[number] = conversation
-            case _:
-                raise JournalError("is no line of a journal")
-
-    def _amend(self, scenario: Json) -> None:
-        """Raises JournalError if the scenario has not finished."""
-        at = self._places.get(_names_of_result(scenario))
-        if at is None:
-            raise JournalError("amends a scenario that has not finished")
-        self.scenarios[at] = scenario
+            case EndLine():
+                self.end = line.run
+            case ConversationLine():
+                key = line.scenario, line.agent
+                self.conversations.setdefault(key, {})[line.number] = line.conversation
+            case ScenarioLine():
+                key = line.scenario["name"], line.scenario["agent"]
+                if not line.amended:
+                    self._places[key] = len(self.scenarios)
+                    self.scenarios.append(line.scenario)
+                elif key in self._places:
+                    self.scenarios[self._places[key]] = line.scenario
+                else:
+                    raise JournalError("amends a scenario that has not finished")
 
     @property
-    def planned(self) -> dict[_Place, int]:
+    def planned(self) -> dict[Place, int]:
         """The planned numbers of conversations."""
         planned = self.run.planned if self.run else ()
         return {(each.scenario, each.agent): each.conversations for each in planned}
 
 
-def read_line(data: Any) -> object:
+def read_line(data: Any) -> Line:
     """Decode one line of a journal. Raises JournalError."""
     cls = _LINES.get(data.get("type")) if isinstance(data, dict) else None
     if cls is None:
         raise JournalError("is no line of a journal")
     try:
-        return CODECS.read(cls, data)
+        line = CODECS.read(cls, data)
     except (LookupError, TypeError, ValueError, AttributeError):
         error = OtherVersionError if cls is RunLine else JournalError
         raise error("is no line of a journal") from None
+    match line:
+        case RunLine() | EndLine(run=dict()):
+            return line
+        case ScenarioLine(scenario={"name": str(), "agent": str()}):
+            return line
+        case ConversationLine(scenario=str(), agent=str(), number=int(), conversation=dict()):
+            return line
+    raise JournalError("is no line of a journal")
 
 
-def _names_of_result(scenario: Json) -> tuple[Any, Any]:
-    return scenario.get("name"), scenario.get("agent")
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, int, Line]]:
+    """Yield start, length and content of each line of a journal, without an incomplete last one.
 
-
-def _are_names(names: tuple[Any, Any]) -> bool:
-    return all(isinstance(name, str) for name in names)
+    Raises JournalError with the number of the line.
+    """
+    start = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            yield start, len(line), read_line(json.loads(line))
+        except OtherVersionError as error:
+            raise OtherVersionError(f"line {number}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise JournalError(f"line {number}: {error}") from None
+        start += len(line)
 
 
 def journal_document(content: bytes) -> Json:
@@ -224,24 +257,19 @@ def journal_document(content: bytes) -> Json:
     Without an end line the summary is empty.
     """
     contents = _Contents()
-    for number, line in enumerate(_complete_lines(content), start=1):
+    for number, (_, _, line) in enumerate(read_lines(BytesIO(content)), start=1):
         try:
-            contents.add(json.loads(line))
-        except OtherVersionError as error:
-            raise OtherVersionError(f"line {number}: {error}") from None
-        except (ValueError, RecursionError) as error:
+            contents.add(line)
+        except JournalError as error:
             raise JournalError(f"line {number}: {error}") from None
     if contents.run is None:
         raise JournalError("line 1: is not whole")
     head = CODECS.write(_killed_head(contents.run)) if contents.end is None else contents.end
     entries = list(_entries(contents))
-    comparison = contents.run.mode is Mode.COMPARISON
-    return {**head, "scenarios": _compared(entries) if comparison else entries}
-
-
-def _complete_lines(content: bytes) -> list[bytes]:
-    """Return all complete lines; the last one is incomplete if it has no newline."""
-    return content.split(b"\n")[:-1]
+    if contents.run.mode is Mode.COMPARISON:
+        groups = by_name(entries, lambda entry: str(entry["name"]))
+        entries = [{"name": name, "agents": group} for name, group in groups.items()]
+    return {**head, "scenarios": entries}
 
 
 def _killed_head(run: RunLine) -> RunHead:
@@ -260,19 +288,13 @@ def _killed_head(run: RunLine) -> RunHead:
     return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
 
 
-def _compared(entries: list[Json]) -> list[Json]:
-    """Group the entries by scenario."""
-    groups = by_name(entries, lambda entry: str(entry["name"]))
-    return [{"name": name, "agents": group} for name, group in groups.items()]
-
-
 def _entries(contents: _Contents) -> Iterator[Json]:
     """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
-    left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
+    left: dict[Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
         left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
-        yield {**scenario, "conversations": _in_order(left.pop(_names_of_result(scenario), {}))}
+        yield {**scenario, "conversations": _in_order(left.pop((scenario["name"], scenario["agent"]), {}))}
     for key, conversations in left.items():
         result = unfinished(key, len(conversations), contents.planned.get(key, 0))
         yield {**CODECS.write(result), "conversations": _in_order(conversations)}
@@ -282,7 +304,7 @@ def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
     return [conversations[number] for number in sorted(conversations)]
 
 
-def unfinished(key: _Place, finished: int, planned: int) -> ScenarioResult:
+def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     """Return the result of a scenario that a killed run did not finish, without its conversations."""
     name, agent = key
     of_planned = f" of {planned}" if planned else ""
@@ -327,3 +349,144 @@ def events_of(result: RunResult) -> Iterator[Event]:
             )
         yield ScenarioFinished(scenario)
     yield RunFinished(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPart:
+    """The finished part of a scenario with an agent."""
+
+    planned: PlannedConversations
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of a conversation → start and length of its line in the journal."""
+    scenario: ScenarioResult | None = None
+    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
+
+    @property
+    def decided(self) -> bool:
+        """True if the verdict covers all conversations."""
+        return self.scenario is not None and not any(
+            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
+        )
+
+    @property
+    def lacks_conversations(self) -> bool:
+        """True if the verdict is based on more conversations than the journal contains."""
+        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
+
+    @property
+    def usage(self) -> Mapping[str, ModelUsage]:
+        """The known model usage."""
+        return self.scenario.usage if self.scenario else self.planned.usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedParts:
+    """The finished part of a run."""
+
+    path: Path
+    """The path of its journal."""
+    parts: Mapping[Place, FinishedPart]
+    """One part for every planned scenario and agent."""
+    run: RunLine
+    """The first line of the journal."""
+    end: RunHead | None = None
+    """The last line; None if the run was killed."""
+    not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
+    """Scenarios that needed no run: skipped ones, and files that did not load."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Warnings about unclaimed calls, if the run came to its end."""
+
+    def conversations(self, key: Place) -> dict[int, ConversationResult]:
+        """Return number → result for all stored conversations. Raises UsageError."""
+        lines = self.parts[key].lines
+        try:
+            with self.path.open("rb") as journal:
+                read = {number: json.loads(_at(journal, lines[number])) for number in sorted(lines)}
+            return {n: CODECS.read(ConversationResult, line["conversation"]) for n, line in read.items()}
+        except (OSError, *_UNREADABLE) as error:
+            raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
+
+    def result(self, key: Place) -> ScenarioResult | None:
+        """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
+        part = self.parts[key]
+        return self.so_far(key) if part.scenario and part.decided else None
+
+    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+        """Yield conversations in their stored form. Raises UsageError."""
+        name, agent = key
+        with self.path.open("rb") as journal:
+            for number in numbers:
+                line = _at(journal, self.parts[key].lines[number])
+                head = conversation_line_start(name, agent, number)
+                if line.startswith(head) and line.endswith(b"}\n"):
+                    body = line[len(head) : -2]
+                else:
+                    body = encoded(json.loads(line)["conversation"])
+                yield ConversationFinished(name, agent, body, number)
+
+    def so_far(self, key: Place) -> ScenarioResult:
+        """Return the scenario's result so far with its conversations. Raises UsageError."""
+        part = self.parts.get(key)
+        if part is None:
+            return self.not_run[key]
+        conversations = self.conversations(key).values()
+        planned = part.planned.conversations
+        return with_conversations(
+            part.scenario or unfinished(key, len(conversations), planned), conversations
+        )
+
+
+def _at(journal: Any, line: tuple[int, int]) -> bytes:
+    start, length = line
+    journal.seek(start)
+    content: bytes = journal.read(length)
+    return content
+
+
+def read_finished(path: Path) -> FinishedParts:
+    """Read the finished part of a journal's run. An incomplete last line is skipped.
+
+    Raises UsageError if it is not a journal of this version.
+    """
+    run, end = None, None
+    lines: dict[Place, dict[int, tuple[int, int]]] = {}
+    scenarios: dict[Place, ScenarioResult] = {}
+    try:
+        with path.open("rb") as journal:
+            for start, length, line in read_lines(journal):
+                match line:
+                    case RunLine():
+                        run = line
+                        if run.schema_version != SCHEMA_VERSION:
+                            raise ValueError(
+                                f"it has form {run.schema_version}, this version {SCHEMA_VERSION}"
+                            )
+                    case ConversationLine():
+                        lines.setdefault((line.scenario, line.agent), {})[line.number] = start, length
+                    case ScenarioLine():
+                        result = CODECS.read(ScenarioResult, line.scenario)
+                        scenarios[result.name, result.agent] = result
+                    case EndLine():
+                        end = CODECS.read(RunHead, line.run)
+        if run is None:
+            raise ValueError("its first line is not whole")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except _UNREADABLE as error:
+        raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
+    parts = {
+        (each.scenario, each.agent): FinishedPart(
+            planned=each,
+            lines=lines.get((each.scenario, each.agent), {}),
+            scenario=scenarios.get((each.scenario, each.agent)),
+        )
+        for each in run.planned
+    }
+    return FinishedParts(
+        path=path,
+        parts=parts,
+        run=run,
+        end=end,
+        not_run={key: each for key, each in scenarios.items() if key not in parts},
+        unclaimed=end.summary.unclaimed_calls if end else (),
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentest.domain.confidence import run_pass_rate
-from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status, UniqueError
+from agentest.domain.results import RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.root_causes import joins_of, root_causes
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.verdict import run_status
@@ -98,13 +99,25 @@ def silent_agents(result: RunResult) -> set[str]:
 
 def summary(result: RunResult) -> Summary:
     """Summarize the run in numbers."""
-    per_agent = {agent: _counts(_of_agent(result, agent)) for agent in result.agents}
+    per_agent = {}
+    for agent in result.agents if result.comparison else ():
+        mine = tuple(scenario for scenario in result.scenarios if scenario.agent == agent)
+        per_agent[agent] = _counts(replace(result, scenarios=mine, joining={}))
+    tokens = result.usage.tokens
     return Summary(
         counts=_counts(result),
         duration_ms=result.duration_ms,
-        usage=_usage(result.usage, result.usage_by_role),
+        usage=RunUsage(
+            tokens=tokens,
+            total_tokens=tokens.total_tokens,
+            cost=result.usage.cost,
+            by_role=result.usage_by_role,
+        ),
         time=result.time,
-        slowest_turns=_slowest(result),
+        slowest_turns=tuple(
+            StoredSlowTurn(turn=turn, scenario=scenario.name, agent=scenario.agent)
+            for scenario, turn in result.slowest_turns(_SHOWN_SLOWEST)
+        ),
         warnings=result.verdict_warnings,
         unclaimed_calls=result.unclaimed,
         silent_agents=result.silent,
@@ -114,34 +127,17 @@ def summary(result: RunResult) -> Summary:
 
 
 def _counts(result: RunResult) -> Counts:
+    number = Counter(scenario.verdict.status for scenario in result.scenarios)
     return Counts(
         passed=run_status(result) is Status.PASSED,
         total_scenarios=len(result.scenarios),
-        passed_scenarios=len(result.with_status(Status.PASSED)),
-        failed_scenarios=len(result.with_status(Status.FAILED)),
-        errored_scenarios=len(result.with_status(Status.ERRORED)),
-        skipped_scenarios=len(result.with_status(Status.SKIPPED)),
+        passed_scenarios=number[Status.PASSED],
+        failed_scenarios=number[Status.FAILED],
+        errored_scenarios=number[Status.ERRORED],
+        skipped_scenarios=number[Status.SKIPPED],
         llm_calls=result.usage.calls,
         agent_calls=result.agent_calls,
         pass_rate=run_pass_rate(result.scenarios),
-    )
-
-
-def _of_agent(result: RunResult, agent: str) -> RunResult:
-    mine = tuple(s for s in result.scenarios if s.agent == agent)
-    return replace(result, scenarios=mine, joining={})
-
-
-def _usage(usage: ModelUsage, by_role: Mapping[str, ModelUsage]) -> RunUsage:
-    return RunUsage(
-        tokens=usage.tokens, total_tokens=usage.tokens.total_tokens, cost=usage.cost, by_role=by_role
-    )
-
-
-def _slowest(result: RunResult) -> tuple[StoredSlowTurn, ...]:
-    return tuple(
-        StoredSlowTurn(turn=turn, scenario=scenario.name, agent=scenario.agent)
-        for scenario, turn in result.slowest_turns(_SHOWN_SLOWEST)
     )
 
 
@@ -192,7 +188,10 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     yield well_formed(text).encode().removesuffix(b"]\n}")
     if result.comparison:
         groups = by_name(result.scenarios, lambda scenario: scenario.name)
-        yield from _separated(_compared(name, group, conversations) for name, group in groups.items())
+        yield from _separated(
+            _with_list({"name": name}, "agents", (_streamed(each, conversations) for each in group))
+            for name, group in groups.items()
+        )
     else:
         yield from _separated(_streamed(scenario, conversations) for scenario in result.scenarios)
     yield b"\n  ]\n}\n"
@@ -215,23 +214,16 @@ def completed_by(result: RunResult, conversations: Conversations) -> Conversatio
     return completed
 
 
-def _compared(
-    name: str, scenarios: Sequence[ScenarioResult], conversations: Conversations
-) -> Iterator[bytes]:
-    yield _open_list({"name": name}, "agents")
-    yield from _separated(_streamed(scenario, conversations) for scenario in scenarios)
-    yield b"]}"
-
-
 def _streamed(scenario: ScenarioResult, conversations: Conversations) -> Iterator[bytes]:
-    yield _open_list(CODECS.write(scenario), "conversations")
-    yield from _separated((piece,) for piece in conversations(scenario))
+    pieces = ((piece,) for piece in conversations(scenario))
+    return _with_list(CODECS.write(scenario), "conversations", pieces)
+
+
+def _with_list(data: Json, key: str, items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """Yield an object with a list under the key."""
+    yield encoded({**data, key: []}).removesuffix(b"]}")
+    yield from _separated(items)
     yield b"]}"
-
-
-def _open_list(data: Json, key: str) -> bytes:
-    """Return an object up to an empty list under the key, so that the items can follow."""
-    return encoded({**data, key: []}).removesuffix(b"]}")
 
 
 def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from agentest.domain.results import (
     Figure,
@@ -23,6 +24,11 @@ from agentest.domain.results import (
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from typing import Any as AlreadyJson
+else:
+    AlreadyJson = object  # so that the codec leaves it as it is
 
 SCHEMA_VERSION = 3
 
@@ -169,7 +175,7 @@ class ConversationLine:
     scenario: str
     agent: str
     number: int
-    conversation: object
+    conversation: AlreadyJson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +183,7 @@ class ScenarioLine:
     """A finished scenario in a journal, without conversations; `scenario` is in JSON types."""
 
     type: str = SCENARIO
-    scenario: object
+    scenario: AlreadyJson
     amended: bool = False
     """True if it replaces the line from the scenario's end."""
 
@@ -187,4 +193,4 @@ class EndLine:
     """The last line of a journal: the head of results.json, in JSON types."""
 
     type: str = END
-    run: object
+    run: AlreadyJson

@@ -49,17 +49,13 @@ class SpanIndex:
     def of(self, scenario: str, agent: str, conversation_id: str) -> list[Json]:
         """Return the same as `spans_of`, from the file at the time of the first request. Raises OSError."""
         if self._starts is None:
-            self._starts = self._read()
+            self._starts = {}
+            for start, line in _lines(self._path):
+                if key := _conversation_key(_json(line)):
+                    self._starts.setdefault(key, array("q")).append(start)
         key = scenario, agent, conversation_id
         starts = self._starts.get(key)
         return _within_limits(key, self._at(starts), MOST_SPANS) if starts else []
-
-    def _read(self) -> dict[_Place, array[int]]:
-        starts: dict[_Place, array[int]] = {}
-        for start, line in _lines(self._path):
-            if key := _conversation_key(_json(line)):
-                starts.setdefault(key, array("q")).append(start)
-        return starts
 
     def _at(self, starts: Iterable[int]) -> Iterator[bytes]:
         with self._path.open("rb") as file:

@@ -105,7 +105,7 @@ class BlockingTimer:
     @coroutine
     def of(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
         """Await it and time every step between two waits."""
-        running = awaitable.__await__()
+        running: Any = awaitable.__await__()
         step: Callable[[], Any] = partial(next, running)
         while True:
             began = perf_counter()
@@ -119,16 +119,12 @@ class BlockingTimer:
             try:
                 sent = yield waits_for
             except BaseException as error:  # noqa: BLE001 - a cancellation of the awaitable
-                step = partial(_timed_throw, running, error)
+                step = partial(_throw, running, error)
             else:
-                step = partial(_timed_send, running, sent)
+                step = partial(next, running) if sent is None else partial(running.send, sent)
 
 
-def _timed_send(running: Generator[Any, Any, Any], value: Any) -> Any:
-    return next(running) if value is None else running.send(value)
-
-
-def _timed_throw(running: Any, error: BaseException) -> Any:
+def _throw(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error
     return running.throw(error)
@@ -147,14 +143,12 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:
         task.cancel()
     still = (await asyncio.wait(tasks, timeout=_END_LIMIT_S))[1] if tasks else set()
     for task in still:
-        _abandon(task)
+        # Keep the loop from waiting for it, and the garbage collector from running its code again.
+        asyncio.tasks._unregister_task(task)
+        Thread(
+            target=lambda _: Event().wait(), args=(task,), name="agentest left behind", daemon=True
+        ).start()
     return len(still)
-
-
-def _abandon(task: asyncio.Task[Any]) -> None:
-    """Keep the event loop from waiting for a task, and the garbage collector from running its code again."""
-    asyncio.tasks._unregister_task(task)
-    Thread(target=lambda _: Event().wait(), args=(task,), name="agentest left behind", daemon=True).start()
 
 
 async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
@@ -208,9 +202,8 @@ class LoopIndependentFunction:
         call = self._function(*args, **kwargs)
         if running is self._home or self._home is None:
             return call
-        if running is None:
-            return asyncio.run_coroutine_threadsafe(call, self._home).result()
-        return _awaited_at(self._home, call)
+        at_home = asyncio.run_coroutine_threadsafe(call, self._home)
+        return at_home.result() if running is None else asyncio.wrap_future(at_home)
 
     def plainly(self, *args: Any) -> Any:
         """Wait for the result in synchronous code, wherever it runs."""
@@ -219,10 +212,6 @@ class LoopIndependentFunction:
         # The event loop is blocked until this returns, so the function runs in another thread.
         result = self._function(*args)
         return _run_in_new_loop(result) if inspect.iscoroutine(result) else result
-
-
-async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, home))
 
 
 def make_loop_independent(function: Callable[..., Any]) -> LoopIndependentFunction:
@@ -238,22 +227,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
-    results: list[Any] = []
-    failed: list[BaseException] = []
-    context = copy_context()
-
-    def work() -> None:
-        try:
-            results.append(context.run(asyncio.run, call))
-        except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
-            failed.append(error)
-
-    thread = Thread(target=work, name="agentest mock", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return results[0]
+    return NonWaitingExecutor().submit(asyncio.run, call).result()
 
 
 def is_async(function: Callable[..., Any]) -> bool:

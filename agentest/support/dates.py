@@ -19,9 +19,7 @@ def moment_of(nanoseconds: int) -> str:
 
 
 def format_moment(moment: str) -> str:
-    """Format an ISO 8601 time for a prompt: "Sunday, 2026-11-22, 20:57 (UTC+01:00)". Other texts stay as they
-    are.
-    """
+    """Format an ISO 8601 time like "Sunday, 2026-11-22, 20:57 (UTC+01:00)". Other texts stay."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:

@@ -8,6 +8,8 @@ these delays, and watches all limits, because a timer for each would cost more t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -33,7 +35,7 @@ class _Heartbeat:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
-        self._limits: set[TimeLimit] = set()
+        self.limits: set[TimeLimit] = set()
         self._check_at = inf
         """No limit ends before this time."""
         self._beating = False
@@ -51,18 +53,19 @@ class _Heartbeat:
         self, limit: TimeLimit, loop: asyncio.AbstractEventLoop, now: float, ends_at: float
     ) -> tuple[float, float]:
         """Watch a limit. Returns the total delay, and the same without a delay that has just ended."""
+        total = before_last = self._total
         if not self._beating:
             self._arm(loop, now)
-        elif not self._limits:  # the loop may not have run since the last limit ended
+        elif not self.limits:  # the loop may not have run since the last limit ended
             self._next = now + _BEAT_S
-        self._limits.add(limit)
+        elif now - self._next > _TOLERANCE_S:
+            total += now - self._next
+        self.limits.add(limit)
         if ends_at < self._check_at:
             self._check_by(ends_at, loop)
-        before_last = self._total - self._length if now - self._ended < _RECENT_S else self._total
-        return self.held_up(now), before_last
-
-    def leave(self, limit: TimeLimit) -> None:
-        self._limits.remove(limit)
+        if now - self._ended < _RECENT_S:
+            before_last -= self._length
+        return total, before_last
 
     def _check_by(self, time: float, loop: asyncio.AbstractEventLoop) -> None:
         self._check_at = time
@@ -83,27 +86,25 @@ class _Heartbeat:
         self._beating = False
         if now >= self._check_at:
             self._check()
-        if self._limits:
+        if self.limits:
             self._arm(loop, now)
 
     def _check(self) -> None:
         """End the limits whose time is up, and find out when to check again."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self._check_by(min([limit.check(now) for limit in self._limits], default=inf), loop)
+        self._check_by(min([limit.check(now) for limit in self.limits], default=inf), loop)
 
 
 _heartbeats: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
 _last_used: _Heartbeat | None = None
+"""A program has one loop that matters, and threads may have others."""
 
 
 def _heartbeat_of(loop: asyncio.AbstractEventLoop) -> _Heartbeat:
     global _last_used
-    heartbeat = _last_used  # a program has one loop that matters, and threads may have others
-    if heartbeat is None or heartbeat.loop() is not loop:
-        heartbeat = _heartbeats.get(loop) or _heartbeats.setdefault(loop, _Heartbeat(loop))
-        _last_used = heartbeat
-    return heartbeat
+    _last_used = _heartbeats.get(loop) or _heartbeats.setdefault(loop, _Heartbeat(loop))
+    return _last_used
 
 
 class TimeLimit:
@@ -126,9 +127,12 @@ class TimeLimit:
         if task is None:
             raise RuntimeError("a time limit needs a task to cancel")
         self._task, self._cancelling = task, task.cancelling()
-        self._heartbeat = _heartbeat_of(loop)
+        heartbeat = _last_used
+        if heartbeat is None or heartbeat.loop() is not loop:
+            heartbeat = _heartbeat_of(loop)
+        self._heartbeat = heartbeat
         now = self._began = loop.time()
-        self._before, self._recently = self._heartbeat.enter(self, loop, now, now + self._seconds)
+        self._before, self._recently = heartbeat.enter(self, loop, now, now + self._seconds)
         return self
 
     def __exit__(
@@ -139,7 +143,7 @@ class TimeLimit:
     ) -> None:
         now = self._loop.time()
         self._ended = now, self._heartbeat.held_up(now)
-        self._heartbeat.leave(self)
+        self._heartbeat.limits.remove(self)
         if self._cancels:
             left = [self._task.uncancel() for _ in range(self._cancels)]
             # Another cancellation takes precedence over this one.
@@ -173,21 +177,18 @@ class TimeLimit:
 
     @property
     def delay(self) -> float:
-        """Return seconds of delay that may have caused a failure now, including a delay just before the
-        block.
-        """
+        """Seconds of delay, also just before the block, that may have caused a failure now."""
         return self._heartbeat.held_up(self._loop.time()) - self._recently
 
-    def paused(self) -> _Pause:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """Exclude the time inside of the block. Pauses do not overlap."""
-        return _Pause(self)
-
-    def pause(self) -> None:
-        self._paused_at = self.elapsed
-
-    def resume(self) -> None:
-        before, self._paused_at = self._paused_at or 0.0, None
-        self._uncounted += self.elapsed - before
+        before = self._paused_at = self.elapsed
+        try:
+            yield
+        finally:
+            self._paused_at = None
+            self._uncounted += self.elapsed - before
 
     @property
     def expired(self) -> bool:
@@ -198,16 +199,3 @@ class TimeLimit:
     def ends_at(self) -> float:
         """When the limit ends, in seconds of the event loop's clock. It moves while the limit is paused."""
         return self._loop.time() + self._seconds - self.elapsed
-
-
-class _Pause:
-    __slots__ = ("_limit",)
-
-    def __init__(self, limit: TimeLimit) -> None:
-        self._limit = limit
-
-    def __enter__(self) -> None:
-        self._limit.pause()
-
-    def __exit__(self, *_: object) -> None:
-        self._limit.resume()

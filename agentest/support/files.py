@@ -137,18 +137,16 @@ _KINDS = (
 )
 
 
-def check_user_file(path: Path, most: int | None = MOST_BYTES) -> None:
+def check_user_file(path: Path | int, most: int | None = MOST_BYTES) -> None:
     """Raise OSError if a file cannot be read to its end, without opening it.
 
     A pipe or a device may never end, and opening one may block forever.
 
     Args:
+        path: a path or a descriptor.
         most: maximum size in bytes; None for any size.
     """
-    _check(path.stat(), most)
-
-
-def _check(status: os.stat_result, most: int | None) -> None:
+    status = os.stat(path)  # noqa: PTH116
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     kind = next((kind for is_one, kind in _KINDS if is_one(status.st_mode)), None)
@@ -162,7 +160,7 @@ def read_user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
     """Return the content of a user's file. Raises OSError, also if `check_user_file` does."""
     check_user_file(path, most)
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        _check(os.fstat(file.fileno()), most)  # it may have been replaced
+        check_user_file(file.fileno(), most)  # it may have been replaced
         content = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:  # it grows, or does not report its size
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
@@ -204,9 +202,7 @@ def matches_any(parts: tuple[str, ...], patterns: Iterable[tuple[str, ...]]) -> 
 
 
 def _matches_glob(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Return True if the parts of a path match those of a glob. `**` matches any number of parts, including
-    none.
-    """
+    # `**` matches any number of parts, including none.
     reached = {0}  # possible numbers of path parts matched so far
     for piece in pattern:
         if piece == "**":

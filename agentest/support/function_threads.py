@@ -29,40 +29,31 @@ _CHECK_INTERVAL_S = 0.01
 """Interval for checking whether the queue is stuck."""
 
 
-class _FunctionThread:
-    """A thread that calls one function after another.
+Work = Callable[[], None]
 
-    It is a daemon thread, so that a function that hangs does not keep the program from exiting.
-    """
-
-    def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        Thread(target=self._run, name=_THREAD_NAME, daemon=True).start()
-
-    def call(self, work: Callable[[], None]) -> None:
-        self._work.put(work)
-
-    def _run(self) -> None:
-        while True:
-            self._work.get()()
-            if len(_idle) >= _MAX_IDLE:
-                return
-            _idle.append(self)
-
-
-_idle: list[_FunctionThread] = []
-"""Threads that wait for a function. A thread whose function hangs never returns here."""
+_idle: list[SimpleQueue[Work]] = []
+"""Queues of threads that wait for a function. A thread whose function hangs never returns here."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # threads do not survive a fork
 
 
-def call_in_thread(work: Callable[[], None]) -> None:
+def call_in_thread(work: Work) -> None:
     """Run `work` in a free thread and return at once. It must not raise."""
     try:
-        thread = _idle.pop()
+        queue = _idle.pop()
     except IndexError:
-        thread = _FunctionThread()
-    thread.call(work)
+        queue = SimpleQueue()
+        # A function that hangs in a daemon thread does not keep the program from exiting.
+        Thread(target=_work_through, args=(queue,), name=_THREAD_NAME, daemon=True).start()
+    queue.put(work)
+
+
+def _work_through(queue: SimpleQueue[Work]) -> None:
+    while True:
+        queue.get()()
+        if len(_idle) >= _MAX_IDLE:
+            return
+        _idle.append(queue)
 
 
 def in_function_thread() -> bool:
@@ -71,8 +62,6 @@ def in_function_thread() -> bool:
 
 
 class _FunctionCall:
-    """A call of a function and its outcome."""
-
     __slots__ = ("_call", "_context", "_error", "_result", "done", "took")
 
     def __init__(self, call: Callable[[], Any], done: asyncio.Future[Any]) -> None:
@@ -95,7 +84,6 @@ class _FunctionCall:
         self.took = perf_counter() - began
 
     def settle(self) -> None:
-        """Deliver the outcome in the event loop."""
         if not self.done.done():
             self.done.set_result((self._result, self._error))
 
@@ -138,18 +126,14 @@ class _LoopQueue:
                     return
                 call = self._waiting.popleft()
                 self._begun += 1
-            call.make()
-            self._report(call, loop)
+            self._make(call, loop)
 
     def call_alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         """Run a call in a thread of its own."""
-        call_in_thread(partial(self._alone, call, loop))
+        call_in_thread(partial(self._make, call, loop))
 
-    def _alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
+    def _make(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         call.make()
-        self._report(call, loop)
-
-    def _report(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         self._made.append(call)
         if self._scheduled:  # reset before it collects, so it finds this call as well
             return

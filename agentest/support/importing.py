@@ -105,7 +105,8 @@ class Imports:
         self._last = folder
         self._record_imports()
         for top in self._names_in_folder(folder) & self._loaded.keys():
-            for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
+            is_importable = (folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))
+            for name in list(self._loaded[top]) if is_importable else ():
                 if _is_from_other_folder(name, folder):
                     del sys.modules[name]
                 if name not in sys.modules:
@@ -131,11 +132,6 @@ def module_name(path: Path) -> str:
     """Return a readable module name that is unique for the file's path."""
     stem = "".join(c if c.isalnum() else "_" for c in path.name.removesuffix(".py"))
     return f"agentest_file_{stem}_{hashlib.sha1(os.fsencode(path)).hexdigest()[:10]}"
-
-
-def _is_importable(folder: Path, name: str) -> bool:
-    """Return True if the folder contains a module or a package (with or without `__init__.py`) `name`."""
-    return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 
 def _is_from_other_folder(name: str, folder: Path) -> bool:
@@ -165,9 +161,12 @@ def import_object(reference: str, root: Path) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's module may raise anything, even SystemExit
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        # A wrong working directory is noticed if the message says where the module was searched.
+        searched = "; it is looked for in the working directory and where packages are installed"
+        is_missing = missing is not None and f"{module_path}.".startswith(f"{missing}.")
         raise ValueError(
-            f"importing {module_path!r} failed: {type(error).__name__}: {error}"
-            f"{_describe_search(error, module_path)}"
+            f"importing {module_path!r} failed: {type(error).__name__}: {error}{searched * is_missing}"
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
@@ -176,17 +175,6 @@ def import_object(reference: str, root: Path) -> Any:
             raise ValueError(f"module {module_path!r} has no {attribute!r}{hint}")
         target = getattr(target, part)
     return target
-
-
-def _describe_search(error: BaseException, module_path: str) -> str:
-    """Describe where a missing module was searched, so that a wrong working directory is noticed."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    is_missing_package = missing is not None and f"{module_path}.".startswith(f"{missing}.")
-    return (
-        "; it is looked for in the working directory and where packages are installed"
-        if is_missing_package
-        else ""
-    )
 
 
 def has_module(name: str, root: Path) -> bool:

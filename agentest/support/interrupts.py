@@ -66,9 +66,7 @@ def _interrupted(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def handle_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C inside of the block: the first one interrupts, the second one ends the
-    process.
-    """
+    """Treat SIGTERM like Ctrl-C in the block: the first interrupts, the second ends the process."""
     if threading.current_thread() is not threading.main_thread():  # its caller has handlers
         yield
         return
@@ -119,19 +117,15 @@ def handled_signals(
             os.write(2, f"\nagentest: {STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
 
-    before = {number: signal.signal(number, handle) for number in _signals_to_handle()}
+    # Only the main thread may install handlers, and an ignored SIGHUP (nohup) stays ignored.
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in (handled if is_main else ())}
     try:
         yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _signals_to_handle() -> list[int]:
-    # Only the main thread may install handlers, and an ignored SIGHUP (nohup) stays ignored.
-    if threading.current_thread() is not threading.main_thread():
-        return []
-    return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
 
 
 def exit_immediately(last_words: str = "") -> None:

@@ -76,19 +76,13 @@ def _compiled(text: str) -> ParsedResult:
 
 def _problem(text: str, error: ValueError) -> str:
     at = getattr(error, "lex_position", 0) or 0
-    hint = _hint(text, at)
+    hint = '; a key with a hyphen stands in double quotes: "session-id"' if text[at : at + 1] == "-" else ""
+    if text.startswith("$"):
+        hint = "; it begins with a key, without `$`"
     if at >= len(text):
         return f"it breaks off at its end{hint}"
     what = "an unclosed quote" if "nclosed" in str(error) else f"{text[at]!r} is not expected"
     return f"{what} at character {at + 1}{hint}"
-
-
-def _hint(text: str, at: int) -> str:
-    if text.startswith("$"):
-        return "; it begins with a key, without `$`"
-    if text[at : at + 1] == "-":
-        return '; a key with a hyphen stands in double quotes: "session-id"'
-    return ""
 
 
 def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
@@ -128,9 +122,6 @@ def path_to(parts: Sequence[str | int]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if _PLAIN_NAME.fullmatch(part) else f".{_quoted(part)}"
+            escaped = part.replace("\\", "\\\\").replace('"', '\\"')
+            text += f".{part}" if _PLAIN_NAME.fullmatch(part) else f'."{escaped}"'
     return text.removeprefix(".") or "@"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

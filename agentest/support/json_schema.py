@@ -39,6 +39,7 @@ def _published() -> Any:
 
 def check_references(schema: Mapping[str, Any]) -> None:
     """Raise ValueError for a `$ref` that leaves the schema, at any depth and through other references."""
+    from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012, Schema, SchemaResource, specification_with
 
     draft = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
@@ -54,18 +55,12 @@ def check_references(schema: Mapping[str, Any]) -> None:
         waiting += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
         if isinstance(contents, Mapping):
             for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
-                resolved = _resolved_reference(ref, resolver)
+                try:
+                    resolved = resolver.lookup(ref)
+                except (Unresolvable, ValueError, TypeError, AttributeError):
+                    raise ValueError(
+                        f"`$ref` {ref!r} is not in the schema; write what it refers to into the schema's "
+                        "`$defs` (schemas are never fetched)"
+                    ) from None
                 draft_of(schema).check_schema(resolved.contents)  # it may not be in the place of a schema
                 waiting.append((draft.create_resource(resolved.contents), resolved.resolver))
-
-
-def _resolved_reference(ref: Any, resolver: Any) -> Any:
-    from referencing.exceptions import Unresolvable
-
-    try:
-        return resolver.lookup(ref)
-    except (Unresolvable, ValueError, TypeError, AttributeError):
-        raise ValueError(
-            f"`$ref` {ref!r} is not in the schema; write what it refers to into the schema's `$defs` "
-            "(schemas are never fetched)"
-        ) from None

@@ -8,11 +8,13 @@ import json
 import math
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from operator import is_
 from pathlib import PurePath
 from typing import Any, NoReturn
 from uuid import UUID
@@ -38,21 +40,23 @@ def json_text(value: Any) -> str:
     Values without a JSON form are written as pydantic does: dates, decimals, enums, sets, UUIDs, dataclasses,
     pydantic models.
     """
-    try:
+    with _not_json():
         try:
-            return _dumped(value)
+            return _dumped(value, _in_json_types)
         except TypeError:
-            return _dumped(_with_text_keys(value))
-    except RecursionError:
-        raise NotJson("the value is nested too deeply, or contains itself") from None
-    except (TypeError, ValueError) as error:
-        raise NotJson(str(error)) from None
+            return _dumped(_with_text_keys(value), _in_json_types)
 
 
 def check_plain(value: Any) -> None:
     """Raise NotJson for a value that is sent unchanged and is not JSON."""
+    with _not_json():
+        _dumped(value, _refused)
+
+
+@contextmanager
+def _not_json() -> Iterator[None]:
     try:
-        json.dumps(value, allow_nan=False, default=_refused)
+        yield
     except RecursionError:
         raise NotJson("the value is nested too deeply, or contains itself") from None
     except (TypeError, ValueError) as error:
@@ -63,8 +67,8 @@ def _refused(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
 
 
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json_types)
+def _dumped(value: Any, default: Callable[[Any], Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=default)
 
 
 def _in_json_types(value: Any) -> Any:
@@ -75,21 +79,14 @@ def _in_json_types(value: Any) -> Any:
         return _with_text_keys({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
     if isinstance(value, Enum):
         return _with_text_keys(value.value)
-    if isinstance(value, set | frozenset):
-        return _in_order(value)
+    if isinstance(value, set | frozenset):  # in the same order in every run: hashes of texts vary
+        try:
+            return sorted(value)
+        except TypeError:
+            return sorted(value, key=safe_repr)
     if isinstance(value, _WRITTEN_BY_PYDANTIC):
         return to_jsonable_python(value)
     return _refused(value)
-
-
-def _in_order(values: Set[Any]) -> list[Any]:
-    """Return the members in an order that is the same in every run, if they can be sorted: hashes of texts
-    vary.
-    """
-    try:
-        return sorted(values)
-    except TypeError:
-        return sorted(values, key=safe_repr)
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -108,17 +105,13 @@ def _key(key: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Copy a JSON value. Foreign objects are shared."""
+    """Copy a JSON value. Foreign objects are shared, and values that are nested too deeply."""
     try:
-        return _copied(value)
+        if isinstance(value, dict):
+            return {key: copied(item) for key, item in value.items()}
+        return [copied(item) for item in value] if isinstance(value, list) else value
     except RecursionError:
         return value
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def safe_repr(value: Any) -> str:
@@ -143,36 +136,19 @@ def well_formed(text: str) -> str:
     return text
 
 
-def well_formed_value(value: Any) -> Any:
+def well_formed_value(value: Any, depth: int = 0) -> Any:
     """Make all texts in dicts and lists well-formed. Returns the same object if nothing changes."""
-    return value if _is_well_formed(value, 0) else _well_formed(value, 0)
-
-
-def _is_well_formed(value: Any, depth: int) -> bool:
-    if isinstance(value, str):
-        return well_formed(value) is value
-    if depth >= _MAX_TEXT_DEPTH or not isinstance(value, dict | list):
-        return True
-    if isinstance(value, dict) and not all(_is_well_formed(key, _MAX_TEXT_DEPTH) for key in value):
-        return False
-    return all(_is_well_formed(item, depth + 1) for item in _items(value))
-
-
-def _well_formed(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return well_formed(value)
     if depth >= _MAX_TEXT_DEPTH or not isinstance(value, dict | list):
         return value
+    before = [*value, *value.values()] if isinstance(value, dict) else value
+    parts = [well_formed_value(part, depth + 1) for part in before]
+    if all(map(is_, before, parts)):
+        return value
     if isinstance(value, list):
-        return [_well_formed(item, depth + 1) for item in value]
-    return {_well_formed(key, _MAX_TEXT_DEPTH): _well_formed(item, depth + 1) for key, item in value.items()}
-
-
-def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
-
-
-_ELLIPSIS = "…"
+        return parts
+    return dict(zip(parts[: len(value)], parts[len(value) :], strict=True))
 
 
 Json = dict[str, Any]
@@ -269,20 +245,19 @@ def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
     if not isinstance(value, _CONTAINERS):
         return str(value)
     if id(value) in inside or len(inside) >= _MAX_DEPTH:
-        return _ELLIPSIS
+        return "…"
     inside = (*inside, id(value))
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - takes half the time for most values
         return {str(key): plain(item, inside) for key, item in value.items()}
     return [plain(item, inside) for item in value]
 
 
-class _Foreign(Exception):
-    """The value contains an object of another type."""
+class _Foreign(Exception): ...
 
 
 class _OnlyBuiltins(pickle.Pickler):
     def reducer_override(self, value: Any) -> NoReturn:
-        """Called for everything that is not exactly a text, number, dict, list, tuple, set or None."""
+        # Called for everything that is not exactly a text, number, dict, list, tuple, set or None.
         raise _Foreign(type(value))
 
 
@@ -346,16 +321,10 @@ def _text(value: Any, depth: int) -> str:
         return f"{{{','.join([f'{key}:{text}' for key, text in items])}}}"
     if isinstance(value, Set):
         return f"{{{','.join(sorted(_text(each, 0) for each in value))}}}"
-    return _other(value, depth)
-
-
-def _other(value: Any, depth: int) -> str:
     if isinstance(value, Enum):
         return repr(value.value)
-    return repr(value.as_posix()) if isinstance(value, PurePath) else _of_object(value, depth)
-
-
-def _of_object(value: Any, depth: int) -> str:
+    if isinstance(value, PurePath):
+        return repr(value.as_posix())
     kind = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
     name = f"{getattr(kind, '__module__', '')}.{kind.__qualname__}"
     if isinstance(value, BaseModel):

@@ -96,7 +96,11 @@ def _lock(end: int, path: Path, *, shared: bool = False) -> None:
         fcntl.flock(end, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _TAKEN:
-            raise FolderLocked(_message(path)) from None
+            holder = ""
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                record = json.loads(path.read_bytes())
+                holder = f": process {int(record['process'])}, started at {record['startedAt']}"
+            raise FolderLocked(f"another run writes to {path.parent.absolute()}{holder}") from None
 
 
 def _is_in_place(end: int, path: Path) -> bool:
@@ -105,14 +109,6 @@ def _is_in_place(end: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(end), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _message(path: Path) -> str:
-    holder = ""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = json.loads(path.read_bytes())
-        holder = f": process {int(record['process'])}, started at {record['startedAt']}"
-    return f"another run writes to {path.parent.absolute()}{holder}"
 
 
 _held: set[int] = set()
@@ -143,14 +139,18 @@ def free_ports(count: int, among: Sequence[int] = _PORT_RANGE) -> Iterator[list[
     A port stays free until the program listens on it, which takes a while. Without a lock, the servers of two
     workers might get the same port, and one would be mistaken for the other.
     """
-    folder = _folder()
+    # This user's processes record the ports in use here.
+    folder = Path(tempfile.gettempdir()) / f"agentest-ports-{os.getuid() if hasattr(os, 'getuid') else ''}"
+    folder.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
         ports: list[int] = []
         for port in random.sample(among, len(among)):
             if len(ports) == count:
                 break
-            if _is_free(port) and _is_ours(folder / str(port), stack):
-                ports.append(port)
+            if _is_free(port):
+                with suppress(FolderLocked):
+                    stack.enter_context(lock_file(folder / str(port)))
+                    ports.append(port)
         if len(ports) < count:
             raise OSError(f"only {len(ports)} of {len(among)} ports are free")
         yield ports
@@ -165,19 +165,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _is_ours(path: Path, stack: ExitStack) -> bool:
-    try:
-        stack.enter_context(lock_file(path))
-    except FolderLocked:
-        return False
-    return True
-
-
-def _folder() -> Path:
-    """Return the folder where this user's processes record the ports in use."""
-    user = os.getuid() if hasattr(os, "getuid") else ""
-    folder = Path(tempfile.gettempdir()) / f"agentest-ports-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder

@@ -121,9 +121,13 @@ def _match(
     if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _MAX_FAST_CHOICES:
         match: re.Match[str] | None = getattr(pattern, method)(text)
         return match.span() if match else None
-    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S)
     with _places:
-        answer = _call_helper(question)
+        helper = _idle.pop() if _idle else _Helper()
+        answer = helper.ask((pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S))
+        if answer:
+            _idle.append(helper)
+        else:
+            helper.close()
     if not answer:
         raise PatternTimeout(
             f"re.compile({pattern.pattern!r}) gave no answer within {_CPU_LIMIT_S:g} s on a text of "
@@ -131,16 +135,3 @@ def _match(
         )
     begin, end = (int.from_bytes(part, "big") for part in (answer[1:9], answer[9:]))
     return (begin, end) if answer[:1] == b"+" else None
-
-
-def _call_helper(question: tuple[object, ...]) -> bytes:
-    try:
-        helper = _idle.pop()
-    except IndexError:
-        helper = _Helper()
-    answer = helper.ask(question)
-    if answer:
-        _idle.append(helper)
-    else:
-        helper.close()
-    return answer

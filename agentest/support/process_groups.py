@@ -12,6 +12,10 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
+from agentest.support.reaper import send
+
+signal_group = send
+
 _POLL_S = 0.02
 CHILDREN_GRACE_S = 1.0
 _REAPER = Path(__file__).with_name("reaper.py")
@@ -76,15 +80,6 @@ async def end_group(process: Process, grace_s: float, children_grace_s: float = 
     await process.aclose()
 
 
-def signal_group(pid: int, number: int) -> bool:
-    """Send a signal to the group. Return False if the group is gone."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
 def _group_runs(group: int) -> bool:
     """Return True if a process of the group is still running.
 
@@ -93,12 +88,9 @@ def _group_runs(group: int) -> bool:
     if not signal_group(group, 0):
         return False
     listed = list(Path("/proc").glob("[0-9]*/stat"))
-    return not listed or any(_runs_in(group, stat) for stat in listed)
-
-
-def _runs_in(group: int, stat: Path) -> bool:
-    try:
-        state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):  # gone in the meantime
-        return False
-    return int(its_group) == group and state not in ("Z", "X")
+    for stat in listed:
+        with suppress(OSError, ValueError):  # gone in the meantime
+            state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(its_group) == group and state not in ("Z", "X"):
+                return True
+    return not listed

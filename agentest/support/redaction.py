@@ -7,12 +7,13 @@ without a match, so their time is linear in the length of the text.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cache
+from os.path import commonprefix
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
@@ -108,19 +109,14 @@ def header_secrets(headers: Mapping[str, str]) -> list[str]:
     values = secret_values(headers)
     words = [word for value in values for word in (*value.split(), *_BREAKS.split(value))]
     words += [word.partition("=")[2] for word in words]  # a cookie's value
-    long = [word for word in words if len(word) >= 8]
-    return [*values, *long, *(part for value in values for part in _basic(value))]
-
-
-def _basic(value: str) -> Iterator[str]:
-    scheme, _, encoded = value.strip().partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            credentials = base64.b64decode(encoded, validate=True).decode()
-        except (binascii.Error, ValueError):
-            return
-        yield credentials
-        yield credentials.partition(":")[2]
+    secrets = [*values, *(word for word in words if len(word) >= 8)]
+    for value in values:
+        scheme, _, encoded = value.strip().partition(" ")
+        if scheme.lower() == "basic":
+            with suppress(ValueError):
+                credentials = base64.b64decode(encoded, validate=True).decode()
+                secrets += [credentials, credentials.partition(":")[2]]
+    return secrets
 
 
 def url_secrets(url: str) -> list[str]:
@@ -145,7 +141,6 @@ def without_credentials(url: str) -> str:
 
 
 def _is_secret_parameter(name: str) -> bool:
-    """Return True if a query parameter with this name usually contains a secret."""
     return name.lower() in _SIGNATURES or looks_secret(name)
 
 
@@ -156,11 +151,12 @@ class _Secret(NamedTuple):
     run: str
     """Its longest part that no escaping changes. A text without this part does not contain the secret."""
     spelt: re.Pattern[str] | None
+    """Its forms in a URL, JSON, HTML or Python; None if escaping never changes it."""
 
     @classmethod
     def of(cls, text: str) -> _Secret:
         run = max(_SAME_IN_ANY_SPELLING.findall(text), key=len, default="")
-        return cls(text, run, _in_any_spelling(text))
+        return cls(text, run, None if run == text else re.compile("".join(map(_spellings, text))))
 
     def may_be_in(self, text: str) -> bool:
         """Return False if the text contains neither the secret nor a truncated part of it."""
@@ -193,9 +189,6 @@ class TextRedaction:
         return text
 
 
-NO_HIDING = TextRedaction()
-
-
 class _SecretIndex:
     """A large set of secrets. A text is scanned once, whatever their number."""
 
@@ -224,9 +217,7 @@ class _SecretIndex:
         return [secret.run[at : at + self._CHARS] for at in range(len(secret.run) - self._CHARS + 1)]
 
     def in_text(self, text: str) -> Iterator[_Secret]:
-        """Yield secrets that may be in a text. Each secret contains a whole part at a multiple of 8 of the
-        text.
-        """
+        """Yield secrets that may be in a text: each contains a whole part at a multiple of 8 of it."""
         yield from self._others
         parts = self._by_part
         if parts:
@@ -306,14 +297,14 @@ class Redactor:
     def hiding_in(self, texts: Iterable[str]) -> TextRedaction:
         """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
         if not self.hides_transcripts:
-            return NO_HIDING
+            return TextRedaction()
         joined = "\0".join(texts)
         secrets = [
             each
             for each in (*self._transcript_secrets, *self._learned_transcript_secrets.in_text(joined))
             if each.may_be_in(joined)
         ]
-        return TextRedaction(tuple(_longest_first(secrets))) if secrets else NO_HIDING
+        return TextRedaction(tuple(_longest_first(secrets)))
 
     def error(self, text: str) -> str:
         """Prepare an error text for display: redacted, at most 500 characters.
@@ -347,7 +338,7 @@ def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
     parts, done = [], 0
     at = text.find(beginning)
     while at >= 0:
-        end = at + _common_prefix_length(secret, text[at : at + len(secret)])
+        end = at + len(commonprefix((secret, text[at : at + len(secret)])))  # noqa: RUF071 - characters
         if text[end : end + 1] == _CUT:
             parts += [text[done:at], hidden]
             done = end
@@ -355,24 +346,13 @@ def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
     return "".join([*parts, text[done:]]) if parts else text
 
 
-def _common_prefix_length(first: str, other: str) -> int:
-    differ = (n for n, (a, b) in enumerate(zip(first, other, strict=False)) if a != b)
-    return next(differ, min(len(first), len(other)))
-
-
 def _hidden(match: re.Match[str]) -> str:
     return (match.groupdict().get("keep") or "") + HIDDEN
 
 
-def _in_any_spelling(secret: str) -> re.Pattern[str] | None:
-    """Return a pattern for the secret in a URL, JSON, HTML or Python; None if escaping never changes it."""
-    if re.fullmatch(r"[A-Za-z0-9_.-]*", secret):
-        return None
-    return re.compile("".join(map(_spellings, secret)))
-
-
 def _spellings(character: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_.-]", character):
+    """Return a pattern for one character of a secret in a URL, JSON, HTML or Python."""
+    if _SAME_IN_ANY_SPELLING.fullmatch(character):
         return re.escape(character)
     code, named = ord(character), _NAMED.get(character)
     units = character.encode("utf-16-be", "surrogatepass").hex()
@@ -441,8 +421,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Value:
-    """Creates one redacted value."""
-
     def __init__(self, hide: TextRedaction) -> None:
         self._text = hide
         self._made: dict[int, tuple[Any, Any]] = {}

@@ -113,12 +113,9 @@ def _names(template: Any) -> Iterator[str]:
 
 def _filled(template: Any, values: Values) -> Any:
     if isinstance(template, str):
-        full_match = _PATH.fullmatch(template)
-        return (
-            values[full_match[1]]
-            if full_match
-            else _PATH.sub(lambda match: as_text(values[match[1]]), template)
-        )
+        if whole := _PATH.fullmatch(template):
+            return values[whole[1]]
+        return _PATH.sub(lambda match: as_text(values[match[1]]), template)
     if isinstance(template, Mapping):
         return {key: _filled(value, values) for key, value in template.items()}
     if isinstance(template, list | tuple):

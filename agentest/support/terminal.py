@@ -55,9 +55,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;:]*+m")
 
 
 def clean(text: str) -> str:
-    """Return the text in one row, with visible escapes for everything that controls a terminal or ends the
-    row.
-    """
+    """Return the text in one row, with visible escapes for what controls a terminal or ends a row."""
     return _CONTROL_CHARACTERS.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
 
 
@@ -82,9 +80,7 @@ def disarm_commands(text: str) -> str:
 
 
 def source(text: str) -> str:
-    """Return equivalent JSON or Python without commands and control characters, which occur only in its
-    texts.
-    """
+    """Return equivalent JSON or Python whose texts have no commands and control characters."""
     visible = _CONTROL_CHARACTERS.sub(
         lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text
     )
@@ -92,9 +88,7 @@ def source(text: str) -> str:
 
 
 def clean_for_command(text: str) -> str:
-    """Clean a part of our workflow command. Line breaks stay, because commands have their own escapes for
-    them.
-    """
+    """Clean a part of our workflow command. Line breaks stay: commands have their own escapes."""
     visible = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
     return _ANYWHERE.sub(_DISARMED, visible)
 

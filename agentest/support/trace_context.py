@@ -19,7 +19,7 @@ from agentest.support.lazy_dataclasses import dataclass
 KEY_CHARS = 24
 _CONVERSATION = "agentest.conversation"
 """The key in the baggage."""
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _MAX_TURNS = 16**8
 
 
@@ -105,16 +105,10 @@ def note_request(*, stays_open: bool = False) -> None:
         current[1].stays_open |= stays_open
 
 
-def trace_of(traceparent: str | None) -> tuple[str, str] | None:
-    """Return the ids of trace and parent span in a `traceparent`; None if it is invalid."""
-    match = _TRACEPARENT.fullmatch(traceparent.strip().lower()) if traceparent else None
-    return (match[1], match[2]) if match else None
-
-
 def named_in_trace(traceparent: str | None) -> str | None:
     """Return the part of a trace id that may be a conversation key. Only its issuer can tell."""
-    ids = trace_of(traceparent)
-    return ids[0][:KEY_CHARS] if ids else None
+    match = _TRACEPARENT.fullmatch(traceparent.strip().lower()) if traceparent else None
+    return match[1][:KEY_CHARS] if match else None
 
 
 def turn_in_trace(trace_id: str) -> int:

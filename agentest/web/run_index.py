@@ -25,8 +25,8 @@ from agentest.store.runs.folder import (
     is_run_id,
     list_stored_runs,
 )
+from agentest.store.runs.past_runs import about, trend
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
-from agentest.store.runs.verdicts import about, trend
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass

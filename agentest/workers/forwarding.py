@@ -12,24 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
-from agentest.models.port import CallKey, Ledger, Question
+from agentest.models.port import CallKey, Ledger
 from agentest.models.tape import (
     CassetteEntry,
     CassetteError,
     CassetteMode,
     CassettePage,
     Entries,
-    RecordedRequest,
-    RequestCounter,
-    entries_by_slot,
-    find_entry,
-    missing_answer_error,
-    redact_entry,
+    Tape,
 )
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
@@ -105,12 +99,9 @@ def _last_lines(text: str) -> str:
     return complete if cut else tail
 
 
-class PageTape:
-    """A worker's tape. Each conversation replays from the page that came with it.
-
-    Args:
-        names: scope → the scenario's name as `--scenario` takes it.
-        on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
+class PageTape(Tape):
+    """A worker's tape. Each conversation replays from the page that came with it. The run's process owns the
+    files.
     """
 
     def __init__(
@@ -121,50 +112,29 @@ class PageTape:
         names: Mapping[str, str],
         on_failure: Callable[[CassetteError], None],
     ) -> None:
-        self.mode = mode
-        self._redact = redact
+        super().__init__(mode, redact, names, on_failure)
         self._run: RunCollectors = remote(COLLECTORS, send)
-        self._names = names
-        self._on_failure = on_failure
-        self._times = RequestCounter()
-        self._pages: dict[tuple[str, int], tuple[CassettePage, Entries, Entries]] = {}
-        """Running conversation → its page, and the recorded and salvaged responses on it."""
+        self._pages: dict[tuple[str, int], tuple[CassettePage, tuple[Entries, ...]]] = {}
+        """Conversation → its page, and the page's answers by slot."""
 
     def begin(self, scope: str, number: int, page: CassettePage) -> None:
         """Start a conversation with its page."""
-        recorded, salvaged = entries_by_slot(page.recorded), entries_by_slot(page.salvaged)
-        self._pages[scope, number] = page, recorded, salvaged
+        layers = ({each.request.slot: each for each in part} for part in (page.salvaged, page.recorded))
+        self._pages[scope, number] = page, tuple(layers)
 
     def end(self, scope: str, number: int) -> None:
         """Remove a conversation that has finished or was given up."""
-        self._times.forget(scope, number)
+        self.forget(scope, number)
         self._pages.pop((scope, number), None)
 
-    def recorded_request(
-        self, question: Question, model: str, parameters: Mapping[str, Any]
-    ) -> RecordedRequest:
-        return self._times.recorded_request(question, model, parameters)
+    def layers(self, scope: str, number: int) -> Iterable[Entries]:
+        return self._pages[scope, number][1]
 
-    def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        _, recorded, salvaged = self._page_of(request)
-        return find_entry((salvaged, recorded), request, self.mode)
+    def page(self, scope: str, number: int) -> CassettePage:
+        return self._pages[scope, number][0]
 
-    def record(self, entry: CassetteEntry) -> CassetteEntry:
-        entry, line = redact_entry(entry, self._redact)
+    def write(self, entry: CassetteEntry, line: bytes) -> None:
         self._run.record(entry, line)
-        return entry
-
-    def missing(self, request: RecordedRequest) -> CassetteError:
-        (page, recorded, _), scope = self._page_of(request), request.key.scope
-        error = missing_answer_error(page, recorded, request, self._names.get(scope, scope))
-        self._on_failure(error)
-        return error
-
-    def close(self, *, finished: bool = True) -> None:
-        """Do nothing: the run's process owns the files."""
-
-    def _page_of(self, request: RecordedRequest) -> tuple[CassettePage, Entries, Entries]:
-        return self._pages[request.key.scope, request.key.conversation]
 
 
 class SendingLedger(Ledger):

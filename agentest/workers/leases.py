@@ -106,15 +106,14 @@ class LeasedGate:
 class LeasedAttempt:
     """An attempt at a LeasedGate. Its outcome is sent when it ends."""
 
-    __slots__ = ("_alone", "_answer", "_call", "_cost", "_error", "_gate", "_lease", "_tokens")
+    __slots__ = ("_alone", "_answer", "_call", "_error", "_gate", "_lease", "_tokens")
 
     def __init__(self, gate: LeasedGate, call: Call, tokens: int) -> None:
         self._gate = gate
         self._call = call
         self._tokens = tokens
         self._lease = next(gate.gates.leases)
-        self._cost: float | None = None
-        self._answer: tuple[int, float] | None = None
+        self._answer: tuple[int, float, float | None] | None = None
         self._error: ModelError | None = None
         self._alone = False
 
@@ -142,15 +141,10 @@ class LeasedAttempt:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._gate.gates.run.end(self._lease, self._cost, self._answer, self._error, alone=self._alone)
+        self._gate.gates.run.end(self._lease, self._answer, self._error, alone=self._alone)
 
-    def spent(self, cost: float | None) -> None:
-        """Record the attempt's cost in USD; None if it is unknown."""
-        self._cost = cost
-
-    def succeeded(self, tokens: int, hold_s: float) -> None:
-        """Record that the attempt was answered."""
-        self._answer = tokens, hold_s
+    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
+        self._answer = tokens, hold_s, cost
         self._gate.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
@@ -264,13 +258,12 @@ class WorkerLeases:
         if scope := self._waiting.get(lease):
             scope.cancel()
         elif attempt := self._under_way.pop(lease, None):
-            attempt.unmade()
+            attempt.leave(made=False)
 
     def end(
         self,
         lease: int,
-        cost: float | None,
-        answer: tuple[int, float] | None,
+        answer: tuple[int, float, float | None] | None,
         error: ModelError | None,
         *,
         alone: bool,
@@ -278,12 +271,12 @@ class WorkerLeases:
         """Record the outcome of an attempt.
 
         Args:
-            answer: tokens used, and seconds during which no new request may start; None without an answer.
+            answer: tokens used, seconds during which no new request may start, and the cost in USD; None
+                without an answer.
         """
         if attempt := self._under_way.pop(lease, None):
             if error:
                 attempt.failed(error, alone=alone)
-            attempt.spent(cost)
             if answer:
                 attempt.succeeded(*answer)
             attempt.leave()
@@ -311,7 +304,7 @@ class WorkerLeases:
             with scope:
                 await attempt.enter()
                 if scope.cancel_called:  # at the moment when it was granted
-                    attempt.unmade()
+                    attempt.leave(made=False)
                 else:
                     self._grant(lease, attempt)
         except (ModelUnavailable, BudgetExhausted) as error:

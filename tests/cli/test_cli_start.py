@@ -82,7 +82,6 @@ UNUSED_PARTS = [
     "support.json_path",
     "support.json_schema",
     "support.process_groups",
-    "support.statistics.power",
     "support.statistics.sequential",
     "testing",
     "tracing",

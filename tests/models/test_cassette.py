@@ -23,8 +23,7 @@ from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Que
 from agentest.models.tape import (
     CassetteError,
     CassetteMode,
-    Recorder,
-    Replay,
+    RecordedModel,
     cassette_path,
     digest,
 )
@@ -89,6 +88,10 @@ class Live:
         return said if isinstance(said, ModelAnswer) else ModelAnswer(said, model="m-2026-01-01")
 
 
+def recorded(cassettes: Cassettes, ledger: Ledger, live: Live) -> RecordedModel:
+    return RecordedModel(cassettes, ledger, live.name, live.parameters, live)
+
+
 @dataclass
 class Tape:
     """One folder of cassettes, and runs over it."""
@@ -124,7 +127,7 @@ class Tape:
     ) -> list[ModelAnswer | str]:
         cassettes, ledger = self.cassettes(CassetteMode.RECORD, models), Ledger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
-        said = ask(Recorder(self.live, cassettes, ledger), questions)
+        said = ask(recorded(cassettes, self.ledger, self.live), questions)
         if closed:
             cassettes.close(finished=finished)
         return said
@@ -137,7 +140,7 @@ class Tape:
         parameters: Mapping[str, Any] | None = None,
     ) -> list[ModelAnswer | str]:
         cassettes, self.ledger = self.cassettes(CassetteMode.REPLAY), Ledger()
-        replay = Replay(cassettes, self.ledger, name, parameters or {"temperature": 0.5})
+        replay = RecordedModel(cassettes, self.ledger, name, parameters or {"temperature": 0.5})
         try:
             return ask(replay, questions)
         finally:
@@ -153,8 +156,7 @@ class Tape:
     ) -> list[ModelAnswer | str]:
         cassettes, ledger = self.cassettes(CassetteMode.FILL, models), Ledger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
-        recorder = Recorder(self.live, cassettes, ledger)
-        said = ask(Replay(cassettes, ledger, name, self.live.parameters, recorder), questions)
+        said = ask(recorded(cassettes, self.ledger, self.live), questions)
         cassettes.close(finished=finished)
         return said
 
@@ -233,7 +235,7 @@ def test_an_unknown_price_stays_unknown(tape: Tape) -> None:
             self.ledger.add(question.key, ModelUsage(1, cost=None))
             return ModelAnswer("x")
 
-    ask(Recorder(Unpriced(ledger), cassettes, ledger), [question()])
+    ask(recorded(cassettes, ledger, Unpriced(ledger)), [question()])
     cassettes.close()
     tape.replay([question()])
     assert tape.ledger.of(SCOPE)["judge"] == ModelUsage(1, cost=None)
@@ -279,7 +281,7 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list
         with TemporaryDirectory() as folder:
             tape, ledger = Tape(Path(folder)), Ledger()
             cassettes = tape.cassettes(CassetteMode.RECORD)
-            said = ask(Recorder(Constant(ledger), cassettes, ledger), order)
+            said = ask(recorded(cassettes, ledger, Constant(ledger)), order)
             cassettes.close()
             written.append({path.name: path.read_bytes() for path in tape.folder.iterdir()})
             assert tape.replay(order[::-1]) == said[::-1]
@@ -301,7 +303,7 @@ def test_questions_asked_at_once(tape: Tape) -> None:
             return ModelAnswer(f"{number}")
 
     cassettes, ledger = tape.cassettes(CassetteMode.RECORD), Ledger()
-    recorder = Recorder(Uneven(ledger), cassettes, ledger)
+    recorder = recorded(cassettes, ledger, Uneven(ledger))
 
     async def at_once() -> None:
         async with anyio.create_task_group() as tasks:
@@ -685,8 +687,7 @@ def test_filling_that_is_killed(tape: Tape) -> None:
     tape.record([question()])
     cassettes, ledger = tape.cassettes(CassetteMode.FILL), Ledger()
     live = Live(ledger, ["b"])
-    replay = Replay(cassettes, ledger, live.name, live.parameters, Recorder(live, cassettes, ledger))
-    ask(replay, [question(), question(turn=1)])
+    ask(recorded(cassettes, ledger, live), [question(), question(turn=1)])
     assert texts(tape.fill([question(), question(turn=1)])) == ["answer 0", "b"]
     assert tape.live.asked == []
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from math import inf
 from random import Random
+from typing import Self
 
 import anyio
 import httpx
@@ -14,12 +17,41 @@ from fake_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.models.limits import Limiter, RequestSlot, estimate_tokens, hold_from_headers
+from agentest.models.admission import Call, LocalGate
+from agentest.models.limits import Limiter, estimate_tokens, hold_from_headers
+from agentest.models.port import TransientError
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 NONE_LEFT = "x-ratelimit-remaining-requests"
 RESET = "x-ratelimit-reset-requests"
+
+
+class NoLimit:
+    ends_at = inf
+
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Place:
+    """An attempt at the gate of a limiter, and what came of it."""
+
+    def __init__(self, limiter: Limiter, tokens: int = 0) -> None:
+        self.attempt = LocalGate("m", limiter).attempt(Call(NoLimit()), tokens)
+
+    async def __aenter__(self) -> Self:
+        await self.attempt.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.attempt.leave()
+
+    def succeeded(self, tokens: int) -> None:
+        self.attempt.succeeded(tokens, 0.0, None)
+
+    def throttled(self, retry_after: float | None = None) -> None:
+        self.attempt.failed(TransientError("429", retry_after, throttled=True), alone=False)
 
 
 class Requests:
@@ -37,9 +69,9 @@ class Requests:
         name: int = 0,
         tokens: int = 0,
         lasts: float = 0.0,
-        then: Callable[[RequestSlot], None] | None = None,
+        then: Callable[[Place], None] | None = None,
     ) -> None:
-        async with self.limiter.slot(tokens) as place:
+        async with Place(self.limiter, tokens) as place:
             self.order.append(name)
             self.starts.append((anyio.current_time(), tokens))
             self.under_way += 1
@@ -55,11 +87,11 @@ class Requests:
         return [pytest.approx(at) for at, _ in self.starts]
 
 
-def ok(place: RequestSlot) -> None:
+def ok(place: Place) -> None:
     place.succeeded(0)
 
 
-def too_many(place: RequestSlot) -> None:
+def too_many(place: Place) -> None:
     place.throttled()
 
 
@@ -181,7 +213,7 @@ def test_an_error_gives_the_place_back() -> None:
     async def use() -> None:
         limiter = Limiter(1)
         with pytest.raises(RuntimeError, match="broken"):
-            async with limiter.slot():
+            async with Place(limiter):
                 raise RuntimeError("broken")
         await all_places_work(limiter)
 
@@ -221,7 +253,7 @@ def test_without_rates_the_clock_is_not_asked() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(other)
-            async with Limiter(1, clock=clock).slot(100) as place:
+            async with Place(Limiter(1, clock=clock), 100) as place:
                 place.succeeded(100)
                 assert others == 0
 
@@ -264,7 +296,7 @@ def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, boo
         limiter = Limiter(most)
         requests = Requests(limiter)
 
-        def report(place: RequestSlot, good: bool) -> None:
+        def report(place: Place, good: bool) -> None:
             before = limiter.places
             place.succeeded(1) if good else place.throttled()
             assert 1 <= limiter.places <= most
@@ -406,7 +438,7 @@ def test_a_place_that_is_given_back_is_used_at_once() -> None:
         limiter = Limiter(2)
         await throttle(limiter)
         later = Requests(limiter)
-        async with anyio.create_task_group() as tasks, limiter.slot() as place:
+        async with anyio.create_task_group() as tasks, Place(limiter) as place:
             tasks.start_soon(later.make)
             await anyio.sleep(1)
             assert later.starts == []
@@ -423,8 +455,9 @@ def test_a_place_that_is_not_used_costs_no_rate() -> None:
     async def use() -> None:
         limiter = Limiter(8, requests_per_minute=1, tokens_per_minute=60)
         for _ in range(100):
-            async with limiter.slot(6) as place:
-                place.unused()
+            attempt = Place(limiter, 6).attempt
+            assert attempt.enter_now()
+            attempt.leave(made=False)
         assert anyio.current_time() == 0
         requests = Requests(limiter)
         await requests.make(0, 6)
@@ -449,7 +482,7 @@ class Provider:
     async def serve(self, limiter: Limiter, most: int) -> None:
         """Whoever waits for answers: asks again until so many have been given."""
         while self.answered < most:
-            async with limiter.slot() as place:
+            async with Place(limiter) as place:
                 if self.answered >= most:
                     return
                 refused = not await self._takes()
@@ -577,7 +610,7 @@ def test_the_clock_and_the_sleep_can_be_given() -> None:
     async def use() -> None:
         limiter = Limiter(1, requests_per_minute=1, clock=lambda: now, sleep=sleep)
         for _ in range(3):
-            async with limiter.slot():
+            async with Place(limiter):
                 pass
         assert now == pytest.approx(1120)
 
@@ -597,7 +630,7 @@ def test_rounding_errors_of_the_clock_stop_nobody(start: float, rpm: int) -> Non
     async def use() -> None:
         limiter = Limiter(1, requests_per_minute=rpm, clock=lambda: now, sleep=sleep)
         for _ in range(30):
-            async with limiter.slot():
+            async with Place(limiter):
                 pass
 
     run(use)

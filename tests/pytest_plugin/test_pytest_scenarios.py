@@ -19,7 +19,7 @@ from agentest.agents import chat_completions
 from agentest.pytest_plugin import scenario_run, session
 from agentest.report import json as json_report
 from agentest.store.runs.folder import list_stored_runs
-from agentest.store.runs.verdicts import latest_verdicts
+from agentest.store.runs.past_runs import latest_verdicts
 from agentest.testing import ScriptedAgent
 
 pytest_plugins = ["pytester"]

@@ -13,8 +13,8 @@ from builders import conversation_result, events, run_result, scenario_result
 from agentest.domain.results import ModelUsage, RunResult
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
-from agentest.store.last_run import find_earlier_run, read_earlier_run
 from agentest.store.runs.folder import RunKind, RunRecord, read_record, with_end, write_record
+from agentest.store.runs.past_runs import find_earlier_run, read_earlier_run
 
 
 def some_run(*, comparison: bool = False) -> RunResult:

@@ -18,7 +18,7 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
-from agentest.store.runs.verdicts import ScenarioWithAgent, latest_verdicts
+from agentest.store.runs.past_runs import ScenarioWithAgent, latest_verdicts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -18,7 +18,14 @@ from ui_server import Client, with_server
 from agentest.domain.events import Event, RunStarted
 from agentest.domain.results import RunResult
 from agentest.store.journal import Journal
-from agentest.store.runs.folder import RunFolder, RunKind, RunRecord, new_run_folder, with_end, write_record
+from agentest.store.runs.folder import (
+    RunKind,
+    RunRecord,
+    StoredRunFolder,
+    new_run_folder,
+    with_end,
+    write_record,
+)
 from agentest.version import __version__
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -30,7 +37,7 @@ class Run:
 
     def __init__(self, root: Path, result: RunResult) -> None:
         self._stack = ExitStack()
-        self.folder: RunFolder = self._stack.enter_context(new_run_folder(root / ".agentest", NOW))
+        self.folder: StoredRunFolder = self._stack.enter_context(new_run_folder(root / ".agentest", NOW))
         self.record = RunRecord(
             id=self.folder.id, kind=RunKind.RUN, started_at=NOW.isoformat(), version=__version__
         )

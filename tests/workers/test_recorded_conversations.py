@@ -19,7 +19,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
-from agentest.models.tape import CassetteError, CassetteMode, Recorder, Replay, Tape
+from agentest.models.tape import CassetteError, CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ModelUnavailable
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import deliver, packed
@@ -81,11 +81,9 @@ class Run:
 
     def answers(self, tape: Tape | None = None, ledger: Ledger | None = None) -> AnswerSource:
         tape, ledger = tape or self.cassettes, ledger or self.ledger
-        recorder = Recorder(Live(ledger, asked=self.live.asked), tape, ledger)
-        if self.mode is CassetteMode.RECORD:
-            return recorder
-        filled = recorder if self.mode is CassetteMode.FILL else None
-        return Replay(tape, ledger, recorder.name, recorder.parameters, filled)
+        live = Live(ledger, asked=self.live.asked)
+        answers = None if self.mode is CassetteMode.REPLAY else live
+        return RecordedModel(tape, ledger, live.name, live.parameters, answers)
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
@@ -28,13 +29,12 @@ JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
 FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml", "html": "report.html"}
 """Reporter → the file name of its report."""
-_ID_TIME = "%Y%m%d-%H%M%S"
 _ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
-    """The folder of a new run, `<output_dir>/runs/<id>`, which no other process writes to."""
+class StoredRunFolder:
+    """The folder of a run, `<output_dir>/runs/<id>`. No other process writes to it."""
 
     path: Path
 
@@ -55,9 +55,41 @@ class RunFolder:
         """Make a file of this run available under a fixed name in `output_dir`. Raises OSError."""
         publish(self.path / name, self.output_dir / fixed)
 
+    @property
+    def record(self) -> RunRecord | None:
+        """The record of the run; None if it is unreadable."""
+        return read_record(self.path)
+
+    @property
+    def under_way(self) -> bool:
+        """True if the run's process is still active."""
+        return is_locked(self.path)
+
+    @property
+    def state(self) -> str:
+        """The end of the run or its state: a status, `interrupted`, `under way`, `killed`, `unknown`."""
+        return self.state_of(self.record)
+
+    def state_of(self, record: RunRecord | None) -> str:
+        """Return the state, given a record that has been read."""
+        if record is not None and not record.ended:
+            if self.under_way:
+                return "under way"
+            record = self.record  # it may have ended meanwhile
+        if record is None:
+            return "unknown"
+        if record.ended is None:
+            return "killed"
+        return "interrupted" if record.ended.interrupted else record.ended.status
+
+    @property
+    def file(self) -> Path | None:
+        """The file for `store.reader.read_results`; None if nothing was written."""
+        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
+
 
 @contextmanager
-def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
+def new_run_folder(output_dir: Path, now: datetime) -> Iterator[StoredRunFolder]:
     """Create a folder for a run, which counts as active until the block ends.
 
     Raises OSError if the folder cannot be created.
@@ -67,29 +99,20 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
     made = runs / f".new-{secrets.token_hex(8)}"
     made.mkdir(parents=True)
     with locked(made, now.isoformat(timespec="seconds")):
-        path = _named(made, runs, _after_all(output_dir, now))
+        with suppress(ValueError, IndexError, OverflowError):  # its id follows those of all stored runs
+            now = max(now, moment_of(list_stored_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
+        for attempt in range(_ATTEMPTS):
+            path = runs / f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}-{secrets.token_hex(2)}"
+            try:
+                made.rename(path)
+                break
+            except OSError:  # the name is taken
+                if attempt == _ATTEMPTS - 1:
+                    raise
         try:
-            yield RunFolder(path)
+            yield StoredRunFolder(path)
         finally:
             (path / LOCK).unlink(missing_ok=True)
-
-
-def _after_all(output_dir: Path, now: datetime) -> datetime:
-    """Return a moment for the run's id that is later than those of all stored runs."""
-    with suppress(ValueError, IndexError, OverflowError):
-        return max(now, moment_of(list_stored_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
-    return now
-
-
-def _named(made: Path, runs: Path, now: datetime) -> Path:
-    for attempt in range(_ATTEMPTS):
-        path = runs / f"{now.strftime(_ID_TIME)}-{now.microsecond // 1000:03}-{secrets.token_hex(2)}"
-        try:
-            return made.rename(path)
-        except OSError:  # the name is taken
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("there is an attempt")
 
 
 def publish(path: Path, fixed: Path) -> None:
@@ -127,49 +150,6 @@ _FILES = ("results.json", "journal.jsonl")
 """The readable files of a run in order of preference; a killed run has no results.json."""
 _SUFFIXES = (".json", ".jsonl")
 _SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRunFolder:
-    """The folder of a stored run."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        return self.path.name
-
-    @property
-    def record(self) -> RunRecord | None:
-        """The record of the run; None if it is unreadable."""
-        return read_record(self.path)
-
-    @property
-    def under_way(self) -> bool:
-        """True if the run's process is still active."""
-        return is_locked(self.path)
-
-    @property
-    def state(self) -> str:
-        """The end of the run or its state: a status, `interrupted`, `under way`, `killed`, `unknown`."""
-        return self.state_of(self.record)
-
-    def state_of(self, record: RunRecord | None) -> str:
-        """Return the state, given a record that has been read."""
-        if record is not None and not record.ended:
-            if self.under_way:
-                return "under way"
-            record = self.record  # it may have ended meanwhile
-        if record is None:
-            return "unknown"
-        if record.ended is None:
-            return "killed"
-        return "interrupted" if record.ended.interrupted else record.ended.status
-
-    @property
-    def file(self) -> Path | None:
-        """The file for `store.reader.read_results`; None if nothing was written."""
-        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
 
 
 def is_run_id(text: str) -> bool:
@@ -218,7 +198,8 @@ def latest_complete_run(output_dir: Path, kind: str) -> StoredRunFolder | None:
     """Return the latest complete run of a kind or merged run: not a shard, not filtered."""
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record if run.file else None
-        if record and record.kind in (kind, RunKind.MERGE) and _is_complete_run(record):
+        is_of_kind = record and record.kind in (kind, RunKind.MERGE)
+        if record and is_of_kind and not (record.shard or record.partial) and _came_to_its_end(record):
             return run
     return None
 
@@ -227,10 +208,6 @@ def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
     """Yield the records of complete runs of a kind; the latest comes first."""
     records = (run.record for run in reversed(list_stored_runs(output_dir)))
     return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
-
-
-def _is_complete_run(record: RunRecord) -> bool:
-    return record.shard is None and not record.partial and _came_to_its_end(record)
 
 
 def _came_to_its_end(record: RunRecord) -> bool:
@@ -282,21 +259,21 @@ def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
     matching = [run for run in list_stored_runs(output_dir) if reference and run.id.startswith(reference)]
     if len(matching) == 1:
         return _results_file(matching[0], reference)
-    raise UsageError(_not_unique_message(reference, matching, output_dir))
+    if matching:
+        raise UsageError(
+            f"{reference!r} begins {len(matching)} runs: {_latest_ids(matching)}; write more of the id"
+        )
+    runs = list_stored_runs(output_dir)
+    stored = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
+    raise UsageError(
+        f"there is no run {reference!r}, nor a file or folder of that name; {stored} (`agentest runs`)"
+    )
 
 
 def _results_file(run: StoredRunFolder, reference: str) -> Path:
     if run.file is None:
         raise UsageError(f"{reference}: {run.path} holds no {' and no '.join(_FILES)}")
     return run.file
-
-
-def _not_unique_message(reference: str, matching: list[StoredRunFolder], output_dir: Path) -> str:
-    if matching:
-        return f"{reference!r} begins {len(matching)} runs: {_latest_ids(matching)}; write more of the id"
-    runs = list_stored_runs(output_dir)
-    stored = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
-    return f"there is no run {reference!r}, nor a file or folder of that name; {stored} (`agentest runs`)"
 
 
 def _latest_ids(runs: list[StoredRunFolder]) -> str:
@@ -402,16 +379,17 @@ _CODECS = Codecs(
 
 def with_end(record: RunRecord, result: RunResult) -> RunRecord:
     """Return the record of a run that has ended."""
+    number = Counter(scenario.verdict.status for scenario in result.scenarios)
     return replace(
         record,
         ended=EndedRunNumbers(
             status=run_status(result),
             interrupted=result.interrupted,
             scenarios=len(result.scenarios),
-            passed=len(result.with_status(Status.PASSED)),
-            failed=len(result.with_status(Status.FAILED)),
-            errored=len(result.with_status(Status.ERRORED)),
-            skipped=len(result.with_status(Status.SKIPPED)),
+            passed=number[Status.PASSED],
+            failed=number[Status.FAILED],
+            errored=number[Status.ERRORED],
+            skipped=number[Status.SKIPPED],
             conversations=result.conversations,
             duration_ms=result.duration_ms,
             cost=result.usage.cost,

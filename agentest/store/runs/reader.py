@@ -7,7 +7,6 @@ caller's summary; the conversation itself is read again on demand.
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import IO, Any
 
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
-from agentest.store.reader import JournalError, is_journal, read_checked, read_line, unfinished
+from agentest.store.reader import JournalError, Line, is_journal, read_checked, read_line, unfinished
 from agentest.store.run_results import entries, with_severity
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -59,8 +58,8 @@ class IndexedScenario:
     planned: int = 0
     scenario: Json | None = None
     rows: dict[int, Json] = field(default_factory=dict)
-    places: dict[int, int] = field(default_factory=dict)
-    """Number of a conversation → its position in the index's list of places."""
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of a conversation → start and length of its line."""
 
     def end(self, scenario: Json) -> None:
         """Set the scenario's result, and mark conversations that the severity of their failures fails."""
@@ -76,8 +75,7 @@ class IndexedScenario:
         """Return a stored conversation with the severity of its failures."""
         if self.scenario is None:
             return conversation
-        groups = [each for each in self.scenario["errors"] if each.get("fails")]
-        severe = {id for group in groups for id in group["occurrences"]}
+        severe = {id for each in self.scenario["errors"] if each.get("fails") for id in each["occurrences"]}
         return with_severity(conversation, severe, unknown=self.scenario.get("severityUnknown", False))
 
     def lost(self) -> Json:
@@ -121,8 +119,6 @@ class RunIndex:
         self.problems: list[str] = []
         """Descriptions of unreadable parts."""
         self._silent: frozenset[str] = frozenset()
-        self._places = array("q")
-        """Start and length of the line of each conversation."""
         self._offset = 0
         self._line = 0
         self._file = (0, 0)
@@ -192,7 +188,7 @@ class RunIndex:
             if len(self.problems) < _MOST_PROBLEMS:
                 self.problems.append(f"line {self._line} of {self.path.name} cannot be read: {error}")
 
-    def _note(self, read: object, length: int) -> None:
+    def _note(self, read: Line, length: int) -> None:
         match read:
             case RunLine():
                 self._check_form(read)
@@ -203,13 +199,12 @@ class RunIndex:
                 row = self._brief(self._converted(read.conversation))
                 indexed = self._at(read.scenario, read.agent)
                 indexed.rows[read.number] = row
-                indexed.places[read.number] = len(self._places) // 2
-                self._places.extend((self._offset, length))
+                indexed.places[read.number] = self._offset, length
             case ScenarioLine():
-                result = CODECS.read(ScenarioResult, _dict(read.scenario))
+                result = CODECS.read(ScenarioResult, read.scenario)
                 self._at(result.name, result.agent).end(CODECS.write(result))
             case EndLine():
-                head = CODECS.read(RunHead, _dict(read.run))
+                head = CODECS.read(RunHead, read.run)
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
                 self.head = CODECS.write(head)
 
@@ -223,9 +218,8 @@ class RunIndex:
     def _at(self, name: str, agent: str) -> IndexedScenario:
         return self.scenarios.setdefault((name, agent), IndexedScenario(name, agent))
 
-    def _converted(self, conversation: object) -> Json:
+    def _converted(self, data: Json) -> Json:
         """Convert a conversation of another version to the format of this version."""
-        data = _dict(conversation)
         if self.run is not None and self.run.version == __version__:
             return data
         # The results of ADK's metrics are not part of the value.
@@ -280,16 +274,13 @@ class RunIndex:
         try:
             scenario = self.scenarios[name, agent]
             with self.path.open("rb") as journal:
-                conversation = scenario.graded(self._read(journal, scenario.places[number]))
+                line = json.loads(self._line_at(journal, *scenario.places[number]))
+                conversation = scenario.graded(self._converted(line["conversation"]))
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
         return mark_vacuous(conversation) if agent in self._silent else conversation
 
-    def _read(self, journal: IO[bytes], position: int) -> Json:
-        return self._converted(json.loads(self._line_at(journal, position))["conversation"])
-
-    def _line_at(self, journal: IO[bytes], position: int) -> bytes:
-        start, length = self._places[2 * position : 2 * position + 2]
+    def _line_at(self, journal: IO[bytes], start: int, length: int) -> bytes:
         with self.lock:
             file = self._spool or journal
             file.seek(start)
@@ -297,18 +288,18 @@ class RunIndex:
 
     def search(self, text: str, stop: Callable[[], bool]) -> Iterator[tuple[str, str, str]]:
         """Yield scenario, agent and id of conversations whose transcripts contain a text, ignoring case."""
-        needle = _as_in_json(text)
+        needle = json.dumps(text, ensure_ascii=False)[1:-1].casefold()  # as in the file
         with self.path.open("rb") as journal:
             for indexed in list(self.scenarios.values()):
-                for number, position in list(indexed.places.items()):
+                for number, place in list(indexed.places.items()):
                     if stop() or self.ended:
                         return
-                    if self._has(journal, position, needle, text.casefold()):
+                    if self._has(journal, place, needle, text.casefold()):
                         yield indexed.name, indexed.agent, indexed.rows[number]["conversationId"]
 
-    def _has(self, journal: IO[bytes], position: int, needle: str, text: str) -> bool:
+    def _has(self, journal: IO[bytes], place: tuple[int, int], needle: str, text: str) -> bool:
         try:
-            line = self._line_at(journal, position)
+            line = self._line_at(journal, *place)
             # Most conversations do not contain the text at all, so they need no parsing.
             may = needle in line.decode(errors="replace").casefold()
             return may and _contains_text(self._converted(json.loads(line)["conversation"]), text)
@@ -325,16 +316,6 @@ class RunIndex:
 def _is_begun(first: bytes) -> bool:
     """True if this is an incomplete first line of a journal; it is long, because it names all scenarios."""
     return not first.endswith(b"\n") and first[: len(_BEGIN)] == _BEGIN[: len(first)]
-
-
-def _dict(data: object) -> Json:
-    if not isinstance(data, dict):
-        raise JournalError("is no line of a journal")
-    return data
-
-
-def _as_in_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1].casefold()
 
 
 _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")

@@ -91,11 +91,7 @@ def _is_metadata(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
     addresses = [ip]
     if isinstance(ip, ipaddress.IPv6Address):
-        addresses += [inner for inner in (ip.ipv4_mapped, ip.sixtofour, _last_32_bits(ip)) if inner]
+        addresses += [inner for inner in (ip.ipv4_mapped, ip.sixtofour) if inner]
+        if any(ip in net for net in _IPV4_INSIDE):
+            addresses.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
     return any(ip in net for ip in addresses for net in _METADATA if net.version == ip.version)
-
-
-def _last_32_bits(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if not any(ip in net for net in _IPV4_INSIDE):
-        return None
-    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)

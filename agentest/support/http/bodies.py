@@ -102,12 +102,16 @@ class Decompressor:
         more = True
         while more:
             if self._stream is None:
-                packed = self._rest_between(packed)
+                packed = packed.lstrip(b"\0") if self._members else packed  # members may be padded
                 if len(packed) < 2:
                     self._held = packed
                     return
                 self._stream = self._member(packed)
-            piece = self._piece(self._stream, packed)
+            try:
+                piece = self._stream.decompress(packed, PIECE_BYTES)
+            except zlib.error as error:
+                problem = f"is not {self._coding}, as its content-encoding says: {error}"
+                raise DecompressionError(problem) from None
             if piece:
                 yield piece
             packed = self._stream.unconsumed_tail
@@ -116,10 +120,6 @@ class Decompressor:
             if self._stream.eof:
                 packed, self._stream = self._stream.unused_data, None
                 more = bool(packed)
-
-    def _rest_between(self, packed: bytes) -> bytes:
-        """Return the bytes after a finished member, without zero padding."""
-        return packed.lstrip(b"\0") if self._members else packed
 
     def _member(self, packed: bytes) -> zlib._Decompress:
         self._members += 1
@@ -130,13 +130,6 @@ class Decompressor:
         # RFC 9110 means the zlib format; some servers send raw deflate.
         has_head = packed[0] & 0x0F == zlib.DEFLATED and int.from_bytes(packed[:2], "big") % 31 == 0
         return zlib.decompressobj(_ZLIB if has_head else _RAW)
-
-    def _piece(self, stream: zlib._Decompress, packed: bytes) -> bytes:
-        try:
-            return stream.decompress(packed, PIECE_BYTES)
-        except zlib.error as error:
-            problem = f"is not {self._coding}, as its content-encoding says: {error}"
-            raise DecompressionError(problem) from None
 
 
 def decompressor_for(encoding: str) -> Decompressor | None:

@@ -377,7 +377,13 @@ class Client:
     async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
         if literal(host) is None:
             results = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
-            return [_info(result) for result in results]
+            stream = socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
+            return [
+                (socket.AF_INET6, *stream, (at["host"], at["port"], 0, 0))
+                if ":" in at["host"]
+                else (socket.AF_INET, *stream, (at["host"], at["port"]))
+                for at in results
+            ]
         if self._guard:
             self._guard.check_literal(host)
         loop = asyncio.get_running_loop()
@@ -390,13 +396,6 @@ def _credentials(header: str, url: URL) -> dict[str, str]:
         return {}
     pair = f"{url.user or ''}:{url.password or ''}"
     return {header: f"Basic {base64.b64encode(pair.encode()).decode()}"}
-
-
-def _info(result: ResolveResult) -> AddrInfoType:
-    host, port = result["host"], result["port"]
-    if ":" in host:
-        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)
-    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
 
 
 def open_client(

@@ -115,13 +115,20 @@ def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     columns = _blocks(sums)
     observed = _difference(_added(columns))
     p = _swap_p_value(columns, observed)
-    drawn = sorted(_resampled(columns))
+    random = Random(_SEED)
+    blocks = range(len(columns[0]))
+    drawn = []
+    for _ in range(_RESAMPLES):
+        chosen = itemgetter(*random.choices(blocks, k=len(blocks)))
+        before, n_before, after, n_after = (sum(chosen(column)) for column in columns)
+        drawn.append(after / n_after - before / n_before)
+    drawn.sort()
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
         return _Sure(None, None, p)
     # A bootstrap of few draws is too narrow, so it is widened like Student's interval.
-    blocks = len(columns[0])
-    wider = quantile(blocks - 1) / Z_95 * sqrt(blocks / (blocks - 1))
+    n = len(blocks)
+    wider = quantile(n - 1) / Z_95 * sqrt(n / (n - 1))
     return _Sure(observed + (low - observed) * wider, observed + (high - observed) * wider, p)
 
 
@@ -140,15 +147,6 @@ def _added(columns: _Columns) -> _Sums:
     return sum(columns[0]), int(sum(columns[1])), sum(columns[2]), int(sum(columns[3]))
 
 
-def _resampled(columns: _Columns) -> Iterator[float]:
-    random = Random(_SEED)
-    blocks = range(len(columns[0]))
-    for _ in range(_RESAMPLES):
-        chosen = itemgetter(*random.choices(blocks, k=len(blocks)))
-        before, n_before, after, n_after = (sum(chosen(column)) for column in columns)
-        yield after / n_after - before / n_before
-
-
 def _swap_p_value(columns: _Columns, observed: float) -> float:
     """Return the p-value from randomly swapped sides of strata."""
     before, n_before, after, n_after = _added(columns)
@@ -165,14 +163,12 @@ def _swap_p_value(columns: _Columns, observed: float) -> float:
         return sum(is_larger) / len(is_larger)
     random = Random(_SEED)
     total = sum(telling)
-    larger = sum(abs(total - 2 * _random_subset_sum(telling, random)) >= least for _ in range(_RESAMPLES - 1))
+    larger = 0
+    for _ in range(_RESAMPLES - 1):
+        bits = random.getrandbits(len(telling))
+        swapped = sum(part for i, part in enumerate(telling) if bits >> i & 1)
+        larger += abs(total - 2 * swapped) >= least
     return (larger + 1) / _RESAMPLES
-
-
-def _random_subset_sum(parts: Sequence[float], random: Random) -> float:
-    """Return the sum of a random subset of the parts."""
-    bits = random.getrandbits(len(parts))
-    return sum(part for i, part in enumerate(parts) if bits >> i & 1)
 
 
 def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
@@ -190,7 +186,8 @@ def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tup
     freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
     half = quantile(floor(freedom * 10) / 10) * sqrt(square)
     p = max(least, two_sided(observed / sqrt(square), freedom))
-    if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and _few(strata[0]):
+    is_few = sum(len(s.before) + len(s.after) for s in strata) <= _MOST_PERMUTED
+    if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and is_few:
         p = _permutation_p_value(strata[0], observed)
     return _Sure(observed - half, observed + half, p)
 
@@ -216,10 +213,6 @@ def _min_p_value(strata: Sequence[Stratum]) -> float:
         min(comb(len(s.before) + len(s.after), len(s.before)), _ENOUGH) for s in strata[:_ENOUGH_STRATA]
     )
     return min(1.0, 2 / ways)
-
-
-def _few(stratum: Stratum) -> bool:
-    return len(stratum.before) + len(stratum.after) <= _MOST_PERMUTED
 
 
 def _permutation_p_value(stratum: Stratum, observed: float) -> float:

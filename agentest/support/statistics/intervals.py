@@ -95,28 +95,15 @@ def clustered_mean(
     every = [value for values in not_empty for value in values]
     if not not_empty or not all(map(isfinite, every)):
         return None
+    mean, half = _mean_and_half(not_empty)
     if scale is None or not all(scale[0] <= value <= scale[1] for value in every):
-        return _student_interval(not_empty)
+        return ConfidenceInterval(mean - half, mean + half) if half > 0 and isfinite(half) else None
+    low, high = scale
     if all(len(values) == 1 for values in not_empty) and set(every) <= set(scale):
-        return _wilson_of_ends(every.count(scale[1]), len(not_empty), scale)
-    return _on_scale(not_empty, scale)
-
-
-def _student_interval(clusters: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
-    """Return Student's interval; None if all clusters agree."""
-    mean, half = _mean_and_half(clusters)
-    return ConfidenceInterval(mean - half, mean + half) if half > 0 and isfinite(half) else None
-
-
-def _wilson_of_ends(times: int, n: int, scale: Scale) -> ConfidenceInterval | None:
-    """Return Wilson's interval for values at the two ends of a scale."""
-    share, (low, high) = wilson(times, n), scale
-    return share and ConfidenceInterval(low + (high - low) * share.low, low + (high - low) * share.high)
-
-
-def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> ConfidenceInterval:
-    """Return Student's interval, widened toward the ends of the scale to allow for unseen values."""
-    (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _max_unseen_share(len(clusters))
+        share = wilson(every.count(high), len(not_empty))
+        return share and ConfidenceInterval(low + (high - low) * share.low, low + (high - low) * share.high)
+    none = wilson(0, len(not_empty))
+    unseen = none.high if none else 1.0  # the largest share of an event that was never seen
     return ConfidenceInterval(
         max(low, min(mean - half, mean - unseen * (mean - low))),
         min(high, max(mean + half, mean + unseen * (high - mean))),
@@ -133,16 +120,8 @@ def _mean_and_half(clusters: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean, student(len(clusters) - 1) * error
 
 
-def _max_unseen_share(draws: int) -> float:
-    """Return the largest share that Wilson's interval allows for an event without occurrences."""
-    none = wilson(0, draws)
-    return none.high if none else 1.0
-
-
 def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
-    """Return the standard error of a mean over all draws, weighted by cluster size; None for a single
-    cluster.
-    """
+    """Return the standard error of a mean over all draws; None for a single cluster."""
     clusters, total_n = len(sums), sum(n for _, n in sums)
     if clusters < 2:
         return None

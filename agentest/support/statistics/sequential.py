@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
-from math import ceil, sqrt
+from math import ceil, exp, lgamma, log, sqrt
 from typing import Literal, Protocol
 
 from agentest.support.lazy_dataclasses import dataclass
@@ -126,7 +126,7 @@ class ShareTest:
             return SequentialDecision.HOLDS
         if misses >= self._boundary("missed", values):
             return SequentialDecision.MISSED
-        needed = needed_hits(self.least, self.last)
+        needed = ceil(self.least * self.last - _TOLERANCE)
         certain = hits >= needed or misses > self.last - needed
         if not certain or self._can_still_be_proven(hits, misses):
             return SequentialDecision.OPEN
@@ -146,11 +146,6 @@ class ShareTest:
         return boundaries(self.least, self.first, self.last, error, side)[values - 1]
 
 
-def needed_hits(least: float, values: int) -> int:
-    """Return how many of the values must be ones."""
-    return ceil(least * values - _TOLERANCE)
-
-
 @lru_cache(maxsize=256)
 def boundaries(least: float, first: int, last: int, error: float, side: Side) -> tuple[int, ...]:
     """Return the number of ones (side `holds`) or zeros (`missed`) that decide, after 1 to `last` values.
@@ -161,7 +156,11 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
     chance = least if side == "holds" else 1 - least
     paths, spent, limits = {0: 1.0}, 0.0, []
     for values in range(1, last + 1):
-        paths = _add_value(paths, chance)
+        more: dict[int, float] = {}
+        for count, share in paths.items():
+            more[count] = more.get(count, 0.0) + share * (1 - chance)
+            more[count + 1] = more.get(count + 1, 0.0) + share * chance
+        paths = more
         boundary = values + 1
         if values >= first:
             boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
@@ -169,15 +168,6 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
             paths = {count: share for count, share in paths.items() if count < boundary}
         limits.append(boundary)
     return tuple(limits)
-
-
-def _add_value(paths: Mapping[int, float], chance: float) -> dict[int, float]:
-    """Return the probability of each count after one more value."""
-    more: dict[int, float] = {}
-    for count, share in paths.items():
-        more[count] = more.get(count, 0.0) + share * (1 - chance)
-        more[count + 1] = more.get(count + 1, 0.0) + share * chance
-    return more
 
 
 def _boundary(paths: Mapping[int, float], values: int, chance: float, room: float) -> tuple[int, float]:
@@ -249,16 +239,13 @@ class MeanTest:
     def _standing(self, path: Path) -> SequentialDecision:
         if sum(path.up) >= 1 / self.errors.holds:
             return SequentialDecision.HOLDS
-        return (
-            SequentialDecision.MISSED if sum(path.down) >= 1 / self.errors.missed else SequentialDecision.OPEN
-        )
+        is_missed = sum(path.down) >= 1 / self.errors.missed
+        return SequentialDecision.MISSED if is_missed else SequentialDecision.OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """A question about unbounded values, which no number of values decides because the next may change
-    everything.
-    """
+    """A question about unbounded values, which is never decided: the next may change everything."""
 
     range: tuple[float, float] = (0.0, 0.0)
 
@@ -318,13 +305,48 @@ def replay_values(question: SequentialTest, values: Sequence[float]) -> Path:
 
 
 def _together(standings: Sequence[SequentialDecision]) -> SequentialDecision:
-    for bad in (SequentialDecision.MISSED, SequentialDecision.WILL_BE_MISSED):
-        if bad in standings:
-            return bad
-    if not standings or SequentialDecision.OPEN in standings:
-        return SequentialDecision.OPEN
-    return (
-        SequentialDecision.WILL_HOLD
-        if SequentialDecision.WILL_HOLD in standings
-        else SequentialDecision.HOLDS
-    )
+    D = SequentialDecision
+    order = (D.MISSED, D.WILL_BE_MISSED, D.OPEN, D.WILL_HOLD, D.HOLDS)
+    return next((each for each in order if each in standings), D.OPEN)
+
+
+# Statistical power: which drop of a pass rate is detectable with a number of draws. Exact, from the binomial
+# distribution. A drop is detectable if a threshold on passed draws reports it in at most 5 of 100 samples at
+# the higher rate and in at least 80 of 100 at the lower rate.
+_FALSE_ALARM_RATE = 0.05
+_DETECTION_RATE = 0.8
+_STEPS = 30
+
+
+def detectable_rate(draws: int, rate: float) -> float | None:
+    """Return the highest rate that this many draws distinguish from a higher one (between 0 and 1).
+
+    None if there is none, because even zero passed draws may be chance.
+    """
+    most = _rejection_threshold(draws, rate)
+    if most is None:
+        return None
+    low, high = 0.0, rate
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        chance = sum(_chance(passed, draws, middle) for passed in range(most + 1))
+        low, high = (middle, high) if chance >= _DETECTION_RATE else (low, middle)
+    return low
+
+
+def _rejection_threshold(draws: int, rate: float) -> int | None:
+    """Return the largest number of passed draws that is too small for the rate."""
+    total, most = 0.0, None
+    for passed in range(draws + 1):
+        total += _chance(passed, draws, rate)
+        if total > _FALSE_ALARM_RATE:
+            return most
+        most = passed
+    return most
+
+
+def _chance(passed: int, draws: int, rate: float) -> float:
+    if not 0 < rate < 1:
+        return float(passed == (draws if rate else 0))
+    ways = lgamma(draws + 1) - lgamma(passed + 1) - lgamma(draws - passed + 1)
+    return exp(ways + passed * log(rate) + (draws - passed) * log(1 - rate))

@@ -1,18 +1,30 @@
-"""Find the latest verdict on each scenario, and the trend of recent runs, in the run history."""
+"""Find the latest verdicts, the trend of recent runs and their use of resources in the run history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
+from agentest.store.reader import read_line, read_results
 from agentest.store.run_results import entries
-from agentest.store.runs.folder import JOURNAL, RESULTS, RunKind, RunRecord, StoredRunFolder, list_stored_runs
-from agentest.store.shapes import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
+from agentest.store.runs.folder import (
+    JOURNAL,
+    RESULTS,
+    RunKind,
+    RunRecord,
+    StoredRunFolder,
+    list_stored_runs,
+    read_record,
+    with_end,
+)
+from agentest.store.shapes import CONVERSATION, RunLine, ScenarioLine
+from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -86,30 +98,21 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:
-        journal = run.path / JOURNAL
-        yield from _of_journal(journal) if journal.is_file() else _of_results(run.path / RESULTS)
+        if not (run.path / JOURNAL).is_file():
+            yield from map(_verdict, entries(json.loads((run.path / RESULTS).read_bytes())))
+            return
+        with (run.path / JOURNAL).open("rb") as lines:
+            for line in lines:
+                if line.startswith(_OF_CONVERSATION) or not line.endswith(b"\n"):
+                    continue
+                match read_line(json.loads(line)):
+                    case RunLine(planned=planned):
+                        for each in planned:
+                            yield ScenarioWithAgent("", each.scenario, each.agent), None
+                    case ScenarioLine(scenario=entry):
+                        yield _verdict(entry)
     except (OSError, *_UNREADABLE):
         return
-
-
-def _of_journal(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    with path.open("rb") as lines:
-        for line in lines:
-            if not line.startswith(_OF_CONVERSATION) and line.endswith(b"\n"):
-                yield from _of_line(json.loads(line))
-
-
-def _of_line(data: Any) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    if data["type"] == RUN:
-        for planned in CODECS.read(RunLine, data).planned:
-            yield ScenarioWithAgent("", planned.scenario, planned.agent), None
-    elif data["type"] == SCENARIO:
-        yield _verdict(CODECS.read(ScenarioLine, data).scenario)
-
-
-def _of_results(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    for entry in entries(json.loads(path.read_bytes())):
-        yield _verdict(entry)
 
 
 def _verdict(entry: Any) -> tuple[ScenarioWithAgent, Status | None]:
@@ -185,3 +188,56 @@ def _points(record: RunRecord) -> Iterator[Json]:
             "durationMs": round(ended.duration_ms, 3),
             "partial": record.partial or record.shard is not None,
         }
+
+
+def find_earlier_run(
+    records: Iterable[RunRecord], places: Collection[tuple[str, str]], *, offline: bool
+) -> PastRun | None:
+    """Return the resources of the first run that has all of these places, or otherwise the most of them.
+
+    Args:
+        places: names of a scenario and its agent.
+        offline: True for runs without model calls.
+    """
+    best: tuple[int, RunRecord] | None = None
+    for record in records:
+        if not record.took or offline is any(record.models.values()):
+            continue
+        known = len({(each.scenario, each.agent) for each in record.took} & set(places))
+        if best is None or known > best[0]:
+            best = known, record
+        if known == len(places):
+            break
+    return _resources(best[1]) if best else None
+
+
+def read_earlier_run(path: Path) -> PastRun | None:
+    """Return the resources of the run in a results.json or a journal.
+
+    None if it is unreadable or has no finished conversations.
+    """
+    record = read_record(path.parent)
+    if record is None or not record.took:
+        try:
+            run = read_results(path)
+        except UsageError:
+            return None
+        about = RunRecord(
+            id="", kind=RunKind.RUN, started_at=run.started_at, version=run.version, models=run.models
+        )
+        record = with_end(about, run)
+    return _resources(record) if record.took else None
+
+
+def _resources(record: RunRecord) -> PastRun:
+    took = {
+        (each.scenario, each.agent): ScenarioResources(
+            conversations=each.conversations,
+            talking_s=each.talking_ms / 1000,
+            judging_s=each.judging_ms / 1000,
+            cost=each.cost,
+            calls=each.calls,
+        )
+        for each in record.took
+    }
+    return PastRun(started_at=record.started_at, models=record.models, took=took)
