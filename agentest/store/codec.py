@@ -26,7 +26,6 @@ from agentest.domain.results import (
     ModelUsage,
     Reason,
     RootCause,
-    RunResult,
     ScenarioCause,
     ScenarioResult,
     Score,
@@ -346,18 +345,3 @@ CODECS = Codecs(
     }
 )
 """The codecs of all values. Costs are rounded, because their sum depends on the order of the answers."""
-
-NOT_STORED: Mapping[type, tuple[str, ...]] = {
-    Conversation: ("time", "session_id", "invalid", "live_state"),
-    Failure: ("bypassed",),
-    Score: ("rubrics",),
-    TurnEvaluation: ("reference",),
-    RunResult: ("addresses",),
-}
-"""Fields of `transcript` and `results` that have their default after reading.
-
-Time is stored once, with the result of the conversation; so is the reason for invalidity, which reading
-copies. Rubrics and references are in the ADK part of a case. The state object of the mocks exists only until
-it has been judged. A failure's message names the bypassed mocks. Agent addresses are in the record of a run
-(`store.runs.folder`).
-"""

@@ -99,10 +99,6 @@ class Codecs:
         """Decode a value. The data is not validated here; that is the task of the schema."""
         return self.of(cls).read(data)
 
-    def key(self, cls: type, name: str) -> str:
-        """Return the key of a field."""
-        return self.of(cls).key(name)
-
     def form(self, hint: Any) -> _Form:
         """Return the form of a type's values."""
         if hint in _JSON_TYPES:
@@ -193,10 +189,6 @@ class Codec(Generic[T]):
     def keys(self) -> set[str]:
         """Return the keys of all fields."""
         return {*self._keys.values(), *(key for _, codec, _ in self._flat for key in codec.keys)}
-
-    def key(self, name: str) -> str:
-        """Return the key of a field."""
-        return self._keys[name]
 
     def write(self, value: T) -> Json:
         """Encode the value in JSON types."""

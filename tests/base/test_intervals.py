@@ -16,11 +16,11 @@ from agentest.support.statistics.intervals import (
     ConfidenceInterval,
     clustered_mean,
     clustered_share,
-    detectable_rate,
     pass_hat_k,
     student,
     wilson,
 )
+from agentest.support.statistics.sequential import detectable_rate
 
 SCALE = (1.0, 5.0)
 clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size=1, max_size=8)

@@ -31,6 +31,7 @@ from agentest.domain.results import (
     Reason,
     ReasonKind,
     RowStatus,
+    RunResult,
     ScenarioResult,
     Score,
     Severity,
@@ -45,6 +46,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import (
     Conversation,
+    Failure,
     Remark,
     TimeSpent,
     ToolCall,
@@ -54,8 +56,23 @@ from agentest.domain.transcript import (
 )
 from agentest.store import shapes
 from agentest.store import shapes as lines
-from agentest.store.codec import CODECS, NOT_STORED, conversation_json, mark_vacuous
+from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.support.json_text import encoded
+
+NOT_STORED: Mapping[type, tuple[str, ...]] = {
+    Conversation: ("time", "session_id", "invalid", "live_state"),
+    Failure: ("bypassed",),
+    Score: ("rubrics",),
+    TurnEvaluation: ("reference",),
+    RunResult: ("addresses",),
+}
+"""Fields of `transcript` and `results` that have their default after reading.
+
+Time is stored once, with the result of the conversation; so is the reason for invalidity, which reading
+copies. Rubrics and references are in the ADK part of a case. The state object of the mocks exists only until
+it has been judged. A failure's message names the bypassed mocks. Agent addresses are in the record of a run
+(`store.runs.folder`).
+"""
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))["$defs"]
 texts = st.text(max_size=5)
