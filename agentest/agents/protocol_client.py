@@ -147,14 +147,20 @@ def content_parts(
     return [*text, *map(file_part, message.attachments)]
 
 
-async def json_events(stream: EventStream) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def json_events(
+    stream: EventStream, *, ends_at_done: bool = False
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Yield the type and the JSON of each event. Raises AgentError for invalid events.
 
-    Skips empty events and `[DONE]`, with which some servers keep the connection alive.
+    Skips empty events and, unless the stream ends there, `[DONE]`: some servers keep the connection alive
+    with them.
     """
     async for event in stream:
-        if event.data.strip() not in ("", "[DONE]"):
-            content = read_event(event.data)
+        data = event.data.strip()
+        if data == "[DONE]" and ends_at_done:
+            return
+        if data not in ("", "[DONE]"):
+            content = read_event(data)
             yield str(content.get("type") or event.name), content
 
 

@@ -90,9 +90,9 @@ def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
     listed = [call for message in earlier for call in calls_of(message)]
     ids = {call["id"] for call in listed}
     renamed = [_name_and_arguments(call) for call in known if call["id"] not in ids]
-    late = set()
+    known_ids, late = {call["id"] for call in known}, set()
     for call in listed:
-        if call["id"] in {other["id"] for other in known}:
+        if call["id"] in known_ids:
             continue
         if _name_and_arguments(call) in renamed:
             renamed.remove(_name_and_arguments(call))

@@ -208,7 +208,7 @@ class ResponseAssembly:
     async def read(self, stream: EventStream) -> Response:
         """Read the complete response. Raises AgentError if the stream ends before it."""
         received = False
-        async for kind, event in json_events(stream):
+        async for kind, event in json_events(stream, ends_at_done=True):
             received = True
             if self._add(event, kind, stream):
                 return self.response()
