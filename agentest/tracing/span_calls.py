@@ -215,14 +215,13 @@ def _is_same(outer: ParsedSpan, inner: ParsedSpan) -> bool:
     if not first or not other or not same_tool(first.name, other.name):
         return False
     of_one_source = outer.scope == inner.scope
-    if first.name != other.name and (of_one_source or _have_different_keys(first.arguments, other.arguments)):
-        return False  # a tool that calls another tool whose name ends like its own
+    if first.name != other.name:
+        # A tool may call another tool whose name ends like its own: each has keys that the other lacks.
+        args, more = first.arguments, other.arguments
+        are_known = isinstance(args, Mapping) and isinstance(more, Mapping)
+        if of_one_source or (are_known and not (args.keys() <= more.keys() or more.keys() <= args.keys())):
+            return False
     return not (of_one_source and first.call_id and other.call_id and first.call_id != other.call_id)
-
-
-def _have_different_keys(first: Any, other: Any) -> bool:
-    known = isinstance(first, Mapping) and isinstance(other, Mapping)
-    return known and not (first.keys() <= other.keys() or other.keys() <= first.keys())
 
 
 def same_tool(first: str, other: str) -> bool:
@@ -248,13 +247,20 @@ def _models(spans: Sequence[ParsedSpan]) -> list[list[ModelSpan]]:
 
 def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedSpan]]:
     """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
+
+    def is_same(first: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
+        if {span.scope for span in first} & {span.scope for span in other}:
+            return False
+        one, two = (_innermost([s.model for s in each if s.model]).usage for each in (first, other))
+        return not one.total_tokens or not two.total_tokens or one == two
+
     unique: list[list[ParsedSpan]] = []
     running: list[list[ParsedSpan]] = []
     for chain in chains:
         begin, _ = _time(chain[:1])
         running = [each for each in running if _time(each[:1])[1] >= begin]
         same = max(
-            (each for each in running if _is_same_model_call(each, chain)),
+            (each for each in running if is_same(each, chain)),
             key=lambda each: _overlap(each[:1], chain[:1]),
             default=None,
         )
@@ -264,15 +270,6 @@ def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedS
             unique.append(chain)
             running.append(chain)
     return unique
-
-
-def _is_same_model_call(first_spans: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
-    if {span.scope for span in first_spans} & {span.scope for span in other}:
-        return False
-    first, second = (
-        _innermost([span.model for span in each if span.model]).usage for each in (first_spans, other)
-    )
-    return not first.total_tokens or not second.total_tokens or first == second
 
 
 def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:

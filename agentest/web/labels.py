@@ -17,7 +17,6 @@ from agentest.calibration.conversations_to_label import (
 )
 from agentest.calibration.labelling_session import (
     AnswerConflict,
-    JudgeComparison,
     LabellingSession,
     QuestionView,
     answer_choices,
@@ -30,7 +29,6 @@ from agentest.calibration.labelling_session import (
     shortcuts,
 )
 from agentest.calibration.labels import (
-    Label,
     LabelQuestion,
     LabelsFile,
     format_label_value,
@@ -145,9 +143,16 @@ def _labels_file(root: Path, name: str) -> Path:
 def _list_questions(session: LabellingSession, values: Values) -> Json:
     labels = session.labels()
     text = _text(values, "text")
-    questions = open_questions(session.conversations((text,) if text else ()), _metrics(values), ())
+    try:
+        metrics = metrics_named(name for name in _text(values, "metric").split(",") if name)
+    except ValueError as error:
+        raise UsageError(f"metric: {error}") from None
+    most = _text(values, "most") or "20"
+    if not most.isdecimal() or not 1 <= int(most[:9]) <= _ASKED_AT_ONCE:
+        raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {most!r:.20}")
+    questions = open_questions(session.conversations((text,) if text else ()), metrics, ())
     mine = session.answered(labels)
-    chosen = questions[: _limit(values)]
+    chosen = questions[: int(most)]
     same, compared = session.agreement(chosen, labels)
     return {
         "file": session.file.path.name,
@@ -170,20 +175,6 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
 
 def _key(question: LabelQuestion) -> Json:
     return asdict(question) | {"turn": "" if question.turn is None else question.turn}
-
-
-def _metrics(values: Values) -> tuple[str, ...]:
-    try:
-        return metrics_named(name for name in _text(values, "metric").split(",") if name)
-    except ValueError as error:
-        raise UsageError(f"metric: {error}") from None
-
-
-def _limit(values: Values) -> int:
-    text = _text(values, "most") or "20"
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
-        raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
-    return int(text)
 
 
 def _question(session: LabellingSession, values: Values) -> Json:
@@ -224,7 +215,15 @@ def _save(session: LabellingSession, values: Values) -> Json:
 
 
 def _opened_json(opened: QuestionView) -> Json:
-    question, conversation = opened.question, opened.conversation
+    question, conversation, mine = opened.question, opened.conversation, opened.mine
+    judge: Json | None = None
+    if opened.judge:
+        judge = {"sameSide": opened.judge.same_side, "said": opened.judge.text}
+        answer = opened.judge.answer
+        if isinstance(answer, Unscored):
+            judge |= {"value": None, "reason": answer.error}
+        else:
+            judge |= {"value": format_label_value(answer.value), "reason": answer.reason}
     choices = answer_choices(question.metric)
     return {
         "key": _key(question),
@@ -240,21 +239,12 @@ def _opened_json(opened: QuestionView) -> Json:
             for turn in displayed_turns(conversation, question.turn)
         ],
         "times": opened.times,
-        "mine": _label_json(opened.mine),
-        "judge": _judge_json(opened.judge),
+        "mine": mine
+        and {
+            "value": mine.value,
+            "said": format_label_value(mine.value),
+            "note": mine.note,
+            "at": mine.at,
+        },
+        "judge": judge,
     }
-
-
-def _label_json(label: Label | None) -> Json | None:
-    if label is None:
-        return None
-    return {"value": label.value, "said": format_label_value(label.value), "note": label.note, "at": label.at}
-
-
-def _judge_json(judge: JudgeComparison | None) -> Json | None:
-    if judge is None:
-        return None
-    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.text}
-    if isinstance(answer, Unscored):
-        return side | {"value": None, "reason": answer.error}
-    return side | {"value": format_label_value(answer.value), "reason": answer.reason}

@@ -149,8 +149,12 @@ class WebRuns:
         """
         requested = self.find(name)
         state = self.state(requested)
-        files = [each for each in (requested.file, requested.folder and requested.folder / RECORD) if each]
-        return f"{requested.id} {state} {' '.join(map(_stamp, files))}", state == UNDER_WAY
+        stamps: list[str] = []
+        for file in (requested.file, requested.folder and requested.folder / RECORD):
+            with suppress(OSError):
+                stat = file.stat() if file else None
+                stamps.append(f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}" if stat else "-")
+        return f"{requested.id} {state} {' '.join(stamps)}", state == UNDER_WAY
 
     def marks(self) -> str:
         """Return a text that changes whenever the list of runs does."""
@@ -210,7 +214,13 @@ class WebRuns:
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
-            run["state"] = _state_of_file(index) if state in ("", "unknown") else state
+            if state in ("", "unknown"):  # only the results file says how the run ended
+                run["state"] = "killed"
+                if index.head is not None:
+                    counts: dict[str, Any] = index.head["summary"]
+                    judged = "failed" if counts["failedScenarios"] else "errored"
+                    run["state"] = "passed" if counts["passed"] else judged
+                    run["state"] = "interrupted" if index.head["interrupted"] else run["state"]
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
@@ -273,14 +283,6 @@ def _journal_or(path: Path) -> Path:
     return journal if path.with_name(RECORD).is_file() and journal.is_file() else path
 
 
-def _stamp(path: Path) -> str:
-    try:
-        stat = path.stat()
-    except OSError:
-        return "-"
-    return f"{stat.st_ino}.{stat.st_size}.{stat.st_mtime_ns}"
-
-
 def _run_json(id: str, state: str, record: RunRecord | None) -> Json:
     if record is None:
         return {"id": id, "state": state}
@@ -304,16 +306,6 @@ def _progress(index: RunIndex) -> Json:
         "heldConversations": sum(len(each.rows) for each in scenarios),
         "plannedConversations": sum(each.planned for each in scenarios),
     }
-
-
-def _state_of_file(index: RunIndex) -> str:
-    """Return how a run ended, based on its results file only."""
-    if index.head is None:
-        return "killed"
-    counts: dict[str, Any] = index.head["summary"]
-    if index.head["interrupted"]:
-        return "interrupted"
-    return "passed" if counts["passed"] else "failed" if counts["failedScenarios"] else "errored"
 
 
 def _scenario_json(indexed: IndexedScenario, *, live: bool) -> Json:

@@ -104,7 +104,6 @@ def _by_the_gate(tool: Any, find: FindGate) -> Callable[[Any, str], Any]:
 
 
 def _parsed_arguments(arguments: Any) -> Any:
-    """Return the arguments as the model wrote them."""
     try:
         return json.loads(arguments or "{}")
     except (ValueError, TypeError, RecursionError):
@@ -143,7 +142,6 @@ class OpenAIAgentsConversation:
 
 
 def _refuse_approvals(result: Any) -> None:
-    """Raise AgentError for a run that waits for approval."""
     waits = ", ".join(repr(item.name) for item in result.interruptions)
     if waits:
         raise AgentError(

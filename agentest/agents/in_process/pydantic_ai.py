@@ -124,7 +124,6 @@ _OF_THE_FRAMEWORK = ("tool-search", "capability-load")
 
 
 def _parsed_arguments(call: Any) -> Any:
-    """Return the arguments as the model wrote them."""
     try:
         return call.args_as_dict()
     except (ValueError, AssertionError):

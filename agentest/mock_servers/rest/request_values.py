@@ -47,7 +47,8 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     text = _bare(parameter, _single(texts))
     if _is(schema, "array"):
         between = text.split(_separator(parameter)) if text else []
-        return _typed_all([_after_name(parameter, each) for each in between], schema)
+        prefix = f"{parameter.name}=" if parameter.style == "matrix" else ""
+        return _typed_all([each.removeprefix(prefix) for each in between], schema)
     if _is(schema, "object"):
         return _object(parameter, text)
     return typed(text, schema)
@@ -118,13 +119,10 @@ def _bare(parameter: Parameter, text: str) -> str:
     if parameter.style == "label":
         return text.removeprefix(".")
     if parameter.style == "matrix":
-        bare = text.removeprefix(";")
-        return bare if parameter.explode and _is(parameter.schema, "object") else _after_name(parameter, bare)
+        text = text.removeprefix(";")
+        if not (parameter.explode and _is(parameter.schema, "object")):
+            return text.removeprefix(f"{parameter.name}=")
     return text
-
-
-def _after_name(parameter: Parameter, text: str) -> str:
-    return text.removeprefix(f"{parameter.name}=") if parameter.style == "matrix" else text
 
 
 def _object(parameter: Parameter, text: str) -> dict[str, Any]:
