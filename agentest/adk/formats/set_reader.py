@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
@@ -439,8 +440,12 @@ def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
     A path that exists as written below `root` is not split. Raises UsageError if no case follows the colon.
     """
     splits = [(text, None), *_splits_at_colon(text)]
-    existing = [split for split in splits if split[0] and _exists(root / split[0])]
-    path, wanted = next(iter(existing), splits[1] if len(splits) > 1 else splits[0])
+    path, wanted = splits[1] if len(splits) > 1 else splits[0]
+    for split in splits:
+        with suppress(OSError):  # such as a name that is too long for a file: it is a list of cases
+            if split[0] and (root / split[0]).exists():
+                path, wanted = split
+                break
     if wanted is None:
         return path, ()
     cases = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
@@ -455,13 +460,6 @@ def set_name(path: Path) -> str:
         if path.name.endswith(suffix) and path.name != suffix:
             return path.name.removesuffix(suffix)
     return path.name
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long for a file: it is a list of cases
-        return False
 
 
 def _splits_at_colon(text: str) -> Iterator[tuple[str, str]]:

@@ -394,7 +394,12 @@ def parse_result(
     known = {index: score for index, score in scores.items() if score is not None}
     if known:
         _check_direction([(score, items[n].eval_status) for n, score in known.items()], threshold)
-        aside = _note_about_overall(overall, list(known.values()))
+        mean, aside = math.fsum(known.values()) / len(known), ""
+        if overall is not None and not math.isclose(overall, mean, abs_tol=1e-9):
+            # It is not used, because several runs are pooled by turns.
+            aside = (
+                f"the evaluator's overall score is {overall:g}; the mean of the invocations counts, {mean:g}"
+            )
         return GraderResult({n: scored(score, items[n].reason or aside) for n, score in known.items()})
     if overall is None:
         reasons = [str(reason) for reason in (result.reason, *(item.reason for item in items)) if reason]
@@ -439,14 +444,6 @@ def _number(value: Any) -> float | None:
     if not isinstance(value, Real) or not math.isfinite(value):
         raise NoResult(f"expected a finite number as score, but the evaluator gave {safe_repr(value)}")
     return float(value)
-
-
-def _note_about_overall(overall: float | None, scores: Sequence[float]) -> str:
-    """Describe an overall score that is not used: several runs are pooled by turns."""
-    mean = math.fsum(scores) / len(scores)
-    if overall is None or math.isclose(overall, mean, abs_tol=1e-9):
-        return ""
-    return f"the evaluator's overall score is {overall:g}; the mean of the invocations counts, {mean:g}"
 
 
 def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
