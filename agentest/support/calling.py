@@ -202,8 +202,9 @@ class LoopIndependentFunction:
         call = self._function(*args, **kwargs)
         if running is self._home or self._home is None:
             return call
-        at_home = asyncio.run_coroutine_threadsafe(call, self._home)
-        return at_home.result() if running is None else asyncio.wrap_future(at_home)
+        if running is None:
+            return asyncio.run_coroutine_threadsafe(call, self._home).result()
+        return _awaited_at(self._home, call)
 
     def plainly(self, *args: Any) -> Any:
         """Wait for the result in synchronous code, wherever it runs."""
@@ -212,6 +213,11 @@ class LoopIndependentFunction:
         # The event loop is blocked until this returns, so the function runs in another thread.
         result = self._function(*args)
         return _run_in_new_loop(result) if inspect.iscoroutine(result) else result
+
+
+async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
+    """Run a call in another loop, but only if it is awaited: a forgotten call must not run a tool."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, home))
 
 
 def make_loop_independent(function: Callable[..., Any]) -> LoopIndependentFunction:

@@ -27,7 +27,6 @@ from agentest.domain.messages import AgentMessage, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.plan import endpoint
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
@@ -760,7 +759,7 @@ def test_the_configuration() -> None:
     )
     assert isinstance(config.compare[1], ChatCompletionsAgent)
     assert config.agents["d"] == AdkAgent(type="adk", name="d", endpoint="http://d")
-    assert endpoint(config.agents["d"]) == "http://d"
+    assert config.agents["d"].address == "http://d"
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_call_after_the_reply() -> None:
     ban = scenario("a", turns=[{"user_message": "go", "trajectory": banned}], trajectory=banned)
     mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    evaluation = ConversationEvaluation(ScenarioEvaluator(ban, "a"), 1)
+    evaluation = ConversationEvaluation(ScenarioEvaluator(scenario=ban, scope="a"), 1)
     closed: list[tuple[Turn, ...]] = []
 
     async def go() -> ConversationResult:

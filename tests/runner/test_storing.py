@@ -23,7 +23,7 @@ from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.sources import FinishedConversations
 from agentest.store.reader import conversations_of, read_results
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.testing import agent as fakes
+from agentest.testing import scripted as fakes
 
 LONG = 2 * MAX_CHARS
 SAID = f"… ({LONG} characters, shortened)"
@@ -208,8 +208,8 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     assert anyio.run(go) is held
     assert told == []
     made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
-    assert anyio.run(ScenarioEvaluator(made, "s").trajectory, held) is None
-    assert anyio.run(ScenarioEvaluator(made, "s").trajectory, replace(held, shortened=False)) is not None
+    assert anyio.run(ScenarioEvaluator(scenario=made, scope="s").trajectory, held) is None
+    assert anyio.run(ScenarioEvaluator(scenario=made, scope="s").trajectory, replace(held, shortened=False)) is not None
 
 
 def test_a_key_keeps_its_name_whose_value_is_cut() -> None:

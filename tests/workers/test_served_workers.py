@@ -22,7 +22,7 @@ from agentest.mock_servers.port import (
     ServedAnswer,
     ServedCall,
 )
-from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
+from agentest.mock_servers.registry import Registry, ServerGroup, names_of
 from agentest.support.trace_context import new_key
 from agentest.workers.channel import Link, deliver
 from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
@@ -99,7 +99,7 @@ class Scale:
         named: bool = True,
         real: Any = None,
     ) -> ServedAnswer:
-        names = names_of({}, owner.who.key) if named else Names()
+        names = names_of({}, owner.who.key) if named else ()
         call = ServedCall(tool=tool, arguments={} if arguments is None else arguments)
         return await self.registry.answer(self.group, names, call, real)
 
