@@ -208,8 +208,9 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     assert anyio.run(go) is held
     assert told == []
     made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
-    assert anyio.run(ScenarioEvaluator(scenario=made, scope="s").trajectory, held) is None
-    assert anyio.run(ScenarioEvaluator(scenario=made, scope="s").trajectory, replace(held, shortened=False)) is not None
+    evaluator = ScenarioEvaluator(scenario=made, scope="s")
+    assert anyio.run(evaluator.trajectory, held) is None
+    assert anyio.run(evaluator.trajectory, replace(held, shortened=False)) is not None
 
 
 def test_a_key_keeps_its_name_whose_value_is_cut() -> None:
