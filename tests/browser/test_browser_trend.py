@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.report.viewer.overview import overview
-from agentest.report.viewer.page import PageVariant, packed, page_text
+from agentest.report.viewer.page import PageVariant, data_element, packed
 from agentest.report.viewer.page import page as whole_page
 
 
@@ -20,8 +20,9 @@ def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> No
     run = {"id": "run-3", "state": "passed"}
     data = overview(run=run, head=None, scenarios=[], root_causes=[], trend=runs)
     path = tmp_path / "report.html"
-    shown = whole_page(PageVariant.FILE, "run", {"overview": packed(data | {"packed": []})})
-    path.write_text(page_text(shown), encoding="utf-8")
+    shown = whole_page(PageVariant.FILE, "run")
+    written = data_element("overview", packed(data | {"packed": []})) + data_element("end", "")
+    path.write_text(shown.head + written + shown.tail, encoding="utf-8")
     page.goto(path.as_uri() + "#/run?open=trend")
     rows = page.locator(".inside tbody tr")
     assert "(this run)" in rows.first.inner_text()
