@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.support.http.client import StoredResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +219,42 @@ class SpanReceiver(SpanSource, Protocol):
     def end(self, key: str) -> None: ...
 
 
+class TapedRequest(Protocol):
+    """One request of an agent to its model that is recorded or replayed."""
+
+    @property
+    def is_live(self) -> bool:
+        """True if the model may be asked if nothing is recorded."""
+        ...
+
+    def recorded(self) -> StoredResponse | None:
+        """Return the recorded response. Call it once."""
+        ...
+
+    def missing(self) -> str:
+        """Return what is missing in the recording, and what to do."""
+        ...
+
+    def record(self, response: StoredResponse) -> None:
+        """Record the live response. Raises ModelError if it cannot be written."""
+        ...
+
+
+class ModelTape(Protocol):
+    """The recordings of what a conversation's agent asks its model."""
+
+    def begin(self, sent: Mapping[str, Any], model: str) -> TapedRequest:
+        """Identify a request, by what is sent without what changes from run to run."""
+        ...
+
+
 class ModelConversation(Protocol):
     """A conversation under way whose agent calls its model through our gateway."""
+
+    tape: ModelTape | None
+    """Its recordings; None if nothing is recorded or replayed."""
+    problem: ModelError | None
+    """Why it cannot go on; None if it can."""
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""

@@ -37,6 +37,7 @@ from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, 
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import (
+    Options,
     Plan,
     Unit,
     agents_under_test,
@@ -94,12 +95,19 @@ async def open_servers(
             redact=prepared.loaded.redact,
             spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
             mocked_in=places,
+            replays=_replays(options, agents[0]),
             keep_span=keep_span,
             left_out=plan.left_out,
         )
         group.addresses = await _open(agents[0], opening)
         _check_mocks_are_served(opening, agents)
     return registry
+
+
+def _replays(options: Options, agent: AgentConfig) -> bool:
+    """Return True if the agent's model is replayed, so that its requests never reach the network."""
+    gateway = agent.model_gateway
+    return gateway is not None and (gateway.mode or options.tape) == "replay"
 
 
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
