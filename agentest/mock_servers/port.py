@@ -24,6 +24,8 @@ class Addresses:
     rest: str | None = None
     model: str | None = None
     otlp: str | None = None
+    replays_model: bool = False
+    """True if the agent's model is replayed, so that the agent needs no key for it."""
 
     def of(self, conversation: str) -> Addresses:
         """Return the addresses at which every call belongs to the conversation with this key."""
@@ -243,8 +245,12 @@ class TapedRequest(Protocol):
 class ModelTape(Protocol):
     """The recordings of what a conversation's agent asks its model."""
 
-    def begin(self, sent: Mapping[str, Any], model: str) -> TapedRequest:
-        """Identify a request, by what is sent without what changes from run to run."""
+    def begin(self, sent: Mapping[str, Any], model: str, compared: Callable[[Any], Any]) -> TapedRequest:
+        """Identify a request by what is sent.
+
+        Args:
+            compared: returns the part of a request that is the same in every run.
+        """
         ...
 
 
@@ -340,6 +346,13 @@ def model_variables(gateway: str) -> dict[str, str]:
     }
 
 
+UNUSED_KEYS = {
+    "OPENAI_API_KEY": "unused",
+    "ANTHROPIC_API_KEY": "unused",
+    "GEMINI_API_KEY": "unused",
+    "GOOGLE_GENERATIVE_AI_API_KEY": "unused",
+}
+"""Variables without which clients of model APIs refuse to start, even if no API is called."""
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
 """Variables for traces → the general variable that they override."""

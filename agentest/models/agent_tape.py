@@ -31,6 +31,7 @@ _HASH_CHARS = 16
 _SHOWN_CHARS = 60
 _BEFORE_CHARS = 20
 _MISSING = object()
+Compared = Callable[[Any], Any]
 
 
 @dataclass(slots=True)
@@ -47,53 +48,68 @@ class AgentTape:
     turn_index: Callable[[], int]
     _times: Counter[tuple[int, str]] = field(default_factory=Counter)
     _used: set[Slot] = field(default_factory=set)
+    _hashes: dict[Slot, str] = field(default_factory=dict)
+    """Recorded request → hash of what is compared of it."""
 
     @property
     def mode(self) -> CassetteMode | None:
         return self.tape.mode_of(self.key)
 
-    def begin(self, sent: Mapping[str, Any], model: str) -> AgentRequest:
+    def begin(self, sent: Mapping[str, Any], model: str, compared: Compared) -> AgentRequest:
         """Identify a request. Call it once for each request.
 
         Args:
-            sent: what identifies it.
+            compared: returns the part of a request that is the same in every run.
         """
         content = _redacted(sent, self.tape.redact)
         turn, content_hash = self.turn_index(), digest(content, _HASH_CHARS)
         again = self._times[turn, content_hash]
         self._times[turn, content_hash] += 1
         request = RecordedRequest(replace(self.key, turn=turn), 0, again, content_hash, model)
-        return AgentRequest(self, request, content)
+        return AgentRequest(self, request, content, compared)
 
-    def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        """Return the recorded response; one of a neighbouring turn if agents work on between turns."""
-        entry = self.tape.find(request)
-        if entry is None or entry.request.slot in self._used:
-            other = [each for each in self._unused() if each.request.hash == request.hash and not each.failed]
-            entry = min(other, key=lambda each: _distance(each, request), default=None)
+    def find(self, request: AgentRequest) -> CassetteEntry | None:
+        """Return the next recorded response to such a request.
+
+        It is of another turn if the turn has none, because agents may work on between turns.
+        """
+        wanted, repeats_errors = digest(request.compared_content, _HASH_CHARS), self.mode is CassetteMode.FILL
+        found = [
+            each
+            for each in self._unused()
+            if self._hash_of(each, request.compared) == wanted and not (each.failed and repeats_errors)
+        ]
+        entry = min(found, key=lambda each: _distance(each, request.request), default=None)
         if entry:
             self._used.add(entry.request.slot)
         return entry
+
+    def _hash_of(self, entry: CassetteEntry, compared: Compared) -> str:
+        slot = entry.request.slot
+        if slot not in self._hashes:
+            self._hashes[slot] = digest(compared(_sent(entry)), _HASH_CHARS)
+        return self._hashes[slot]
 
     def record(self, entry: CassetteEntry) -> None:
         """Record a response. Raises CassetteError if it cannot be written."""
         self._used.add(self.tape.record(entry).request.slot)
 
-    def missing(self, request: RecordedRequest, content: Any) -> str:
+    def missing(self, request: AgentRequest) -> str:
         """Return what is missing for a request, and what to do."""
-        tape, key = self.tape, request.key
+        tape, key = self.tape, request.request.key
         page = tape.page(key.scope, key.conversation)
         which = f"conversation {key.conversation}, turn {key.turn}"
-        again, nearest = tape.remedy_for(key.scope), self._nearest(request, content)
+        again, nearest = tape.remedy_for(key.scope), self._nearest(request)
         if not page.has_answers:
             why = f"nothing is recorded for it in {page.path}. {again}"
         elif nearest is None:
             why = f"{page.path} has no further request of this conversation: it went another way. {again}"
-        elif difference := first_difference(nearest.http.sent if nearest.http else {}, content):
+        elif difference := first_difference(request.compared(_sent(nearest)), request.compared_content):
             path, before, now = difference
             why = (
                 f"{path} is {now}, and in the nearest request in {page.path} it is {before}. If it changes "
-                f"from run to run, write model_gateway.ignore: [{json.dumps(path)}]. {again}"
+                f"in every run, write model_gateway.ignore: [{json.dumps(path)}]; if the agent has changed, "
+                f"{again[0].lower()}{again[1:]}"
             )
         else:
             why = f"it was sent more often than recorded in {page.path}. {again}"
@@ -107,17 +123,17 @@ class AgentTape:
                 if slot not in self._used and replace(slot[0], turn=None) == key:
                     yield entry
 
-    def _nearest(self, request: RecordedRequest, content: Any) -> CassetteEntry | None:
+    def _nearest(self, request: AgentRequest) -> CassetteEntry | None:
         """Return the recorded request that has most in common with one, first of those not yet asked."""
-        key, leaves = self.key, set(_leaves(content))
+        key, leaves = self.key, set(_leaves(request.content))
         page = self.tape.page(key.scope, key.conversation)
         of_conversation = [
             each for each in page.recorded if replace(each.request.key, turn=None, sample=key.sample) == key
         ]
 
         def likeness(entry: CassetteEntry) -> tuple[bool, int, int]:
-            common = len(leaves & set(_leaves(entry.http.sent if entry.http else {})))
-            return entry.request.slot not in self._used, common, -_distance(entry, request)
+            common = len(leaves & set(_leaves(_sent(entry))))
+            return entry.request.slot not in self._used, common, -_distance(entry, request.request)
 
         return max(of_conversation, key=likeness, default=None)
 
@@ -129,6 +145,11 @@ class AgentRequest:
     tape: AgentTape
     request: RecordedRequest
     content: Any
+    compared: Compared
+
+    @property
+    def compared_content(self) -> Any:
+        return self.compared(self.content)
 
     @property
     def is_live(self) -> bool:
@@ -138,14 +159,14 @@ class AgentRequest:
     def recorded(self) -> StoredResponse | None:
         if self.tape.mode is CassetteMode.RECORD:
             return None
-        entry = self.tape.find(self.request)
+        entry = self.tape.find(self)
         if entry is None or entry.http is None:
             return None
         body = entry.content.encode(errors="surrogateescape")
         return StoredResponse(status_code=entry.http.status, headers=entry.http.headers, body=body)
 
     def missing(self) -> str:
-        return self.tape.missing(self.request, self.content)
+        return self.tape.missing(self)
 
     def record(self, response: StoredResponse) -> None:
         redact = self.tape.tape.redact
@@ -206,6 +227,10 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         return
     for key, item in items:
         yield from _leaves(item, f"{path}.{key}")
+
+
+def _sent(entry: CassetteEntry) -> Any:
+    return entry.http.sent if entry.http else {}
 
 
 def _distance(entry: CassetteEntry, request: RecordedRequest) -> int:

@@ -359,8 +359,7 @@ class Tape:
         for entries in self.layers(request.key.scope, request.key.conversation):
             entry = entries.get(request.slot)
             if entry and entry.request.hash == request.hash:
-                mode = self.mode_of(request.key)
-                is_repeated = mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.failed
+                is_repeated = self.mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error"
                 return None if is_repeated else entry
         return None
 

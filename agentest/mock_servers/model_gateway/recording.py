@@ -64,9 +64,10 @@ class RecordedApi:
         secrets = (*header_secrets(dict(live.headers)), *url_secrets(live.url))
         hide = partial(_hidden, [secret for secret in secrets if len(secret) >= _SHORTEST_KEY])
         body = _body_of(data)
-        sent = {live.method: self.path, **without_ignored(body, self.ignored)}
+        sent = _mapped({live.method: self.path, **body}, hide)
         model = body.get("model")
-        taped = self.tape.begin(_mapped(sent, hide), model if isinstance(model, str) else "")
+        compared = partial(without_ignored, ignored=self.ignored)
+        taped = self.tape.begin(sent, model if isinstance(model, str) else "", compared)
         if recorded := taped.recorded():
             return recorded
         if not taped.is_live:
@@ -139,8 +140,8 @@ def _hidden(secrets: Sequence[str], text: str) -> str:
     return text
 
 
-def without_ignored(body: Json, ignored: Sequence[str]) -> Json:
-    """Return a body without what differs from run to run.
+def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
+    """Return a request without what differs from run to run.
 
     Args:
         ignored: paths such as `messages[*].tool_calls[*].id`, and patterns for parts of texts such as
