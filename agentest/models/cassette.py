@@ -30,6 +30,7 @@ from agentest.models.tape import (
     read_header,
     salvage,
     to_json,
+    with_shared_parts,
 )
 from agentest.support.files import write_atomically
 from agentest.support.lazy_dataclasses import dataclass
@@ -271,7 +272,9 @@ def _document(
     }
     if others := {entry.request.model for entry in entries if entry.answers_for in named}:
         header["named"] = sorted(others)
-    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.request.order)]
+    entries.sort(key=lambda entry: entry.request.order)
+    parts: set[str] = set()
+    answers = [to_json(with_shared_parts(entry, parts)) for entry in entries]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
 

@@ -29,6 +29,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 VERSION = 1
 _SUM_CHARS = 8
+_HASH_CHARS = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _KINDS = ("text", "refusal", "error", "response")
 _PARTS: Mapping[str, str] = {"user": "user", "agent": "agent"}
@@ -149,6 +150,7 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
     except FileNotFoundError:
         return NO_HEADER, {}
     number, ended, entries = 1, False, Entries()
+    parts: dict[str, Any] = {}
     try:
         header = read_header(lines[0])
         if header.scenario != scope:
@@ -164,7 +166,7 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
             if ended:
                 _check_end(data, len(entries))
             else:
-                _add(entries, to_entry(data, scope), header)
+                _add(entries, with_all_parts(to_entry(data, scope), parts), header)
         if not ended:
             raise ValueError(
                 f"the file ends after {len(entries)} answers without its end line: it was cut off"
@@ -172,6 +174,56 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
     except ValueError as error:
         raise ValueError(f"{path}:{number}: {error}") from None
     return header, entries
+
+
+_SAME = "$same"
+_LEAST_PART_CHARS = 200
+
+
+def with_shared_parts(entry: CassetteEntry, known: set[str]) -> CassetteEntry:
+    """Replace long parts of a request that an earlier one has, because each request repeats the history.
+
+    Args:
+        known: digests of the parts of earlier requests; those of this one are added.
+    """
+
+    def shared(value: Any) -> Any:
+        if _is_long(value):
+            part = digest(value, _HASH_CHARS)
+            if part in known:
+                return {_SAME: part}
+            known.add(part)
+        return _with_items(value, shared)
+
+    return replace(entry, http=replace(entry.http, sent=shared(entry.http.sent))) if entry.http else entry
+
+
+def with_all_parts(entry: CassetteEntry, known: dict[str, Any]) -> CassetteEntry:
+    """Undo `with_shared_parts`.
+
+    Args:
+        known: digest → part of an earlier request; those of this one are added.
+    """
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {_SAME}:
+            return known.get(value[_SAME], value) if isinstance(value[_SAME], str) else value
+        value = _with_items(value, whole)
+        if _is_long(value):
+            known[digest(value, _HASH_CHARS)] = value
+        return value
+
+    return replace(entry, http=replace(entry.http, sent=whole(entry.http.sent))) if entry.http else entry
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | list | dict) and len(json.dumps(value)) >= _LEAST_PART_CHARS
+
+
+def _with_items(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [change(item) for item in value]
+    return {key: change(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _add(entries: Entries, entry: CassetteEntry, header: CassetteHeader) -> None:
@@ -266,9 +318,6 @@ def dump(line: Mapping[str, Any]) -> bytes:
 def digest(value: Any, chars: int) -> str:
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:chars]
-
-
-_HASH_CHARS = 16
 
 
 class CassetteError(ModelError):

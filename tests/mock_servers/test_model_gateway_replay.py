@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio.from_thread
 import pytest
+from aiohttp import web
 from project import Project
 from scripted_provider import FORMS, Provider, served
 
@@ -52,6 +53,38 @@ assert os.environ["OPENAI_API_KEY"], "the client of OpenAI does not start withou
 import gateway_agent
 gateway_agent.main(*sys.argv[1:])
 """
+
+
+EMBEDDING = """
+import sys
+sys.path.insert(0, {support!r})
+import gateway_agent, scripted_provider
+
+say = scripted_provider.Conversation.say
+
+async def say_after_search(self, text):
+    found = await self.client.post(self.base + "/v1/embeddings", json={{"model": "e", "input": [text]}})
+    return f"{{await say(self, text)}} {{found.json()['data']}}"
+
+scripted_provider.Conversation.say = say_after_search
+gateway_agent.main(*sys.argv[1:])
+"""
+
+
+class Embeddings(Provider):
+    """A provider that also has embeddings."""
+
+    def app(self) -> web.Application:
+        self.texts: set[str] = set()
+        app = web.Application()
+        app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_post("/{path:.*}", self._handle)
+        return app
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        (text,) = (await request.json())["input"]
+        self.texts.add(text)
+        return web.json_response({"data": [len(text), text[-1]]})
 
 
 @pytest.fixture
@@ -217,6 +250,25 @@ def test_cassettes_hold_no_key_of_the_agent(project: Project) -> None:
     configure(project, NOWHERE, "chat", agent=agent)
     project.run("--replay")
     assert project.results["scenarios"][0]["status"] == "passed"
+
+
+def test_requests_without_an_answer_of_the_model_are_replayed_as_well(project: Project) -> None:
+    project.scenario(
+        "for i in range(5):\n    scenario(f'guest {i}', turns=[f'hello of guest {i}'], tools={})\n"
+    )
+    agent = project.write("embedding.py", EMBEDDING.format(support=str(SUPPORT)))
+    provider = Embeddings()
+    with running(provider) as upstream:
+        configure(project, upstream, "chat", agent=agent)
+        recorded = project.run("--record")
+    assert recorded.returncode == 0, recorded.stdout + recorded.stderr
+    assert provider.texts == {f"hello of guest {i}" for i in range(5)}
+    before = said(project)
+    configure(project, NOWHERE, "chat", agent=agent)
+
+    replayed = project.run("--replay")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert said(project) == before
 
 
 def test_an_agent_under_replay_is_started_without_keys(project: Project) -> None:

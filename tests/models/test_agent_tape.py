@@ -82,6 +82,23 @@ def test_a_request_that_was_sent_too_often_is_named_so(recording: Recording) -> 
     assert "more often than recorded" in again.missing()
 
 
+def test_long_parts_of_a_history_are_stored_once(recording: Recording, tmp_path: Path) -> None:
+    texts = [f"{number}: {'long ' * 100}" for number in range(20)]
+    asked = [{"tools": ["t" * 500], "messages": texts[: number + 1]} for number in range(20)]
+    asked.append({"messages": [{"$same": "unknown"}, {"$same": 5}]})
+    recording.record(*((sent, str(number).encode()) for number, sent in enumerate(asked)))
+    (path,) = tmp_path.glob("*.jsonl")
+
+    assert path.read_text().count("long long") < 21 * 100
+    tape = recording.tape(CassetteMode.REPLAY)
+    assert [answer_of(tape, sent) for sent in reversed(asked)] == [
+        str(number).encode() for number in reversed(range(21))
+    ]
+    assert [
+        entry.http and entry.http.sent for entry in recording.cassettes.page("scope", 1).recorded
+    ] == asked
+
+
 def test_bytes_that_are_no_text_are_kept(recording: Recording) -> None:
     recording.record(({"ask": "sound"}, b"\xff\x00\xfe"))
 

@@ -149,6 +149,8 @@ class _Gateway:
         self, conversation: GatewayConversation, target: Target, upstream: _Upstream
     ) -> _Upstream | RecordedApi:
         if conversation.tape is None:
+            if self._traffic.replays:
+                raise GatewayError("`model_gateway.mode` is replay, and only agentest run replays", 409)
             return upstream
         return RecordedApi(
             live=upstream,
