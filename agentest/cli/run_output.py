@@ -114,7 +114,7 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             if (taken / RUNS).is_symlink() or (taken / RUNS).exists():
                 taken /= RUNS
             problem = f"output_dir: {taken} cannot be written to ({error.strerror}); set another `output_dir`"
-            if any(map(_in_folder, prepared.reports)) or _records(prepared):
+            if any(map(_in_folder, prepared.reports)) or prepared.is_recorded:
                 raise ConfigError(problem) from None
             note(f"{problem}: finished conversations are not stored")
             yield None
@@ -246,13 +246,9 @@ def _record(prepared: Prepared, kind: RunKind, folder: StoredRunFolder) -> RunRe
     )
 
 
-def _records(prepared: Prepared) -> bool:
-    return prepared.request.options.tape not in (None, "replay")
-
-
 def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
     """Lock the cassette folder, so that only one run records to it. Raises ConfigError."""
-    if not _records(prepared):
+    if not prepared.is_recorded:
         return
     folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
     try:

@@ -143,6 +143,8 @@ class ServerInputs:
     """The tools that trajectories name."""
     left_out: frozenset[str] | None = frozenset()
     """Names of mocks to omit while real tools are recorded; None if no tool has been named yet."""
+    replays: bool = False
+    """True if no request of the agents to a model may reach the network."""
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span of a conversation as a line of JSON; None to discard spans."""
 

@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.support.http.client import StoredResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +24,8 @@ class Addresses:
     rest: str | None = None
     model: str | None = None
     otlp: str | None = None
+    replays_model: bool = False
+    """True if the agent's model is replayed, so that the agent needs no key for it."""
 
     def of(self, conversation: str) -> Addresses:
         """Return the addresses at which every call belongs to the conversation with this key."""
@@ -215,8 +221,46 @@ class SpanReceiver(SpanSource, Protocol):
     def end(self, key: str) -> None: ...
 
 
+class TapedRequest(Protocol):
+    """One request of an agent to its model that is recorded or replayed."""
+
+    @property
+    def is_live(self) -> bool:
+        """True if the model may be asked if nothing is recorded."""
+        ...
+
+    def recorded(self) -> StoredResponse | None:
+        """Return the recorded response. Call it once."""
+        ...
+
+    def missing(self) -> str:
+        """Return what is missing in the recording, and what to do."""
+        ...
+
+    def record(self, response: StoredResponse) -> None:
+        """Record the live response. Raises ModelError if it cannot be written."""
+        ...
+
+
+class ModelTape(Protocol):
+    """The recordings of what a conversation's agent asks its model."""
+
+    def begin(self, sent: Mapping[str, Any], model: str, compared: Callable[[Any], Any]) -> TapedRequest:
+        """Identify a request by what is sent.
+
+        Args:
+            compared: returns the part of a request that is the same in every run.
+        """
+        ...
+
+
 class ModelConversation(Protocol):
     """A conversation under way whose agent calls its model through our gateway."""
+
+    tape: ModelTape | None
+    """Its recordings; None if nothing is recorded or replayed."""
+    problem: ModelError | None
+    """Why it cannot go on; None if it can."""
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""
@@ -302,6 +346,13 @@ def model_variables(gateway: str) -> dict[str, str]:
     }
 
 
+UNUSED_KEYS = {
+    "OPENAI_API_KEY": "unused",
+    "ANTHROPIC_API_KEY": "unused",
+    "GEMINI_API_KEY": "unused",
+    "GOOGLE_GENERATIVE_AI_API_KEY": "unused",
+}
+"""Variables without which clients of model APIs refuse to start, even if no API is called."""
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
 """Variables for traces → the general variable that they override."""

@@ -30,6 +30,7 @@ from agentest.models.tape import (
     read_header,
     salvage,
     to_json,
+    with_shared_parts,
 )
 from agentest.support.files import write_atomically
 from agentest.support.lazy_dataclasses import dataclass
@@ -70,15 +71,16 @@ class Cassettes(Tape):
     def __init__(
         self,
         folder: Path,
-        mode: CassetteMode,
+        mode: CassetteMode | None,
         redact: Redactor,
         *,
+        agent_modes: Mapping[str, CassetteMode | None] | None = None,
         names: Mapping[str, str] | None = None,
         models: Mapping[str, str] | None = None,
         named: Mapping[str, Collection[str]] | None = None,
         on_failure: Callable[[CassetteError], None] = lambda _: None,
     ) -> None:
-        super().__init__(mode, redact, names or {}, on_failure)
+        super().__init__(mode, redact, names or {}, on_failure, agent_modes)
         self._folder = folder
         self.models = models or {}
         self._named = {(part, name) for part, names in (named or {}).items() for name in names}
@@ -121,7 +123,7 @@ class Cassettes(Tape):
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
         super().forget(scope, number)
-        if self.mode is CassetteMode.REPLAY:
+        if self._modes(scope) == {CassetteMode.REPLAY}:
             self._load(scope).recorded.pop(number, None)
         elif self.mode is CassetteMode.KEEP:
             cassette = self._load(scope)
@@ -141,8 +143,6 @@ class Cassettes(Tape):
 
     def close(self, *, finished: bool = True) -> None:
         """Move recorded answers into the cassettes."""
-        if self.mode is CassetteMode.REPLAY or (self.mode is CassetteMode.RECORD and not finished):
-            return
         if (
             self.mode is CassetteMode.KEEP and finished
         ):  # no conversation is left that could need an answer again
@@ -153,9 +153,16 @@ class Cassettes(Tape):
             if self.mode is CassetteMode.KEEP and not (cassette.fresh or cassette.salvaged):
                 cassette.path.unlink(missing_ok=True)
                 cassette.partial.unlink(missing_ok=True)
+            elif CassetteMode.RECORD in self._modes(scope) and not finished:
+                continue
             elif cassette.fresh or cassette.salvaged:
+                # Answers of models that this run does not record stay as they are.
+                models, named, old = self.models, self._named, cassette.header
+                if self.mode in (None, CassetteMode.REPLAY):
+                    models = {}
+                    named = {(part, name) for part in ("user", "judge") for name in old.named}
                 try:
-                    write_atomically(cassette.path, _document(scope, cassette, self.models, self._named))
+                    write_atomically(cassette.path, _document(scope, cassette, models, named))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
                     problem = error
@@ -169,16 +176,28 @@ class Cassettes(Tape):
             if self.mode is CassetteMode.KEEP:  # damaged answers are requested and paid for again
                 salvaged = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
                 cassette.salvaged, cassette.begun = _sheets(salvaged), True
-            elif self.mode is not CassetteMode.RECORD:
+            elif (modes := self._modes(scope)) != {CassetteMode.RECORD}:
                 try:
-                    cassette.header, recorded = read(cassette.path, scope)
+                    header, recorded = read(cassette.path, scope)
+                    recorded = self._without(CassetteMode.RECORD, recorded)
                     cassette.has_answers, cassette.recorded = bool(recorded), _sheets(recorded)
-                    if self.mode is CassetteMode.FILL:
-                        cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
+                    if self.mode is not CassetteMode.RECORD:
+                        cassette.header = header
+                    if CassetteMode.FILL in modes:
+                        salvaged = self._without(CassetteMode.RECORD, salvage(cassette.partial, scope))
+                        cassette.salvaged, cassette.begun = _sheets(salvaged), True
                 except (OSError, ValueError) as error:
                     raise self.failed(scope, f"{error} (restore the file if you can)") from None
             self._cassettes[scope] = cassette
         return self._cassettes[scope]
+
+    def _modes(self, scope: str) -> set[CassetteMode | None]:
+        """Return how the answers in a scope's cassette are used."""
+        return {self.mode, self.agent_modes.get(scope, self.mode)}
+
+    def _without(self, mode: CassetteMode, entries: Entries) -> Entries:
+        """Return the answers that are not used in this way."""
+        return {slot: entry for slot, entry in entries.items() if self.mode_of(entry.request.key) is not mode}
 
     def _unwritable(self, problem: OSError) -> CassetteError:
         error = CassetteError(f"the recording cannot be written: {problem}")
@@ -239,11 +258,13 @@ def _document(
 ) -> bytes:
     models = {**configured, **cassette.header.models}
     fresh = _merged(cassette.salvaged, cassette.fresh)
-    models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
+    models |= dict(
+        entry.answers_for for entry in fresh if entry.part != "agent" and entry.answers_for not in named
+    )
     # A file has one model per part, and named ones. Answers of other models would never be found again.
     merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
     names = {*models.items(), *named}
-    entries = [entry for entry in merged if entry.answers_for in names]
+    entries = [entry for entry in merged if entry.part == "agent" or entry.answers_for in names]
     header: dict[str, Any] = {
         "cassette": VERSION,
         "scenario": scope,
@@ -251,7 +272,9 @@ def _document(
     }
     if others := {entry.request.model for entry in entries if entry.answers_for in named}:
         header["named"] = sorted(others)
-    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.request.order)]
+    entries.sort(key=lambda entry: entry.request.order)
+    parts: set[str] = set()
+    answers = [to_json(with_shared_parts(entry, parts)) for entry in entries]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
@@ -34,7 +34,8 @@ def joined(messages: Sequence[Message]) -> list[Message]:
     return result
 
 
-Role = Literal["user", "judge", "dedup"]
+Role = Literal["user", "judge", "dedup", "agent"]
+"""What a model is asked for. `agent`: the agent's own model, behind the model gateway."""
 Answer = TypeVar("Answer", bound=BaseModel)
 WITHOUT_DESCRIPTION = ConfigDict(
     defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
@@ -185,6 +186,10 @@ class Models:
     """Models that scenario files request in place of the role's model."""
     confirm: Model | None = None
     """Confirms judge answers that would fail a scenario."""
+    agent_tape: Callable[[CallKey, Callable[[], int]], Any] | None = None
+    """Returns the `models.agent_tape.AgentTape` of a conversation, given its key and a function that returns
+    the current turn. None if no agent's model is behind a gateway, or nothing is recorded or replayed.
+    """
 
     def user_for(self, requested: RequestedModel | None) -> Model | None:
         """Return the model that plays the user for a file that requests this model."""

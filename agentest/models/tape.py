@@ -29,11 +29,17 @@ from agentest.support.lazy_dataclasses import dataclass
 
 VERSION = 1
 _SUM_CHARS = 8
+_HASH_CHARS = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_KINDS = ("text", "refusal", "error")
+_KINDS = ("text", "refusal", "error", "response")
+_PARTS: Mapping[str, str] = {"user": "user", "agent": "agent"}
+_ORDER: Mapping[str, int] = {"user": 0, "agent": 1}
 
-Slot = tuple[CallKey, int, int]
-"""Key, repair and repetition of a request, which identify it within a run whatever its content."""
+Slot = tuple[CallKey, str, int, int]
+"""Key, content, repair and repetition, which identify a request within a run.
+
+The content counts for requests of agents alone, whose parallel requests have no certain order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,16 @@ class RecordedRequest:
 
     @property
     def slot(self) -> Slot:
-        return self.key, self.repair, self.again
+        return self.key, self.hash if self.key.role == "agent" else "", self.repair, self.again
 
     @property
     def order(self) -> tuple[Any, ...]:
         """Sort key within a file: by conversation, with requests after all conversations last."""
         key = self.key
-        turn = (key.turn is None, key.turn or 0, key.role != "user")
+        turn = (key.turn is None, key.turn or 0, _ORDER.get(key.role, 2))
         metric = (key.metric is not None, key.metric or "", key.sample)
-        return key.role == "dedup", key.conversation, *turn, *metric, self.repair, self.again
+        again = 0 if key.role == "agent" else self.again  # entries of agents stay in the order of arrival
+        return key.role == "dedup", key.conversation, *turn, *metric, self.repair, again
 
     def __str__(self) -> str:
         key = self.key
@@ -68,19 +75,36 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpExchange:
+    """A request of an agent to its model as HTTP, without the body of the response."""
+
+    sent: Any
+    """What identifies the request: its path and its body without what changes from run to run."""
+    status: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class CassetteEntry:
     """A request and its outcome."""
 
     request: RecordedRequest
     answered_by: str
-    kind: Literal["text", "refusal", "error"]
+    kind: Literal["text", "refusal", "error", "response"]
     content: str
     used: ModelUsage
+    http: HttpExchange | None = None
+    """Set for a `response`, whose content is the body."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the model gave no answer, so that another attempt may."""
+        return self.kind == "error" or (self.http is not None and self.http.status >= 400)
 
     @property
     def part(self) -> str:
-        """The part whose model was called: `user`, or `judge`, which also groups failures."""
-        return "user" if self.request.key.role == "user" else "judge"
+        """The part whose model was called: `user`, `agent`, or `judge`, which also groups failures."""
+        return _PARTS.get(self.request.key.role, "judge")
 
     @property
     def answers_for(self) -> tuple[str, str]:
@@ -126,6 +150,7 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
     except FileNotFoundError:
         return NO_HEADER, {}
     number, ended, entries = 1, False, Entries()
+    parts: dict[str, Any] = {}
     try:
         header = read_header(lines[0])
         if header.scenario != scope:
@@ -141,7 +166,7 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
             if ended:
                 _check_end(data, len(entries))
             else:
-                _add(entries, to_entry(data, scope), header)
+                _add(entries, with_all_parts(to_entry(data, scope), parts), header)
         if not ended:
             raise ValueError(
                 f"the file ends after {len(entries)} answers without its end line: it was cut off"
@@ -151,11 +176,61 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
     return header, entries
 
 
+_SAME = "$same"
+_LEAST_PART_CHARS = 200
+
+
+def with_shared_parts(entry: CassetteEntry, known: set[str]) -> CassetteEntry:
+    """Replace long parts of a request that an earlier one has, because each request repeats the history.
+
+    Args:
+        known: digests of the parts of earlier requests; those of this one are added.
+    """
+
+    def shared(value: Any) -> Any:
+        if _is_long(value):
+            part = digest(value, _HASH_CHARS)
+            if part in known:
+                return {_SAME: part}
+            known.add(part)
+        return _with_items(value, shared)
+
+    return replace(entry, http=replace(entry.http, sent=shared(entry.http.sent))) if entry.http else entry
+
+
+def with_all_parts(entry: CassetteEntry, known: dict[str, Any]) -> CassetteEntry:
+    """Undo `with_shared_parts`.
+
+    Args:
+        known: digest → part of an earlier request; those of this one are added.
+    """
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {_SAME}:
+            return known.get(value[_SAME], value) if isinstance(value[_SAME], str) else value
+        value = _with_items(value, whole)
+        if _is_long(value):
+            known[digest(value, _HASH_CHARS)] = value
+        return value
+
+    return replace(entry, http=replace(entry.http, sent=whole(entry.http.sent))) if entry.http else entry
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | list | dict) and len(json.dumps(value)) >= _LEAST_PART_CHARS
+
+
+def _with_items(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [change(item) for item in value]
+    return {key: change(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def _add(entries: Entries, entry: CassetteEntry, header: CassetteHeader) -> None:
     if entry.request.slot in entries:
         raise ValueError(f"a second answer to {entry.request}: the file was edited by hand or badly merged")
     model = header.models.get(entry.part)
-    if entry.request.model not in (model, *header.named):
+    if entry.part != "agent" and entry.request.model not in (model, *header.named):
         raise ValueError(f"this answer is of {entry.request.model}, the header says {model}")
     entries[entry.request.slot] = entry
 
@@ -199,7 +274,7 @@ def to_json(entry: CassetteEntry) -> dict[str, Any]:
     key = request.pop("key")
     del key["scope"]  # the header has it
     answer = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
-    line = {**key, **request, **answer}
+    line = {**key, **request, **answer, **(asdict(entry.http) if entry.http else {})}
     return {**line, "sum": digest(line, _SUM_CHARS)}
 
 
@@ -214,7 +289,10 @@ def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
     request = {**data, "key": {**data, "scope": scope}}
     try:
         # pydantic rejects lone surrogates, which models do write.
-        entry = _ENTRY.validate_python({**data, "request": request, "kind": kind, "content": ""})
+        http = data if kind == "response" else None
+        entry = _ENTRY.validate_python(
+            {**data, "request": request, "kind": kind, "content": "", "http": http}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"`{first['loc'][-1]}`: {first['msg']}: the line was edited by hand") from None
@@ -240,9 +318,6 @@ def dump(line: Mapping[str, Any]) -> bytes:
 def digest(value: Any, chars: int) -> str:
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:chars]
-
-
-_HASH_CHARS = 16
 
 
 class CassetteError(ModelError):
@@ -285,24 +360,31 @@ class Tape:
     """A source of recorded answers and a place to record new ones.
 
     Args:
-        mode: how the run uses recordings.
+        mode: how the run uses recordings of its own models; None: not at all.
+        agent_modes: scope → the same for the agent's model, where that differs.
         names: scope → the scenario's name as `--scenario` takes it, for messages.
         on_failure: receives every CassetteError before it is raised, so that the first one stops the run.
     """
 
     def __init__(
         self,
-        mode: CassetteMode,
+        mode: CassetteMode | None,
         redact: Callable[[str], str],
         names: Mapping[str, str],
         on_failure: Callable[[CassetteError], None],
+        agent_modes: Mapping[str, CassetteMode | None] | None = None,
     ) -> None:
         self.mode = mode
-        self._redact = redact
+        self.agent_modes = agent_modes or {}
+        self.redact = redact
         self._names = names
         self._on_failure = on_failure
         self._asked: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
         """How often each question was asked in running conversations."""
+
+    def mode_of(self, key: CallKey) -> CassetteMode | None:
+        """Return how recordings of these requests are used."""
+        return self.agent_modes.get(key.scope, self.mode) if key.role == "agent" else self.mode
 
     def recorded_request(
         self, question: Question, model: str, parameters: Mapping[str, Any]
@@ -332,7 +414,7 @@ class Tape:
 
     def record(self, entry: CassetteEntry) -> CassetteEntry:
         """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
-        redact = self._redact
+        redact = self.redact
         entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
         line = dump(to_json(entry))
         entry = to_entry(parse(line), entry.request.key.scope)
@@ -358,11 +440,18 @@ class Tape:
 
     def failed(self, scope: str, problem: str) -> CassetteError:
         """Report the problem of a scenario's cassette, and return the error with how to record it again."""
-        name = self._names.get(scope, scope)
-        command = f"agentest run --{CassetteMode.RECORD} --scenario {shlex.quote(name)}"
-        error = CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
+        error = CassetteError(f"scenario {self.name_of(scope)!r}: {problem}. {self.remedy_for(scope)}")
         self._on_failure(error)
         return error
+
+    def name_of(self, scope: str) -> str:
+        """Return a scenario's name as `--scenario` takes it."""
+        return self._names.get(scope, scope)
+
+    def remedy_for(self, scope: str) -> str:
+        """Return how to record a scenario again."""
+        name = shlex.quote(self.name_of(scope))
+        return f"Record it again: agentest run --{CassetteMode.RECORD} --scenario {name}"
 
     def layers(self, scope: str, number: int) -> Iterable[Entries]:
         """Return the sources of a conversation's answers, latest recording first."""

@@ -32,11 +32,12 @@ from agentest.mock_servers.mcp.real_server import (
     tools_of,
     tools_path,
 )
-from agentest.mock_servers.port import Addresses, Identity, with_user_variables
+from agentest.mock_servers.port import UNUSED_KEYS, Addresses, Identity, with_user_variables
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import (
+    Options,
     Plan,
     Unit,
     agents_under_test,
@@ -94,12 +95,19 @@ async def open_servers(
             redact=prepared.loaded.redact,
             spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
             mocked_in=places,
+            replays=_replays(options, agents[0]),
             keep_span=keep_span,
             left_out=plan.left_out,
         )
         group.addresses = await _open(agents[0], opening)
         _check_mocks_are_served(opening, agents)
     return registry
+
+
+def _replays(options: Options, agent: AgentConfig) -> bool:
+    """Return True if the agent's model is replayed, so that its requests never reach the network."""
+    gateway = agent.model_gateway
+    return gateway is not None and (gateway.mode or options.tape) == "replay"
 
 
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
@@ -149,7 +157,7 @@ async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
         from agentest.tracing.server import open_traces_server
 
         otlp = await open_traces_server(agent.traces, opening)
-    return Addresses(mcp=mcp, rest=rest, model=model, otlp=otlp)
+    return Addresses(mcp=mcp, rest=rest, model=model, otlp=otlp, replays_model=opening.replays)
 
 
 def with_server_addresses(server: Server, addresses: Addresses) -> Server:
@@ -163,6 +171,8 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     env = with_user_variables(
         addresses.by_variable, {name: filled(text) for name, text in server.env.items()}
     )
+    if addresses.replays_model:
+        env = {name: key for name, key in UNUSED_KEYS.items() if name not in os.environ} | env
     if addresses.mcp:
         path = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         # The folder of the plugin for google-adk comes last.

@@ -212,7 +212,22 @@ class Prepared:
         """How to use recorded model responses, which a run with a budget records; None: not at all."""
         options = self.request.options
         keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
-        return options.tape or ("keep" if keeps else None)
+        return options.tape or ("keep" if keeps and not any(self.agent_tape_modes.values()) else None)
+
+    @property
+    def agent_tape_modes(self) -> dict[str, str | None]:
+        """Scope → how to use recordings of the agent's model, if its gateway overrides the command line."""
+        modes: dict[str, str | None] = {}
+        for unit in self.plan.units:
+            gateway = self.plan.agents[unit.agent].model_gateway
+            if gateway and gateway.mode:
+                modes[unit.scope] = None if gateway.mode == "live" else gateway.mode
+        return modes
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if the run writes cassettes."""
+        return not {self.request.options.tape, *self.agent_tape_modes.values()} <= {None, "replay"}
 
     @property
     def concurrency(self) -> int:
@@ -319,7 +334,9 @@ def prepared_for(
     folder = cassette_folder(config, options, request.root)
     scopes = [unit.scope for unit in plan.units]
     override = options.model or environ.get(MODEL_VARIABLE) or None
-    user, judge = _model_specs(config, options, override, folder, scopes, environ)
+    gateways = [agent.model_gateway for agent in plan.agents.values()]
+    tapes_agents = any(each and each.mode != "live" for each in gateways)
+    user, judge = _model_specs(config, options, override, folder, scopes, environ, tapes_agents=tapes_agents)
     named: Mapping[RequestedModel, ModelSpec] = {}
     named_notes: tuple[str, ...] = ()
     if requested := () if options.offline else requested_models(plan.units):
@@ -385,6 +402,8 @@ def _model_specs(
     folder: Path,
     scopes: Sequence[str],
     environ: MutableMapping[str, str],
+    *,
+    tapes_agents: bool,
 ) -> _Specs:
     if options.offline and options.tape:
         raise ConfigError(f"--offline and --{options.tape} exclude each other: offline, no model answers")
@@ -398,7 +417,7 @@ def _model_specs(
             names = recorded_models(folder, scopes)
         except CassetteError as error:
             raise ConfigError(f"--replay: {error}") from None
-        if not names:
+        if not names and not tapes_agents:
             record = "record it with agentest run --record"
             raise ConfigError(f"--replay: nothing is recorded in {folder}; {record}")
         return _uncalled_specs(config, override, names)
@@ -411,7 +430,7 @@ def _model_specs(
 
         user, judge = (resolve(config, role, environ, override) for role in (config.user, config.judge))
         specs = user, judge
-    if options.tape and not any(specs):
+    if options.tape and not any(specs) and not tapes_agents:
         raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
     return specs
 

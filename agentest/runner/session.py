@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from agentest.models.port import Ledger, Models
 from agentest.runner.plan import Options, Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
 from agentest.support.errors import ConfigError
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses
 
@@ -182,20 +183,6 @@ async def open_models(
     ledger: Ledger | None = None,
 ) -> tuple[Models, Ledger]:
     """Open the models of a run, and their ledger unless given. The stack closes them. Raises UsageError."""
-    if session.opened_models:
-        return session.opened_models
-    prepared, ledger = session.prepared, ledger or new_ledger(session)
-    if not has_models(prepared):
-        return Models(), ledger
-    from agentest.models.factory import ModelTerms
-    from agentest.models.factory import open_models as open_llm
-
-    terms = ModelTerms(
-        tape=tape,
-        ledger=ledger,
-        gates=gates or local_gates(session),
-        hide=prepared.loaded.redact.transcript,
-    )
 
     def close_tape() -> None:
         if tape:
@@ -205,10 +192,33 @@ async def open_models(
                 tape.close(finished=session.stop.reason is None)
 
     stack.callback(close_tape)
+    if session.opened_models:
+        models, ledger = session.opened_models
+        return _with_agent_tape(models, tape, session.prepared.plan), ledger
+    prepared, ledger = session.prepared, ledger or new_ledger(session)
+    if not has_models(prepared):
+        return _with_agent_tape(Models(), tape, prepared.plan), ledger
+    from agentest.models.factory import ModelTerms
+    from agentest.models.factory import open_models as open_llm
+
+    terms = ModelTerms(
+        tape=tape if tape and tape.mode else None,
+        ledger=ledger,
+        gates=gates or local_gates(session),
+        hide=prepared.loaded.redact.transcript,
+    )
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
-    return models, ledger
+    return _with_agent_tape(models, tape, prepared.plan), ledger
+
+
+def _with_agent_tape(models: Models, tape: Tape | None, plan: Plan) -> Models:
+    if tape is None or not any(agent.model_gateway for agent in plan.agents.values()):
+        return models
+    from agentest.models.agent_tape import agent_tape
+
+    return replace(models, agent_tape=partial(agent_tape, tape))
 
 
 def has_models(prepared: Prepared) -> bool:
@@ -256,7 +266,8 @@ def allowance_of(
         return None
     units, spending = prepared.plan.units, session.spending
     most = dict(zip([unit.scope for unit in units], estimate_of(prepared, units), strict=False))
-    return Allowance(budget, ledger, most, spending.took, recordings, stopping(session), spending.resumed_by)
+    answers = recordings if recordings and recordings.mode else None
+    return Allowance(budget, ledger, most, spending.took, answers, stopping(session), spending.resumed_by)
 
 
 def stopping(session: RunSession) -> Callable[[object], None]:
@@ -277,9 +288,10 @@ def open_recordings(session: RunSession) -> Cassettes | None:
     """Open the recorded responses, if any. A missing one, or one that cannot be written, stops the run."""
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
-    if prepared.tape_mode is None:
+    agent_modes = prepared.agent_tape_modes
+    if prepared.tape_mode is None and not any(agent_modes.values()):
         return None
-    if options.tape is None:
+    if prepared.tape_mode == "keep":
         folder = _responses_folder(session)
     else:
         folder = cassette_folder(config, options, prepared.request.root)
@@ -296,8 +308,9 @@ def open_recordings(session: RunSession) -> Cassettes | None:
         named["judge"].add(prepared.confirm.name)
     return Cassettes(
         folder,
-        CassetteMode(prepared.tape_mode),
+        CassetteMode(prepared.tape_mode) if prepared.tape_mode else None,
         prepared.loaded.redact,
+        agent_modes={scope: CassetteMode(mode) if mode else None for scope, mode in agent_modes.items()},
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
         named=named,

@@ -21,7 +21,7 @@ from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.mocks.resolver import MockResolver
-from agentest.models.port import Models
+from agentest.models.port import CallKey, Models
 from agentest.runner.agents import (
     OnOutput,
     check_mocks,
@@ -282,7 +282,8 @@ class LiveConversations:
             traced: list[CallSource] = []
             if period.traces:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
-            async with self._model_calls(unit, served, period, outside) as model_calls:
+            key = CallKey("agent", unit.scope, number, sample=attempt)
+            async with self._model_calls(unit, served, period, outside, key) as model_calls:
                 conversation = await run(served, *traced, *in_process, *model_calls)
             period.failed = conversation.failure is not None
             # The agent was waited for in the turn that never closed.
@@ -295,7 +296,7 @@ class LiveConversations:
 
     @asynccontextmanager
     async def _model_calls(
-        self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock
+        self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock, key: CallKey
     ) -> AsyncIterator[Sequence[CallSource]]:
         """Let the model gateway, if the agent has one, take requests of the conversation."""
         if period.model_traffic is None:
@@ -310,6 +311,8 @@ class LiveConversations:
         async with period.model_traffic.under_way(
             served.who, served, scenario.tools, opening, outside
         ) as conversation:
+            if self.models.agent_tape:
+                conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)
             yield (ModelCalls(conversation),)
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:

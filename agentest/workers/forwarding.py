@@ -106,13 +106,14 @@ class PageTape(Tape):
 
     def __init__(
         self,
-        mode: CassetteMode,
+        mode: CassetteMode | None,
         redact: Redactor,
         send: Send,
         names: Mapping[str, str],
         on_failure: Callable[[CassetteError], None],
+        agent_modes: Mapping[str, CassetteMode | None] | None = None,
     ) -> None:
-        super().__init__(mode, redact, names, on_failure)
+        super().__init__(mode, redact, names, on_failure, agent_modes)
         self._run: RunCollectors = remote(COLLECTORS, send)
         self._pages: dict[tuple[str, int], tuple[CassettePage, tuple[Entries, ...]]] = {}
         """Conversation → its page, and the page's answers by slot."""

@@ -172,10 +172,17 @@ class Worker:
 
     def _pages(self, session: RunSession) -> PageTape | None:
         mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact
-        if mode is None:
+        agent_modes = self._prepared.agent_tape_modes
+        if mode is None and not any(agent_modes.values()):
             return None
-        names = scenario_names(self._prepared)
-        return PageTape(CassetteMode(mode), redact, self._send, names, stopping(session))
+        return PageTape(
+            CassetteMode(mode) if mode else None,
+            redact,
+            self._send,
+            scenario_names(self._prepared),
+            stopping(session),
+            {scope: CassetteMode(mode) if mode else None for scope, mode in agent_modes.items()},
+        )
 
     async def _hold(self, order: ConversationOrder) -> None:
         unit = self._units[order.scope]

@@ -125,19 +125,40 @@ class Override(Section):
 class ModelGateway(CompanionServer):
     """A server between the agent and its model: it sees tool calls, and answers those of mocked tools."""
 
-    mode: Literal["live", "record", "replay"] = "live"
+    mode: Literal["live", "record", "replay"] | None = None
+    """How recordings of the agent's model are used; None: as the command line says."""
     upstream: dict[Provider, str] = Field(default_factory=dict)
     """Provider → the base URL of its API, where it is not the usual one."""
     mocks: bool = True
     """False: calls are only seen, and the agent runs its tools."""
     override: Override = Field(default_factory=Override)
     ignore: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    """Parts of requests that differ from run to run, by path or pattern, which a replay ignores."""
+    """Parts of requests that differ from run to run, which a replay ignores.
+
+    Each is a path such as `messages[0].content`, with `*` for any index or key, or a pattern between slashes.
+    """
 
     @field_validator("upstream")
     @classmethod
     def _http_urls(cls, value: dict[Provider, str]) -> dict[Provider, str]:
         return {provider: check_url(url) for provider, url in value.items()}
+
+    @field_validator("ignore")
+    @classmethod
+    def _valid_patterns(cls, value: list[str]) -> list[str]:
+        for ignored in value:
+            if ignored.startswith("/"):
+                try:
+                    re.compile(ignored[1:-1])
+                except re.error as error:
+                    raise ValueError(f"{ignored!r} is not a regular expression: {error}") from None
+                if len(ignored) < 3 or not ignored.endswith("/"):
+                    raise ValueError(f"{ignored!r} has no slash at its end")
+            elif not re.fullmatch(r"[^.\[\]]+(\.[^.\[\]]+|\[(\d+|\*)\])*", ignored):
+                raise ValueError(
+                    f"{ignored!r} is neither a path such as messages[0].content nor a pattern between slashes"
+                )
+        return value
 
     @property
     def secrets(self) -> list[str]:

@@ -17,8 +17,15 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireRequest,
     normalized,
 )
-from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
-from agentest.support.errors import MockError
+from agentest.mock_servers.port import (
+    ActiveConversation,
+    CallOutcome,
+    Identity,
+    ModelTape,
+    ServedCall,
+    TurnTraces,
+)
+from agentest.support.errors import MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass
 
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
@@ -78,6 +85,9 @@ class GatewayConversation:
     usage: Usage = Usage()
     requests: int = 0
     """The model's work for the turn."""
+    tape: ModelTape | None = None
+    problem: ModelError | None = None
+    """The first request that could not be answered because of a recording."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -119,6 +129,10 @@ class GatewayConversation:
         traces = TurnTraces(usage=self.usage, model_calls=self.requests or None)
         self.usage, self.requests = Usage(), 0
         return traces
+
+    def fail(self, error: ModelError) -> None:
+        """End the conversation, because of no fault of the agent."""
+        self.problem = self.problem or error
 
     async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
         """Record a call. Returns the mock's result; None if the agent runs the tool itself.

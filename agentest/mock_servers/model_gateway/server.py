@@ -13,10 +13,11 @@ from agentest.config.agents.mock_servers import ModelGateway
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelExchange
+from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelExchange, ModelResponse
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
+from agentest.mock_servers.model_gateway.recording import RecordedApi
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.model_gateway.wire_form import Json, WireForm
+from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
@@ -51,6 +52,7 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
         mocks=settings.mocks,
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
+        replays=opening.replays,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
@@ -89,7 +91,7 @@ class _Gateway:
         reply = _Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
-                await _pass_on(upstream, data, reply)
+                await self._other_request(target, data, upstream, reply)
             else:
                 await self._model_request(target, target.form, data, upstream, reply)
         except GatewayError as error:
@@ -121,11 +123,50 @@ class _Gateway:
                     f"{placed.tool!r}, which must not run",
                     409,
                 )
+            self._check_live(placed)
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
-        await ModelExchange(form, read, placed, upstream, reply).run()
+        api = self._api(placed, target, upstream)
+        await ModelExchange(form, read, placed, api, reply).run()
+
+    async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
+        """Pass a request on that asks no model for an answer, such as for embeddings."""
+        api: _Upstream | RecordedApi = upstream
+        if self._traffic.records:
+            texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
+            read = WireRequest(body={}, streams=False, user_texts=texts)
+            owner = self._traffic.named(target.conversation) if target.conversation else None
+            placed = owner or place(read, self._traffic.active)
+            if isinstance(placed, Unplaced):
+                self._check_live(placed)
+            else:
+                api = self._api(placed, target, upstream)
+        await _pass_on(api, data, reply)
+
+    def _api(
+        self, conversation: GatewayConversation, target: Target, upstream: _Upstream
+    ) -> _Upstream | RecordedApi:
+        if conversation.tape is None:
+            if self._traffic.replays:
+                raise GatewayError("`model_gateway.mode` is replay, and only agentest run replays", 409)
+            return upstream
+        return RecordedApi(
+            live=upstream,
+            tape=conversation.tape,
+            path=target.path,
+            ignored=self._settings.ignore,
+            on_problem=conversation.fail,
+        )
+
+    def _check_live(self, unplaced: Unplaced) -> None:
+        """Raise GatewayError if a request must not reach the network."""
+        if self._traffic.replays:
+            raise GatewayError(
+                f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}",
+                409,
+            )
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
         return any(map(conversation.mock_name, tools))
@@ -165,7 +206,7 @@ class _Reply:
         self.response: web.StreamResponse = web.Response(status=500)
         self.begun = False
 
-    def like(self, response: DirectResponse) -> None:
+    def like(self, response: ModelResponse) -> None:
         self._status, self._headers = response.status_code, _response_headers(response)
 
     async def write(self, data: bytes) -> None:
@@ -175,7 +216,7 @@ class _Reply:
             await self.response.prepare(self._request)
         await self.response.write(data)
 
-    async def whole(self, response: DirectResponse, body: bytes) -> None:
+    async def whole(self, response: ModelResponse, body: bytes) -> None:
         self.response = web.Response(
             status=response.status_code, headers=_multi(_response_headers(response)), body=body
         )
@@ -190,7 +231,7 @@ def _with_model(path: str, model: str | None) -> str:
     return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, path) if model else path
 
 
-async def _pass_on(upstream: _Upstream, data: bytes, reply: _Reply) -> None:
+async def _pass_on(upstream: _Upstream | RecordedApi, data: bytes, reply: _Reply) -> None:
     """Send a request to the model's API unchanged, and its response to the agent as it comes."""
     response = await upstream.send_bytes(data or None)
     try:
@@ -206,7 +247,7 @@ def _passed_headers(request: web.Request) -> Headers:
     return tuple((name, value) for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP)
 
 
-def _response_headers(response: DirectResponse) -> list[tuple[str, str]]:
+def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
     left_out = _HOP_BY_HOP | {"content-encoding", "date", "server"}
     return [(name, value) for name, value in response.headers.items() if name.lower() not in left_out]
 

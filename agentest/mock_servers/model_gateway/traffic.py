@@ -28,6 +28,8 @@ class GatewayTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
+    replays: bool = False
+    """True if no request may reach the network."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
@@ -39,6 +41,11 @@ class GatewayTraffic:
     def active(self) -> Collection[GatewayConversation]:
         """The conversations under way."""
         return self._active.values()
+
+    @property
+    def records(self) -> bool:
+        """True if requests of a conversation are recorded or replayed."""
+        return self.replays or any(each.tape for each in self.active)
 
     def named(self, key: str) -> GatewayConversation | None:
         """Return the conversation under way with this key."""

@@ -1,0 +1,246 @@
+"""Record and replay what an agent asks its own model, behind the model gateway.
+
+A request is identified by its conversation, its turn and its content, because agents may send several at
+once. Equal requests of a turn are answered in the order in which they were recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from itertools import zip_longest
+from typing import Any
+
+from agentest.domain.results import ModelUsage
+from agentest.models.port import CallKey
+from agentest.models.tape import (
+    CassetteEntry,
+    CassetteMode,
+    HttpExchange,
+    RecordedRequest,
+    Slot,
+    Tape,
+    digest,
+)
+from agentest.support.http.client import StoredResponse
+from agentest.support.lazy_dataclasses import dataclass, replace
+
+_HASH_CHARS = 16
+_SHOWN_CHARS = 60
+_BEFORE_CHARS = 20
+_MISSING = object()
+Compared = Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class AgentTape:
+    """The recordings of one conversation's requests (implements `mock_servers.port.ModelTape`).
+
+    Args:
+        key: identifies the conversation; the turn is filled in.
+        turn_index: returns the current turn.
+    """
+
+    tape: Tape
+    key: CallKey
+    turn_index: Callable[[], int]
+    _times: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _used: set[Slot] = field(default_factory=set)
+    _hashes: dict[Slot, str] = field(default_factory=dict)
+    """Recorded request → hash of what is compared of it."""
+
+    @property
+    def mode(self) -> CassetteMode | None:
+        return self.tape.mode_of(self.key)
+
+    def begin(self, sent: Mapping[str, Any], model: str, compared: Compared) -> AgentRequest:
+        """Identify a request. Call it once for each request.
+
+        Args:
+            compared: returns the part of a request that is the same in every run.
+        """
+        content = _redacted(sent, self.tape.redact)
+        turn, content_hash = self.turn_index(), digest(content, _HASH_CHARS)
+        again = self._times[turn, content_hash]
+        self._times[turn, content_hash] += 1
+        request = RecordedRequest(replace(self.key, turn=turn), 0, again, content_hash, model)
+        return AgentRequest(self, request, content, compared)
+
+    def find(self, request: AgentRequest) -> CassetteEntry | None:
+        """Return the next recorded response to such a request.
+
+        It is of another turn if the turn has none, because agents may work on between turns.
+        """
+        wanted, repeats_errors = digest(request.compared_content, _HASH_CHARS), self.mode is CassetteMode.FILL
+        found = [
+            each
+            for each in self._unused()
+            if self._hash_of(each, request.compared) == wanted and not (each.failed and repeats_errors)
+        ]
+        entry = min(found, key=lambda each: _distance(each, request.request), default=None)
+        if entry:
+            self._used.add(entry.request.slot)
+        return entry
+
+    def _hash_of(self, entry: CassetteEntry, compared: Compared) -> str:
+        slot = entry.request.slot
+        if slot not in self._hashes:
+            self._hashes[slot] = digest(compared(_sent(entry)), _HASH_CHARS)
+        return self._hashes[slot]
+
+    def record(self, entry: CassetteEntry) -> None:
+        """Record a response. Raises CassetteError if it cannot be written."""
+        self._used.add(self.tape.record(entry).request.slot)
+
+    def missing(self, request: AgentRequest) -> str:
+        """Return what is missing for a request, and what to do."""
+        tape, key = self.tape, request.request.key
+        page = tape.page(key.scope, key.conversation)
+        which = f"conversation {key.conversation}, turn {key.turn}"
+        again, nearest = tape.remedy_for(key.scope), self._nearest(request)
+        if not page.has_answers:
+            why = f"nothing is recorded for it in {page.path}. {again}"
+        elif nearest is None:
+            why = f"{page.path} has no further request of this conversation: it went another way. {again}"
+        elif difference := first_difference(request.compared(_sent(nearest)), request.compared_content):
+            path, before, now = difference
+            why = (
+                f"{path} is {now}, and in the nearest request in {page.path} it is {before}. If it changes "
+                f"in every run, write model_gateway.ignore: [{json.dumps(path)}]; if the agent has changed, "
+                f"{again[0].lower()}{again[1:]}"
+            )
+        else:
+            why = f"it was sent more often than recorded in {page.path}. {again}"
+        where = f"scenario {tape.name_of(key.scope)!r}, {which}"
+        return f"{where}: no recorded answer to a request to the agent's model: {why}"
+
+    def _unused(self) -> Iterator[CassetteEntry]:
+        key = self.key
+        for entries in self.tape.layers(key.scope, key.conversation):
+            for slot, entry in entries.items():
+                if slot not in self._used and replace(slot[0], turn=None) == key:
+                    yield entry
+
+    def _nearest(self, request: AgentRequest) -> CassetteEntry | None:
+        """Return the recorded request that has most in common with one, first of those not yet asked."""
+        key, leaves = self.key, set(_leaves(request.content))
+        page = self.tape.page(key.scope, key.conversation)
+        of_conversation = [
+            each for each in page.recorded if replace(each.request.key, turn=None, sample=key.sample) == key
+        ]
+
+        def likeness(entry: CassetteEntry) -> tuple[bool, int, int]:
+            common = len(leaves & set(_leaves(_sent(entry))))
+            return entry.request.slot not in self._used, common, -_distance(entry, request.request)
+
+        return max(of_conversation, key=likeness, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """One request of an agent to its model (implements `mock_servers.port.TapedRequest`)."""
+
+    tape: AgentTape
+    request: RecordedRequest
+    content: Any
+    compared: Compared
+
+    @property
+    def compared_content(self) -> Any:
+        return self.compared(self.content)
+
+    @property
+    def is_live(self) -> bool:
+        """True if the model may be asked if nothing is recorded."""
+        return self.tape.mode is not CassetteMode.REPLAY
+
+    def recorded(self) -> StoredResponse | None:
+        if self.tape.mode is CassetteMode.RECORD:
+            return None
+        entry = self.tape.find(self)
+        if entry is None or entry.http is None:
+            return None
+        body = entry.content.encode(errors="surrogateescape")
+        return StoredResponse(status_code=entry.http.status, headers=entry.http.headers, body=body)
+
+    def missing(self) -> str:
+        return self.tape.missing(self)
+
+    def record(self, response: StoredResponse) -> None:
+        redact = self.tape.tape.redact
+        headers = {name: redact(value) for name, value in response.headers.items()}
+        http = HttpExchange(self.content, response.status_code, headers)
+        body = response.body.decode(errors="surrogateescape")
+        self.tape.record(CassetteEntry(self.request, "", "response", body, ModelUsage(), http))
+
+
+def agent_tape(tape: Tape, key: CallKey, turn_index: Callable[[], int]) -> AgentTape | None:
+    """Return the recordings of a conversation; None if its agent's model is neither recorded nor replayed."""
+    # What a run with a budget keeps is what Agentest itself pays for.
+    return AgentTape(tape, key, turn_index) if tape.mode_of(key) not in (None, CassetteMode.KEEP) else None
+
+
+def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, str, str] | None:
+    """Return the path of the first difference and both values in short; None if the values are equal."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys: Iterable[Any] = dict.fromkeys([*now, *before])
+        pairs = [
+            (f"{path}.{key}".lstrip("."), before.get(key, _MISSING), now.get(key, _MISSING)) for key in keys
+        ]
+    elif isinstance(before, list) and isinstance(now, list):
+        pairs = [
+            (f"{path}[{place}]", one, other)
+            for place, (one, other) in enumerate(zip_longest(before, now, fillvalue=_MISSING))
+        ]
+    elif before == now and type(before) is type(now):
+        return None
+    else:
+        return path, *_excerpts(before, now)
+    return next(filter(None, (first_difference(one, other, place) for place, one, other in pairs)), None)
+
+
+def _excerpts(before: Any, now: Any) -> tuple[str, str]:
+    texts = before, now
+    if isinstance(before, str) and isinstance(now, str):
+        end = min(len(before), len(now))
+        same = next((i for i in range(end) if before[i] != now[i]), end)
+        start = max(0, same - _BEFORE_CHARS)
+        texts = ("…" * bool(start) + before[start:], "…" * bool(start) + now[start:])
+    return _short(texts[0]), _short(texts[1])
+
+
+def _short(value: Any) -> str:
+    if value is _MISSING:
+        return "missing"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    )
+    if items is None:
+        yield path, str(value)
+        return
+    for key, item in items:
+        yield from _leaves(item, f"{path}.{key}")
+
+
+def _sent(entry: CassetteEntry) -> Any:
+    return entry.http.sent if entry.http else {}
+
+
+def _distance(entry: CassetteEntry, request: RecordedRequest) -> int:
+    return abs((entry.request.key.turn or 0) - (request.key.turn or 0))
+
+
+def _redacted(value: Mapping[str, Any], redact: Callable[[str], str]) -> Any:
+    """Return a JSON value without secrets."""
+    text = redact(json.dumps(value, ensure_ascii=False))
+    try:
+        return json.loads(text)
+    except ValueError:  # a secret that was a part of the JSON itself
+        return text
