@@ -24,6 +24,7 @@ from aiohttp import web
 Json = dict[str, Any]
 FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
 TOOLS = ("find", "send")
+WORDS = ("look", "both", "recall")
 _NEXT = count(1)
 
 
@@ -46,13 +47,15 @@ class Refused(Exception):
 def reply_to(history: Sequence[Said]) -> tuple[str, list[tuple[str, Json]]]:
     """Return the model's text and its calls."""
     since = max(i for i, each in enumerate(history) if each.role == "user")
-    word, _, rest = history[since].text.partition(" ")
-    rounds = sum(each.role == "model" and bool(each.calls) for each in history[since:])
-    if word == "look" and rounds == 0:
-        return "", [("find", {"q": rest})]
-    if word == "both" and rounds == 0:
+    text = history[since].text
+    # Frameworks write words of their own before the user's.
+    word, _, rest = text[max(map(text.rfind, WORDS), default=0) :].strip().partition(" ")
+    made = [(name, arguments) for each in history[since:] for _, name, arguments in each.calls]
+    if word in ("look", "both") and ("find", {"q": rest}) not in made:
+        if word == "look":
+            return "", [("find", {"q": rest})]
         return "Let me see.", [("find", {"q": rest}), ("send", {"q": rest})]
-    if word == "both" and rounds == 1:
+    if word == "both" and ("find", {"q": f"{rest}2"}) not in made:
         return "", [("find", {"q": f"{rest}2"})]
     if word == "recall":
         return "I recall " + " ".join(str(each.result) for each in history if each.role == "result"), []
