@@ -1,10 +1,10 @@
 // Agents of frameworks for Node that call their model over HTTP and have two functions as tools.
-// POST /chat takes {session, message}. Tools that have really run are noted in the file REAL_CALLS.
-//   node model_callers.mjs --port PORT --framework ai_sdk --api chat [--stream]
+// POST /chat takes {session, message}. Guests e to h (`look e1`) are answered by streams. Tools that have really
+// run are noted in the file REAL_CALLS.
+//   node model_callers.mjs --port PORT --framework ai_sdk --api chat
 import { appendFileSync } from "node:fs";
 import { option, sendJson, serve } from "./serving.mjs";
 
-const streams = process.argv.includes("--stream");
 const api = option("api");
 const rule = "Help.";
 for (const name of ["OPENAI", "ANTHROPIC", "GOOGLE_GENERATIVE_AI"]) process.env[`${name}_API_KEY`] = "none";
@@ -33,12 +33,12 @@ async function aiSdk() {
   for (const name of ["find", "send"]) {
     tools[name] = tool({ description: name, inputSchema: jsonSchema(schema), execute: run(name) });
   }
-  return async (session, message) => {
+  return async (session, message, streams) => {
     const messages = [...historyOf(session), { role: "user", content: message }];
     const call = { model, tools, messages, stopWhen: stepCountIs(8) };
     const result = streams ? streamText(call) : await generateText(call);
     if (streams) await result.consumeStream();
-    histories.set(session, [...messages, ...(await result.response).messages]);
+    histories.set(session, [...messages, ...(await result.responseMessages)]);
     return await result.text;
   };
 }
@@ -49,7 +49,7 @@ async function openaiAgents() {
   setOpenAIAPI(api === "chat" ? "chat_completions" : "responses");
   const tools = ["find", "send"].map((name) => tool({ name, description: name, parameters: schema, execute: run(name) }));
   const agent = new Agent({ name: "a", instructions: rule, model: "m", tools });
-  return async (session, message) => {
+  return async (session, message, streams) => {
     const input = [...historyOf(session), { role: "user", content: message }];
     const result = await runAgent(agent, input, streams ? { stream: true } : {});
     if (streams) await result.completed;
@@ -67,7 +67,7 @@ async function mastra() {
     tools[name] = createTool({ id: name, description: name, inputSchema: z.object({ q: z.string() }), execute: run(name) });
   }
   const agent = new Agent({ id: "a", name: "a", instructions: rule, model: "openai/gpt-4o", tools });
-  return async (session, message) => {
+  return async (session, message, streams) => {
     const messages = [...historyOf(session), { role: "user", content: message }];
     const result = streams ? await agent.stream(messages, { maxSteps: 8 }) : await agent.generate(messages, { maxSteps: 8 });
     const text = await result.text;
@@ -78,5 +78,8 @@ async function mastra() {
 
 const reply = await { ai_sdk: aiSdk, openai_agents: openaiAgents, mastra }[option("framework")]();
 serve({
-  "/chat": async ({ session, message }, response) => sendJson(response, 200, { reply: await reply(session, message) }),
+  "/chat": async ({ session, message }, response) => {
+    const streams = "efgh".includes(message.split(" ").at(-1)[0]);
+    sendJson(response, 200, { reply: await reply(session, message, streams) });
+  },
 });

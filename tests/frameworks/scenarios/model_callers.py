@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from agentest import call, scenario
+from agentest import scenario
 
 
 def find(q: str) -> dict[str, str]:
     return {"mocked": q}
 
 
-for guest in "abcd":
+for guest in "abcdefgh":
     scenario(
         f"guest {guest}",
-        turns=[f"look {guest}1", f"recall {guest}", f"both {guest}2", f"look {guest}3", f"recall all {guest}"],
+        turns=[
+            f"look {guest}1",
+            f"recall {guest}",
+            f"both {guest}2",
+            f"look {guest}3",
+            f"recall all {guest}",
+        ],
         tools={"find": find},
-        trajectory={
-            "match_mode": "strict",
-            "expected": [
-                call("find", q=f"{guest}1"),
-                call("find", q=f"{guest}2"),
-                call("send", q=f"{guest}2"),
-                call("find", q=f"{guest}22"),
-                call("find", q=f"{guest}3"),
-            ],
-        },
     )

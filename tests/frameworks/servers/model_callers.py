@@ -1,6 +1,7 @@
 """Agents of many frameworks that call their model over HTTP and have two functions as tools.
 
-POST /chat takes {session, message}. Tools that have really run are noted in the file REAL_CALLS.
+POST /chat takes {session, message}. Guests e to h (`look e1`) are answered by streams. Tools that have really
+run are noted in the file REAL_CALLS.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _ran(name: str, q: str) -> str:
     return json.dumps({"real": q})
 
 
-def openai_agents(api: str, stream: bool) -> Reply:
+def openai_agents(api: str, *, stream: bool) -> Reply:
     from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
     from openai import AsyncOpenAI
 
@@ -72,7 +73,7 @@ def openai_agents(api: str, stream: bool) -> Reply:
     return reply
 
 
-def langgraph(api: str, stream: bool) -> Reply:
+def langgraph(api: str, *, stream: bool) -> Reply:
     from langchain.agents import create_agent
     from langgraph.checkpoint.memory import MemorySaver
 
@@ -101,7 +102,7 @@ def langgraph(api: str, stream: bool) -> Reply:
     return reply
 
 
-def pydantic_ai(api: str, stream: bool) -> Reply:
+def pydantic_ai(api: str, *, stream: bool) -> Reply:
     from pydantic_ai import Agent
 
     names = {"chat": "openai-chat:m", "responses": "openai-responses:m", "anthropic": "anthropic:m"}
@@ -123,7 +124,7 @@ def pydantic_ai(api: str, stream: bool) -> Reply:
     return reply
 
 
-def google_genai(api: str, stream: bool) -> Reply:
+def google_genai(api: str, *, stream: bool) -> Reply:
     from google import genai
     from google.genai import types
 
@@ -141,7 +142,7 @@ def google_genai(api: str, stream: bool) -> Reply:
     return reply
 
 
-def google_adk(api: str, stream: bool) -> Reply:
+def google_adk(api: str, *, stream: bool) -> Reply:
     from google.adk.agents import Agent
     from google.adk.agents.run_config import RunConfig, StreamingMode
     from google.adk.runners import InMemoryRunner
@@ -167,7 +168,7 @@ def google_adk(api: str, stream: bool) -> Reply:
     return reply
 
 
-def smolagents(api: str, stream: bool) -> Reply:
+def smolagents(api: str, *, stream: bool) -> Reply:
     from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
     tools = [tool(each) for each in TOOLS]
@@ -184,7 +185,7 @@ def smolagents(api: str, stream: bool) -> Reply:
     return reply
 
 
-def agno(api: str, stream: bool) -> Reply:
+def agno(api: str, *, stream: bool) -> Reply:
     from agno.agent import Agent
     from agno.db.in_memory import InMemoryDb
 
@@ -213,7 +214,7 @@ def agno(api: str, stream: bool) -> Reply:
     return reply
 
 
-def microsoft_agents(api: str, stream: bool) -> Reply:
+def microsoft_agents(api: str, *, stream: bool) -> Reply:
     from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
 
     client: Any = (OpenAIChatCompletionClient if api == "chat" else OpenAIChatClient)(model="m")
@@ -231,7 +232,7 @@ def microsoft_agents(api: str, stream: bool) -> Reply:
     return reply
 
 
-def strands(api: str, stream: bool) -> Reply:
+def strands(api: str, *, stream: bool) -> Reply:
     from strands import Agent, tool
 
     model: Any
@@ -254,24 +255,24 @@ def strands(api: str, stream: bool) -> Reply:
     return reply
 
 
-def llama_index(api: str, stream: bool) -> Reply:
+def llama_index(api: str, *, stream: bool) -> Reply:
     from llama_index.core.agent.workflow import FunctionAgent
-    from llama_index.core.workflow import Context
+    from llama_index.core.memory import ChatMemoryBuffer
     from llama_index.llms.openai import OpenAI, OpenAIResponses
 
     model: Any = OpenAIResponses if api == "responses" else OpenAI
     agent = FunctionAgent(tools=list(TOOLS), llm=model(model="gpt-4o"), streaming=stream)
-    contexts: dict[str, Any] = {}
+    memories: dict[str, Any] = {}
 
     async def reply(session: str, message: str) -> str:
-        if session not in contexts:
-            contexts[session] = Context(agent)
-        return str(await agent.run(message, ctx=contexts[session]))
+        if session not in memories:
+            memories[session] = ChatMemoryBuffer.from_defaults(token_limit=100_000)
+        return str(await agent.run(message, memory=memories[session]))
 
     return reply
 
 
-def crewai(api: str, stream: bool) -> Reply:
+def crewai(api: str, *, stream: bool) -> Reply:
     from crewai import LLM, Agent
     from crewai.tools import tool
 
@@ -295,11 +296,12 @@ class Message(BaseModel):
     message: str
 
 
-def make_app(reply: Reply) -> FastAPI:
+def make_app(whole: Reply, stream: Reply) -> FastAPI:
     app = FastAPI()
 
     @app.post("/chat")
     async def chat(said: Message) -> dict[str, str]:
+        reply = stream if said.message.split()[-1][0] in "efgh" else whole
         return {"reply": await reply(said.session, said.message)}
 
     return app
@@ -307,5 +309,6 @@ def make_app(reply: Reply) -> FastAPI:
 
 if __name__ == "__main__":
     os.environ.update(dict.fromkeys(KEYS, "none"))
-    chosen = options(framework="", api="", stream=False)
-    serve(make_app(globals()[chosen.framework](chosen.api, chosen.stream)), chosen.port)
+    chosen = options(framework="", api="")
+    make = globals()[chosen.framework]
+    serve(make_app(make(chosen.api, stream=False), make(chosen.api, stream=True)), chosen.port)
