@@ -24,6 +24,8 @@ from aiohttp import web
 Json = dict[str, Any]
 FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
 TOOLS = ("find", "send")
+WORDS = ("look", "both", "recall")
+CREATED = 1_700_000_000
 _NEXT = count(1)
 
 
@@ -32,6 +34,7 @@ class Said:
     """One entry of a history: of the user, of the model with its calls (id, name, arguments), or a result."""
 
     role: str
+    """`user`, `model`, `result`, or `observed` for results that a framework wrote as text of the user."""
     text: str = ""
     calls: tuple[tuple[str, str, Json], ...] = ()
     call: str = ""
@@ -46,16 +49,19 @@ class Refused(Exception):
 def reply_to(history: Sequence[Said]) -> tuple[str, list[tuple[str, Json]]]:
     """Return the model's text and its calls."""
     since = max(i for i, each in enumerate(history) if each.role == "user")
-    word, _, rest = history[since].text.partition(" ")
-    rounds = sum(each.role == "model" and bool(each.calls) for each in history[since:])
-    if word == "look" and rounds == 0:
-        return "", [("find", {"q": rest})]
-    if word == "both" and rounds == 0:
+    text = history[since].text
+    # Frameworks write words of their own before the user's.
+    word, _, rest = text[max(map(text.rfind, WORDS), default=0) :].strip().partition(" ")
+    made = [(name, arguments) for each in history[since:] for _, name, arguments in each.calls]
+    if word in ("look", "both") and ("find", {"q": rest}) not in made:
+        if word == "look":
+            return "", [("find", {"q": rest})]
         return "Let me see.", [("find", {"q": rest}), ("send", {"q": rest})]
-    if word == "both" and rounds == 1:
+    if word == "both" and ("find", {"q": f"{rest}2"}) not in made:
         return "", [("find", {"q": f"{rest}2"})]
     if word == "recall":
-        return "I recall " + " ".join(str(each.result) for each in history if each.role == "result"), []
+        results = [str(each.result) for each in history if each.role in ("result", "observed")]
+        return f"I recall {' '.join(results)}", []
     return "Done.", []
 
 
@@ -85,7 +91,11 @@ class Chat:
         for message in body["messages"]:
             match message["role"]:
                 case "user":
-                    history.append(Said("user", _text(message["content"])))
+                    observed, _, text = _text(message["content"]).rpartition("New task:")
+                    if observed.startswith("Observation:") or text.startswith("Observation:"):
+                        history.append(Said("observed", result=observed or text))
+                    if not text.startswith("Observation:"):
+                        history.append(Said("user", text))
                 case "assistant":
                     calls = tuple(
                         (call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
@@ -112,6 +122,7 @@ class Chat:
         return {
             "id": f"chatcmpl-{next(_NEXT)}",
             "object": "chat.completion",
+            "created": CREATED,
             "model": body["model"],
             "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
             "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
@@ -131,7 +142,8 @@ class Chat:
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                 for piece in _pieces(function["arguments"])
             ]
-        head = {"id": answer["id"], "object": "chat.completion.chunk", "model": answer["model"]}
+        head = {**answer, "object": "chat.completion.chunk"}
+        del head["choices"], head["usage"]
         chunks: list[Json] = [
             {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
         ]
@@ -397,10 +409,14 @@ class Responses:
 
     path = "/v1/responses"
 
+    def items(self, body: Json) -> list[Json]:
+        given = body["input"]
+        return [self.user(given)] if isinstance(given, str) else given
+
     def history(self, body: Json) -> list[Said]:
         history: list[Said] = []
         reasoned = False
-        for item in body["input"]:
+        for item in self.items(body):
             match item.get("type"), item.get("role"):
                 case "reasoning", _:
                     stored = body.get("store") is not False
@@ -434,9 +450,15 @@ class Responses:
             reasoning["encrypted_content"] = f"secret {secret}"
         output = [reasoning]
         if text:
-            content = [{"type": "output_text", "text": text, "annotations": []}]
+            content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
             output.append(
-                {"type": "message", "id": f"msg_{next(_NEXT)}", "role": "assistant", "content": content}
+                {
+                    "type": "message",
+                    "id": f"msg_{next(_NEXT)}",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": content,
+                }
             )
         output += [
             {
@@ -445,33 +467,66 @@ class Responses:
                 "call_id": f"call_{next(_NEXT)}",
                 "name": name,
                 "arguments": json.dumps(arguments),
+                "status": "completed",
             }
             for name, arguments in calls
         ]
+        echoed = {key: body[key] for key in ("previous_response_id", "store", "instructions") if key in body}
         return {
             "id": f"resp_{next(_NEXT)}",
             "object": "response",
+            "created_at": CREATED,
             "status": "completed",
+            "error": None,
+            "incomplete_details": None,
+            "metadata": {},
+            **echoed,
             "model": body["model"],
             "output": output,
-            "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+            "parallel_tool_calls": True,
+            "tool_choice": body.get("tool_choice", "auto"),
+            "tools": body.get("tools", []),
+            "usage": {
+                "input_tokens": 10,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 5,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 15,
+            },
         }
 
     def events(self, answer: Json) -> list[tuple[str | None, Json | str]]:
-        events: list[Json] = [{"type": "response.created", "response": {**answer, "output": []}}]
+        begun = {**answer, "output": [], "status": "in_progress", "usage": None}
+        events: list[Json] = [
+            {"type": f"response.{kind}", "response": begun} for kind in ("created", "in_progress")
+        ]
         for index, item in enumerate(answer["output"]):
             place = {"output_index": index, "item_id": item["id"]}
-            events.append({"type": "response.output_item.added", "output_index": index, "item": item})
+            empty = {**item, **({"status": "in_progress"} if "status" in item else {})}
+            within: list[Json] = []
             if item["type"] == "message":
-                events += [
-                    {"type": "response.output_text.delta", **place, "content_index": 0, "delta": piece}
-                    for piece in _pieces(item["content"][0]["text"])
+                empty["content"] = []
+                part = item["content"][0]
+                place["content_index"] = 0
+                within = [{"type": "content_part.added", "part": {**part, "text": ""}}]
+                within += [
+                    {"type": "output_text.delta", "delta": piece, "logprobs": []}
+                    for piece in _pieces(part["text"])
+                ]
+                within += [
+                    {"type": "output_text.done", "text": part["text"], "logprobs": []},
+                    {"type": "content_part.done", "part": part},
                 ]
             elif item["type"] == "function_call":
-                events += [
-                    {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+                empty["arguments"] = ""
+                within = [
+                    {"type": "function_call_arguments.delta", "delta": piece}
                     for piece in _pieces(item["arguments"])
                 ]
+                done = {"name": item["name"], "arguments": item["arguments"]}
+                within.append({"type": "function_call_arguments.done", **done})
+            events.append({"type": "response.output_item.added", "output_index": index, "item": empty})
+            events += [{**place, **event, "type": f"response.{event['type']}"} for event in within]
             events.append({"type": "response.output_item.done", "output_index": index, "item": item})
         events.append({"type": "response.completed", "response": answer})
         return [(event["type"], {**event, "sequence_number": i}) for i, event in enumerate(events)]
@@ -570,7 +625,7 @@ class Provider:
         form = next(make() for make in FORM_OF.values() if _is_of(make(), request.path))
         body = await request.json()
         if before := body.get("previous_response_id"):
-            body["input"] = [*self.stored[before], *body["input"]]
+            body["input"] = [*self.stored[before], *form.items(body)]
         try:
             history = form.history(body)
             check(history)
@@ -579,9 +634,11 @@ class Provider:
             return web.json_response({"error": {"message": str(error)}}, status=400)
         self.histories.append(history)
         text, calls = self.reply(history)
+        if not calls and body.get("tool_choice") == "required" and "final_answer" in str(body["tools"]):
+            text, calls = "", [("final_answer", {"answer": text})]
         answer = form.answer(body, text, calls)
         if isinstance(form, Responses) and body.get("store") is not False:
-            self.stored[answer["id"]] = [*body["input"], *answer["output"]]
+            self.stored[answer["id"]] = [*form.items(body), *answer["output"]]
         if not (body.get("stream") or "stream" in request.path):
             return web.json_response(answer, headers={"x-ratelimit-remaining": "7"})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

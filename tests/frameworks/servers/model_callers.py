@@ -1,0 +1,314 @@
+"""Agents of many frameworks that call their model over HTTP and have two functions as tools.
+
+POST /chat takes {session, message}. Guests e to h (`look e1`) are answered by streams. Tools that have really
+run are noted in the file REAL_CALLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from serving import options, serve
+
+Reply = Callable[[str, str], Awaitable[str]]
+"""Returns the agent's reply in a session to a message."""
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
+GEMINI = "gemini-2.5-flash"
+RULE = "Help."
+
+
+def find(q: str) -> str:
+    """Find something.
+
+    Args:
+        q: what to find
+    """
+    return _ran("find", q)
+
+
+def send(q: str) -> str:
+    """Send something.
+
+    Args:
+        q: what to send
+    """
+    return _ran("send", q)
+
+
+TOOLS: list[Callable[[str], str]] = [find, send]
+
+
+def _ran(name: str, q: str) -> str:
+    with open(os.environ["REAL_CALLS"], "a", encoding="utf-8") as log:
+        log.write(f"{name} {q}\n")
+    return json.dumps({"real": q})
+
+
+def openai_agents(api: str, *, stream: bool) -> Reply:
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(True)
+    model: Any = OpenAIChatCompletionsModel("m", AsyncOpenAI()) if api == "chat" else "m"
+    agent = Agent(name="a", instructions=RULE, model=model, tools=[function_tool(each) for each in TOOLS])
+    histories: dict[str, list[Any]] = {}
+
+    async def reply(session: str, message: str) -> str:
+        items = [*histories.get(session, []), {"role": "user", "content": message}]
+        if stream:
+            result: Any = Runner.run_streamed(agent, items)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(agent, items)
+        histories[session] = result.to_input_list()
+        return str(result.final_output)
+
+    return reply
+
+
+def langgraph(api: str, *, stream: bool) -> Reply:
+    from langchain.agents import create_agent
+    from langgraph.checkpoint.memory import MemorySaver
+
+    model: Any
+    if api in ("chat", "responses"):
+        from langchain_openai import ChatOpenAI
+
+        encrypted = {"store": False, "include": ["reasoning.encrypted_content"], "use_responses_api": True}
+        model = ChatOpenAI(model="m", streaming=stream, **(encrypted if api == "responses" else {}))
+    elif api == "anthropic":
+        from langchain_anthropic import ChatAnthropic
+
+        thinking = {"type": "enabled", "budget_tokens": 1024}
+        model = ChatAnthropic(model="m", streaming=stream, thinking=thinking, max_tokens=2048)
+    else:
+        from langchain_google_genai import ChatGoogleGenerativeAI
+
+        model = ChatGoogleGenerativeAI(model=GEMINI, streaming=stream)
+    agent = create_agent(model, tools=TOOLS, checkpointer=MemorySaver())
+
+    async def reply(session: str, message: str) -> str:
+        config: Any = {"configurable": {"thread_id": session}}
+        result = await agent.ainvoke({"messages": [("user", message)]}, config)
+        return str(result["messages"][-1].text)
+
+    return reply
+
+
+def pydantic_ai(api: str, *, stream: bool) -> Reply:
+    from pydantic_ai import Agent
+
+    names = {"chat": "openai-chat:m", "responses": "openai-responses:m", "anthropic": "anthropic:m"}
+    agent = Agent(names.get(api, f"google:{GEMINI}"), tools=TOOLS)
+    histories: dict[str, Any] = {}
+
+    async def read(_: Any, events: Any) -> None:
+        async for _event in events:
+            pass
+
+    async def reply(session: str, message: str) -> str:
+        handler = read if stream else None
+        result = await agent.run(
+            message, message_history=histories.get(session), event_stream_handler=handler
+        )
+        histories[session] = result.all_messages()
+        return result.output
+
+    return reply
+
+
+def google_genai(api: str, *, stream: bool) -> Reply:
+    from google import genai
+    from google.genai import types
+
+    client = genai.Client()
+    config = types.GenerateContentConfig(tools=list(TOOLS))
+    chats: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in chats:
+            chats[session] = client.aio.chats.create(model=GEMINI, config=config)
+        if not stream:
+            return str((await chats[session].send_message(message)).text)
+        return "".join([part.text or "" async for part in await chats[session].send_message_stream(message)])
+
+    return reply
+
+
+def google_adk(api: str, *, stream: bool) -> Reply:
+    from google.adk.agents import Agent
+    from google.adk.agents.run_config import RunConfig, StreamingMode
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    runner = InMemoryRunner(Agent(name="a", model=GEMINI, tools=list(TOOLS)), app_name="a")
+    config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
+    known: set[str] = set()
+
+    async def reply(session: str, message: str) -> str:
+        if session not in known:
+            known.add(session)
+            await runner.session_service.create_session(app_name="a", user_id="u", session_id=session)
+        text = ""
+        content = types.Content(role="user", parts=[types.Part(text=message)])
+        async for event in runner.run_async(
+            user_id="u", session_id=session, new_message=content, run_config=config
+        ):
+            if event.is_final_response() and event.content:
+                text = "".join(part.text or "" for part in event.content.parts or ())
+        return text
+
+    return reply
+
+
+def smolagents(api: str, *, stream: bool) -> Reply:
+    from smolagents import OpenAIServerModel, ToolCallingAgent, tool
+
+    tools = [tool(each) for each in TOOLS]
+    agents: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in agents:
+            model = OpenAIServerModel(model_id="m")
+            agents[session] = ToolCallingAgent(
+                tools=tools, model=model, max_steps=6, verbosity_level=0, stream_outputs=stream
+            )
+        return str(await asyncio.to_thread(agents[session].run, message, reset=False))
+
+    return reply
+
+
+def agno(api: str, *, stream: bool) -> Reply:
+    from agno.agent import Agent
+    from agno.db.in_memory import InMemoryDb
+
+    model: Any
+    if api == "anthropic":
+        from agno.models.anthropic import Claude as model
+    elif api == "responses":
+        from agno.models.openai import OpenAIResponses as model
+    else:
+        from agno.models.openai import OpenAIChat as model
+    agent = Agent(
+        model=model(id="m"),
+        tools=list(TOOLS),
+        db=InMemoryDb(),
+        add_history_to_context=True,
+        num_history_runs=10,
+        telemetry=False,
+    )
+
+    async def reply(session: str, message: str) -> str:
+        if not stream:
+            return str((await agent.arun(message, session_id=session)).content)
+        events = agent.arun(message, session_id=session, stream=True)
+        return "".join([str(each.content) async for each in events if each.event == "RunContent"])
+
+    return reply
+
+
+def microsoft_agents(api: str, *, stream: bool) -> Reply:
+    from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
+
+    client: Any = (OpenAIChatCompletionClient if api == "chat" else OpenAIChatClient)(model="m")
+    agent = client.as_agent(instructions=RULE, tools=list(TOOLS))
+    sessions: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in sessions:
+            sessions[session] = agent.create_session()
+        if not stream:
+            return str((await agent.run(message, session=sessions[session])).text)
+        updates = agent.run(message, session=sessions[session], stream=True)
+        return "".join([update.text async for update in updates])
+
+    return reply
+
+
+def strands(api: str, *, stream: bool) -> Reply:
+    from strands import Agent, tool
+
+    model: Any
+    if api == "anthropic":
+        from strands.models.anthropic import AnthropicModel
+
+        model = AnthropicModel(model_id="m", max_tokens=100)
+    else:
+        from strands.models.openai import OpenAIModel
+
+        model = OpenAIModel(model_id="m")
+    tools: Any = [tool(each) for each in TOOLS]
+    agents: dict[str, Agent] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in agents:
+            agents[session] = Agent(model=model, tools=tools, callback_handler=None)
+        return str(await agents[session].invoke_async(message))
+
+    return reply
+
+
+def llama_index(api: str, *, stream: bool) -> Reply:
+    from llama_index.core.agent.workflow import FunctionAgent
+    from llama_index.core.memory import ChatMemoryBuffer
+    from llama_index.llms.openai import OpenAI, OpenAIResponses
+
+    model: Any = OpenAIResponses if api == "responses" else OpenAI
+    agent = FunctionAgent(tools=list(TOOLS), llm=model(model="gpt-4o"), streaming=stream)
+    memories: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in memories:
+            memories[session] = ChatMemoryBuffer.from_defaults(token_limit=100_000)
+        return str(await agent.run(message, memory=memories[session]))
+
+    return reply
+
+
+def crewai(api: str, *, stream: bool) -> Reply:
+    from crewai import LLM, Agent
+    from crewai.tools import tool
+
+    tools = [tool(each.__name__)(each) for each in TOOLS]
+    agent = Agent(role="r", goal="g", backstory="b", llm=LLM(model="openai/gpt-4o", stream=stream), tools=tools)
+    histories: dict[str, list[dict[str, str]]] = {}
+
+    async def reply(session: str, message: str) -> str:
+        said = [*histories.get(session, []), {"role": "user", "content": message}]
+        text = str((await agent.kickoff_async(said)).raw)
+        histories[session] = [*said, {"role": "assistant", "content": text}]
+        return text
+
+    return reply
+
+
+class Message(BaseModel):
+    """The user's words."""
+
+    session: str
+    message: str
+
+
+def make_app(whole: Reply, stream: Reply) -> FastAPI:
+    app = FastAPI()
+
+    @app.post("/chat")
+    async def chat(said: Message) -> dict[str, str]:
+        reply = stream if said.message.split()[-1][0] in "efgh" else whole
+        return {"reply": await reply(said.session, said.message)}
+
+    return app
+
+
+if __name__ == "__main__":
+    os.environ.update(dict.fromkeys(KEYS, "none"))
+    chosen = options(framework="", api="")
+    make = globals()[chosen.framework]
+    serve(make_app(make(chosen.api, stream=False), make(chosen.api, stream=True)), chosen.port)
