@@ -248,7 +248,7 @@ def _state_text(turn: Turn, before: Turn | None) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return encode_on_one_line(value, safe_repr)
+        return encode_on_one_line(value)
     except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
         return encode_on_one_line(safe_repr(value))
 

@@ -122,11 +122,11 @@ class ScenarioJudge:
             return Judgement(turns={index: {}})
         questions = self._turn_questions(turns)
         if self.judge is None or not questions:
-            return Judgement(turns={index: self._turn_results(turns, dict.fromkeys(questions, NO_MODEL))})
+            return Judgement(turns={index: self._turn_results(turns[-1], dict.fromkeys(questions, NO_MODEL))})
         context = turn_context(background_of(self.scenario, self.agent, turns), turns)
         answers = await self.judge.ask(questions, context, CallKey("judge", self.scope, number, index))
         judged_ms = {index: (perf_counter() - began) * 1000}
-        return Judgement(turns={index: self._turn_results(turns, answers)}, judged_ms=judged_ms)
+        return Judgement(turns={index: self._turn_results(turns[-1], answers)}, judged_ms=judged_ms)
 
     def skip(self, conversation: Conversation, why: str) -> Judgement:
         """Return results for a conversation that is not judged, each with the given reason."""
@@ -158,14 +158,16 @@ class ScenarioJudge:
 
     def _all_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:
         turns = {
-            turns[-1].turn_index: self._turn_results(turns, outcomes)
+            turns[-1].turn_index: self._turn_results(
+                turns[-1], {q: outcomes[q] for q in self._turn_questions(turns)}
+            )
             for turns in growing_histories(conversation)
         }
         return replace(self._conversation_results(conversation, outcomes), turns=turns)
 
-    def _turn_results(self, turns: Sequence[Turn], outcomes: QuestionOutcomes) -> dict[str, MetricResult]:
-        results = {q.name: self._metric_result(q, outcomes[q]) for q in self._turn_questions(turns)}
-        return results | self._unseen_results(turns[-1])
+    def _turn_results(self, turn: Turn, outcomes: QuestionOutcomes) -> dict[str, MetricResult]:
+        results = {q.name: self._metric_result(q, outcome) for q, outcome in outcomes.items()}
+        return results | self._unseen_results(turn)
 
     def _unseen_results(self, turn: Turn) -> dict[str, MetricResult]:
         """Return results for the metrics of tool calls if a judge is configured but calls cannot be seen."""

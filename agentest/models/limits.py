@@ -4,7 +4,9 @@ responses.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -85,10 +87,8 @@ class Limiter:
         self._throttled_at = self._max_concurrency
         """Number of slots at the last decrease."""
         self._step = 1
-        # The first in line holds this lock while it waits for capacity; the others wait for the lock.
-        self._line = anyio.Lock()
-        self._in_line = 0
-        self._freed: anyio.Event | None = None
+        # Futures of the calls that wait. The first one's is set when it may look for capacity.
+        self._line: deque[asyncio.Future[None]] = deque()
 
     def hold(self, seconds: float) -> None:
         """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
@@ -99,7 +99,7 @@ class Limiter:
 
     def take_now(self, tokens: int) -> bool:
         """Take a slot if one is free. Return True if it was taken."""
-        if self._in_line or self.in_progress >= self.places or (self._may_delay and self._delay(tokens)):
+        if self._line or self.in_progress >= self.places or (self._may_delay and self._delay(tokens)):
             return False
         self._start(tokens)
         return True
@@ -108,25 +108,25 @@ class Limiter:
         """Wait for a slot. `limit` is paused meanwhile."""
         if self.take_now(tokens):
             return
-        self._in_line += 1
-        try:
-            with limit.paused():
-                async with self._line:
-                    await self._wait(tokens)
-                    self._start(tokens)
-        finally:
-            self._in_line -= 1
-
-    async def _wait(self, tokens: int) -> None:
-        # Check everything again after each wait, because slots may be removed and holds extended.
-        while True:
-            if self.in_progress >= self.places:
-                self._freed = anyio.Event()
-                await self._freed.wait()
-            elif delay := self._delay(tokens):
-                await self._sleep(delay)
-            else:
-                return
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._line.append(turn)
+        with limit.paused():
+            try:
+                # Check everything again after each wait, because slots may be removed and holds extended.
+                while True:
+                    if self._line[0] is not turn or self.in_progress >= self.places:
+                        if turn.done():
+                            turn = self._line[0] = loop.create_future()
+                        await turn
+                    elif self._may_delay and (delay := self._delay(tokens)):
+                        await self._sleep(delay)
+                    else:
+                        self._start(tokens)
+                        return
+            finally:
+                self._line.remove(turn)
+                self._wake()
 
     def _delay(self, tokens: int) -> float:
         """Return the seconds until rates and holds permit a request with this many tokens."""
@@ -152,12 +152,13 @@ class Limiter:
     def give_back(self) -> None:
         """Release a slot."""
         self.in_progress -= 1
-        if self._freed:
+        if self._line:
             self._wake()
 
     def _wake(self) -> None:
-        if self._freed and self.in_progress < self.places:
-            self._freed.set()
+        """Let the first call in line look for capacity, if a slot is free."""
+        if self._line and self.in_progress < self.places and not self._line[0].done():
+            self._line[0].set_result(None)
 
     def succeeded(self, since: int) -> None:
         """Record the answer to a request that was sent after this many decreases."""

@@ -205,7 +205,7 @@ class Ledger:
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         self._entries[key.scope, key.role] += used
-        if key in self._watched:
+        if self._watched and key in self._watched:
             self._watched[key] += used
 
     def watch(self, key: CallKey) -> None:

@@ -202,7 +202,9 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
-        _STRICT.decode(source)
+        _, end = _STRICT.raw_decode(source)
+        if source[end:].strip():
+            raise ValueError("there is text after the value")
         # Validate as JSON, where a choice is a text; as a Python value it would not be a valid choice.
         return answer.model_validate_json(source, strict=True)
     except ValidationError as error:

@@ -8,8 +8,6 @@ these delays, and watches all limits, because a timer for each would cost more t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -180,15 +178,18 @@ class TimeLimit:
         """Seconds of delay, also just before the block, that may have caused a failure now."""
         return self._heartbeat.held_up(self._loop.time()) - self._recently
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Pause:
         """Exclude the time inside of the block. Pauses do not overlap."""
-        before = self._paused_at = self.elapsed
-        try:
-            yield
-        finally:
-            self._paused_at = None
-            self._uncounted += self.elapsed - before
+        return Pause(self)
+
+    def pause(self) -> None:
+        """Stop counting the time."""
+        self._paused_at = self.elapsed
+
+    def resume(self) -> None:
+        """Count the time again."""
+        before, self._paused_at = self._paused_at or 0.0, None
+        self._uncounted += self.elapsed - before
 
     @property
     def expired(self) -> bool:
@@ -199,3 +200,18 @@ class TimeLimit:
     def ends_at(self) -> float:
         """When the limit ends, in seconds of the event loop's clock. It moves while the limit is paused."""
         return self._loop.time() + self._seconds - self.elapsed
+
+
+class Pause:
+    """A block whose time a limit excludes. A generator would cost more than a request may."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: TimeLimit) -> None:
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._limit.pause()
+
+    def __exit__(self, *_: object) -> None:
+        self._limit.resume()

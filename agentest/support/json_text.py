@@ -164,16 +164,17 @@ def encoded(value: Any) -> bytes:
         return well_formed(text).encode()
 
 
-def encode_on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
+def encode_on_one_line(value: Any) -> str:
     """Encode a value as JSON without line separators, for readers that treat each line as a record.
 
-    JSON itself leaves three characters unescaped that many readers treat as line ends. Raises what
-    `json.dumps` raises.
+    JSON itself leaves three characters unescaped that many readers treat as line ends. Values without a JSON
+    form are written as their repr. Raises what `json.dumps` raises.
     """
-    text = json.dumps(value, ensure_ascii=False, default=default)
+    text = _LINE_ENCODER.encode(value)
     return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
+_LINE_ENCODER = json.JSONEncoder(ensure_ascii=False, default=safe_repr)
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 

@@ -292,7 +292,7 @@ class Redactor:
         Texts that only have the form of a credential stay, as do short secrets and single words, because a
         transcript is evidence.
         """
-        return self.hiding_in([text])(text)
+        return self.hiding_in([text])(text) if self.hides_transcripts else text
 
     def hiding_in(self, texts: Iterable[str]) -> TextRedaction:
         """Return an object that redacts these texts like `transcript`, or a false one without secrets."""

@@ -100,7 +100,14 @@ class _PreparedRequest:
 
 
 class _ResponseHandler(ResponseHandler):
-    """aiohttp's, except that a malformed chunk ends the body, whose reader would otherwise wait forever."""
+    """aiohttp's, except that a malformed chunk ends the body, whose reader would otherwise wait forever.
+
+    It also resumes only what was paused. aiohttp calls its parser for every piece that is read.
+    """
+
+    def resume_reading(self, *resume_parser: bool, **named: bool) -> None:
+        if self._reading_paused:
+            super().resume_reading(*resume_parser, **named)
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         body = self._payload
