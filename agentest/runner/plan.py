@@ -289,7 +289,7 @@ def _entries(
     root: Path,
 ) -> list[PlanEntry]:
     def unrun(message: str, status: Status = Status.ERRORED) -> list[PlanEntry]:
-        agent = scenario.agent or ("" if scenario.refused else default[0])
+        agent = "" if scenario.refused is not None else scenario.agent or default[0]
         line, tags = scenario.line, scenario.tags
         return [_unrun_result(scenario.name, agent, file, line, message, status=status, tags=tags)]
 

@@ -122,7 +122,10 @@ def _match(
         match: re.Match[str] | None = getattr(pattern, method)(text)
         return match.span() if match else None
     with _places:
-        helper = _idle.pop() if _idle else _Helper()
+        try:  # another thread may take the last one
+            helper = _idle.pop()
+        except IndexError:
+            helper = _Helper()
         answer = helper.ask((pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S))
         if answer:
             _idle.append(helper)

@@ -338,8 +338,11 @@ def test_broken_files() -> None:
 
 
 def test_refused_scenarios() -> None:
-    """A refused scenario is errored at its place, skipped or not, and filters select it like any other."""
-    wrong = made("wrong", 9, tags=("t",), refused="no goal", skip="later")
+    """A refused scenario is errored at its place, skipped or not, and filters select it like any other.
+
+    It belongs to no agent, even if it names one.
+    """
+    wrong = made("wrong", 9, tags=("t",), refused="no goal", skip="later", agent="agent")
     [good, entry] = plan([made(line=5), wrong]).entries
     assert isinstance(good, Unit)
     assert isinstance(entry, ScenarioResult)

@@ -13,6 +13,7 @@ import pytest
 from agentest import any_of, before, call, exactly, never_after, one_of, optional
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, covers, name_matches
 from agentest.scenarios.trajectory import how_many_paths, paths_of
+from agentest.support import patterns
 from agentest.support.patterns import PatternTimeout
 
 
@@ -104,6 +105,23 @@ def test_a_name_pattern_that_times_out_is_undecided() -> None:
     for _ in range(2):
         with pytest.raises(PatternTimeout, match="gave no answer"):
             name_matches(re.compile(r"(a+)+b"), "a" * 50)
+
+
+def test_patterns_are_matched_while_other_threads_take_the_last_helper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads share idle helpers: one that a thread sees may be taken before it reaches for it."""
+
+    class TakenInBetween(list[Any]):
+        def __bool__(self) -> bool:
+            return True
+
+    monkeypatch.setattr(patterns, "_idle", helpers := TakenInBetween())
+    try:
+        assert patterns.has_match(re.compile("(a|b)+c"), "xabc")
+        assert helpers[:] != []
+    finally:
+        helpers.pop().close()
 
 
 def test_a_glob_covers_narrower_names() -> None:
