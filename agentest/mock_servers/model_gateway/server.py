@@ -112,7 +112,8 @@ class _Gateway:
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or place(read, self._traffic.active, self._traffic.ended)
+        traffic = self._traffic
+        placed = owner or place(read, traffic.active, traffic.ended, traffic.state.owners)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
             if placed.tool:
@@ -125,7 +126,8 @@ class _Gateway:
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
-        await ModelExchange(form, read, placed, upstream, reply).run()
+        with placed.requested(read):
+            await ModelExchange(form, read, placed, upstream, reply).run()
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
         return any(map(conversation.mock_name, tools))
