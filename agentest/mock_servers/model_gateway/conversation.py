@@ -45,6 +45,10 @@ class GatewayState:
     """Its address."""
     reached: bool = False
     """True if a request to a model ever came."""
+    owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
+    """Id that was passed on → its conversation; None if several conversations have it."""
+    begun: int = 0
+    """The number of conversations that have begun."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +76,8 @@ class GatewayConversation:
     allows_real: bool
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
+    model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
+    """Texts of the model that the agent received."""
     waiting: int = 0
     """Requests to the agent that it has not answered yet."""
     answers: list[PassedAnswer] = field(default_factory=list)
@@ -80,6 +86,15 @@ class GatewayConversation:
     """Ids of the model's answers that the agent received."""
     arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
     """Texts in arguments of calls that the agent received."""
+    number: int = 0
+    """Its number in the order of beginning."""
+    number_at_end: int = 0
+    """The number of conversations that had begun when it ended."""
+    over: bool = False
+    """True if it has ended. Its agent may still be at work."""
+    at_work: bool = False
+    """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
+    open_requests: int = 0
     response_ids: dict[str, str] = field(default_factory=dict)
     """Id that the agent knows → id of the provider's last answer, where they differ."""
     usage: Usage = Usage()
@@ -113,8 +128,46 @@ class GatewayConversation:
         self.waiting += 1
         try:
             yield
+        except BaseException:
+            self.at_work = True
+            raise
         finally:
             self.waiting -= 1
+
+    @contextmanager
+    def requested(self, request: WireRequest) -> Iterator[None]:
+        """Note that a request of the conversation is under way until the block ends."""
+        if not self.waiting and any(map(self.mock_name, request.tools)):
+            self.at_work = True
+        self.open_requests += 1
+        try:
+            yield
+        finally:
+            self.open_requests -= 1
+
+    def end(self) -> None:
+        """Take no more calls."""
+        self.over = True
+        self.number_at_end = self.gateway.begun
+        self.at_work = self.at_work or self.open_requests > 0
+        self.answers.clear()
+
+    def passed(self, answer: PassedAnswer) -> None:
+        """Remember an answer that the agent has received."""
+        if self.over:
+            return
+        self.answers.append(answer)
+        self.model_texts.append(normalized(answer.shown.text))
+        for known in answer.shown.ids:
+            self.ids.add(known)
+            if self.gateway.owners.setdefault(known, self) is not self:
+                self.gateway.owners[known] = None
+
+    def forget(self) -> None:
+        """Forget the ids, long after the end."""
+        for known in self.ids:
+            if self.gateway.owners.get(known) is self:
+                del self.gateway.owners[known]
 
     async def end_turn(self) -> TurnTraces:
         if not self.gateway.reached:
@@ -142,6 +195,8 @@ class GatewayConversation:
 
         Raises CallsEnded if the call ends the conversation.
         """
+        if self.over:
+            raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
         name = self.mock_name(call.name)
         problem = call.problem
         if problem and cut:
@@ -169,8 +224,10 @@ class GatewayConversation:
 
     async def read_results(self, request: WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""
-        for result in request.results:
-            pending = next((each for each in self._pending if _is_result_of(result, each.call)), None)
+        # The newest first, because some models use the same ids in every turn.
+        for result in reversed(request.results) if not self.over else ():
+            newest = reversed(self._pending)
+            pending = next((each for each in newest if _is_result_of(result, each.call)), None)
             if pending is None:
                 continue
             self._pending.remove(pending)

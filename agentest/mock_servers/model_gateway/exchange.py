@@ -214,8 +214,7 @@ class ModelExchange:
             shown = self.form.answer(body)
             shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
-        conversation.ids.update(shown.ids)
-        conversation.answers.append(
+        conversation.passed(
             PassedAnswer(
                 before=rounds.new,
                 message=self.form.message(answer),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.wire_form import WireRequest, normalized
 from agentest.support.lazy_dataclasses import dataclass
 
 _LEAST_CHARS = 12
-"""Texts in arguments that are shorter belong to no certain call."""
+"""Shorter texts count only if they stand alone, because any text may contain them."""
+_WRITTEN_ID = re.compile(r"[\w.:-]{8,}")
+Owners = Mapping[str, GatewayConversation | None]
+"""Id that was passed on → its conversation; None if several conversations have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,80 +28,167 @@ class Unplaced:
 def place(
     request: WireRequest,
     active: Collection[GatewayConversation],
-    ended: Collection[GatewayConversation] = (),
+    ended: Collection[GatewayConversation],
+    owners: Owners,
 ) -> GatewayConversation | Unplaced:
     """Return the conversation of a request whose address names none.
 
-    The first that decides: an id that was passed on, the user's texts, the arguments of a call under way, and
-    that there is only one conversation.
+    The first that decides: an id that was passed on, the texts of the user and of calls, which sub-agents
+    repeat, and that there is only one conversation.
 
     Args:
         ended: the last conversations that ended. Their agents may still be at work.
     """
-    mocked = next((name for name in request.tools for each in active if each.mock_name(name)), None)
-    for decide, candidates in (
-        (_by_id, [*active, *ended]),
-        (_by_text, active),
-        (_by_arguments, active),
-        (_by_text, ended),
-    ):
-        owner = decide(request, candidates)
-        if owner is None:
-            continue
-        if owner in active:
+    at_work = [each for each in ended if each.at_work]
+    owner = _by_id(request, active, owners)
+    if owner is None:
+        owner = _by_text(request, [*active, *ended])
+    if owner is None and len(active) == 1:
+        only = next(iter(active))
+        rivals = [each for each in at_work if each.number_at_end >= only.number]
+        owner = _several([only, *rivals]) if rivals else only
+    if isinstance(owner, GatewayConversation):
+        if not owner.over:
             return owner
-        tool = mocked or next(iter(request.tools), None)
-        return Unplaced(f"it is of {owner.who}, which has ended", tool)
-    if len(active) == 1:
-        return next(iter(active))
-    number = f"{len(active)} conversations are" if active else "no conversation is"
-    return Unplaced(f"nothing in it tells its conversation, and {number} under way", mocked)
+        return Unplaced(
+            f"it is of {owner.who}, which has ended",
+            _mocked(request, [*active, owner]) or next(iter(request.tools), None),
+        )
+    if owner is None:
+        number = f"{len(active)} conversations are" if active else "no conversation is"
+        owner = f"nothing in it tells its conversation, and {number} under way"
+    return Unplaced(owner, _mocked(request, [*active, *at_work]))
 
 
-def _by_id(request: WireRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
-    for known in request.ids:
-        for each in active:
-            if known in each.ids:
-                return each
-    for text in reversed(request.history_texts):
-        named = [each for each in active if any(known in text for known in each.ids)]
-        if len(named) == 1:
-            return named[0]
-    return None
+def _mocked(request: WireRequest, conversations: Iterable[GatewayConversation]) -> str | None:
+    return next((name for each in conversations for name in request.tools if each.mock_name(name)), None)
 
 
-def _by_text(request: WireRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:
-    texts = [normalized(text) for text in request.user_texts]
-
-    def found(each: GatewayConversation) -> tuple[int, bool]:
-        # By length, because a short text of one conversation may stand inside a long one of another.
-        return sum(len(said) for said in each.texts if any(said in text for text in texts)), each.waiting > 0
-
-    candidates = [
-        each
-        for each in active
-        if each.texts and any(each.texts[-1] and each.texts[-1] in text for text in texts)
-    ]
-    return _only_best(candidates, [found(each) for each in candidates])
+def _several(conversations: Sequence[GatewayConversation]) -> str:
+    """Return why a request is of none: several conversations may have made it."""
+    return f"{len(conversations)} conversations may have made it"
 
 
-def _by_arguments(
-    request: WireRequest, active: Collection[GatewayConversation]
-) -> GatewayConversation | None:
-    texts = [text for each in request.user_texts if len(text := normalized(each)) >= _LEAST_CHARS]
+def _by_id(
+    request: WireRequest, active: Collection[GatewayConversation], owners: Owners
+) -> GatewayConversation | str | None:
+    """Return the owner of the newest id, or the reason why it is not certain."""
+    found = _owners(request.ids, owners) or _owners(
+        (known for text in reversed(request.history_texts) for known in _WRITTEN_ID.findall(text)), owners
+    )
+    if not found:
+        return None
+    newest, *others = found
+    if not request.user_texts:
+        return _several(found) if others else newest
+    # An agent that mixes histories up sends ids of one conversation with the text of another.
+    text = _Text(request.user_texts[-1])
+    if others and (not text.covered_by(newest) or any(map(text.covered_by, others))):
+        return _several(found)
+    said = text.said_by(newest)
+    if rivals := [each for each in active if each is not newest and text.said_by(each, newest=True) & ~said]:
+        return _several([newest, *rivals])
+    return newest
 
-    def matches(argument: str) -> bool:
-        return len(argument) >= _LEAST_CHARS and any(argument in text or text in argument for text in texts)
 
-    candidates = [each for each in active if any(map(matches, each.arguments))]
-    return candidates[0] if len(candidates) == 1 else None
+def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
+    found: dict[str, GatewayConversation] = {}
+    for known in ids:
+        if owner := owners.get(known):
+            found.setdefault(owner.who.key, owner)
+    return list(found.values())
 
 
-def _only_best(
-    candidates: Sequence[GatewayConversation], scores: Sequence[tuple[int, bool]]
-) -> GatewayConversation | None:
-    """Return the candidate with the best score; None if several have it."""
+def _by_text(
+    request: WireRequest, conversations: Iterable[GatewayConversation]
+) -> GatewayConversation | str | None:
+    """Return the conversation that accounts for all parts of the texts that any other accounts for.
+
+    If one accounts for a part and another for the next, the request belongs to none of them. Conversations
+    that repeat the texts of one that ended are no rivals of it, unless its agent was given up.
+    """
+    texts = [text for each in request.user_texts if (text := _Text(each)).text]
+    joined, outer = "\n".join(text.text for text in texts), [text.text for text in (*texts[:1], *texts[-1:])]
+
+    def may_account(conversation: GatewayConversation) -> bool:  # most conversations do not: look once
+        return any(said in joined for said in conversation.texts) or any(
+            argument in joined or any(text in argument for text in outer)
+            for argument in conversation.arguments
+        )
+
+    covered = {
+        each.who.key: (each, [text.covered_by(each) for text in texts])
+        for each in conversations
+        if may_account(each)
+    }
+    candidates = [each for each in covered.values() if any(each[1])]
     if not candidates:
         return None
-    best = max(scores)
-    return candidates[scores.index(best)] if scores.count(best) == 1 else None
+    best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
+    # Agents write texts of the model and short arguments into their own texts, so these rule others out only.
+    whole = [part | text.written_by(best) for part, text in zip(most, texts, strict=True)]
+    for each, parts in covered.values():
+        written = [part | text.written_by(each) for part, text in zip(parts, texts, strict=True)]
+        equal = any(written) and _within(most, written) and _is_rival(each) >= _is_rival(best)
+        if each is not best and (equal or not _within(parts, whole)):
+            return _several([one for one, _ in covered.values()])
+    return best
+
+
+def _within(parts: Sequence[int], whole: Sequence[int]) -> bool:
+    return not any(a & ~b for a, b in zip(parts, whole, strict=True))
+
+
+def _is_rival(conversation: GatewayConversation) -> bool:
+    return conversation.at_work or not conversation.over
+
+
+class _Text:
+    """A text of the user in a request, which a framework may have wrapped in others."""
+
+    def __init__(self, text: str) -> None:
+        self._raw = text
+        self.text = normalized(text)
+
+    def covered_by(self, conversation: GatewayConversation) -> int:
+        """Return the characters, as bits, that texts of the user and arguments of calls account for."""
+        covered = self.said_by(conversation)
+        for argument in conversation.arguments if self.text else ():
+            if len(self.text) >= _LEAST_CHARS and self.text in argument:
+                return self._all
+            if len(argument) >= _LEAST_CHARS or argument == self.text:
+                covered |= self._covered(argument)
+        return covered
+
+    def written_by(self, conversation: GatewayConversation) -> int:
+        """Return the characters, as bits, that the model wrote, also in calls."""
+        covered = 0
+        for text in (*conversation.model_texts, *conversation.arguments):
+            covered |= self._covered(text)
+        return covered
+
+    def said_by(self, conversation: GatewayConversation, *, newest: bool = False) -> int:
+        """Return the characters, as bits, that texts of the user account for, or the newest of them."""
+        covered = 0
+        for said in conversation.texts[-1:] if newest else conversation.texts:
+            covered |= self._covered(said)
+        return covered
+
+    @property
+    def _all(self) -> int:
+        return (1 << len(self._raw)) - 1
+
+    def _covered(self, said: str) -> int:
+        if not said or said not in self.text:
+            return 0
+        if said == self.text:
+            return self._all
+        pattern = r"\s+".join(map(re.escape, said.split()))
+        if len(said) < _LEAST_CHARS:  # alone in its line, or after a label or tag
+            pattern = rf"(?:^|(?<=[:>]))[ \t]*{pattern}[ \t]*(?:$|(?=<))"
+        else:
+            pattern = rf"(?<!\w){pattern}(?!\w)"
+        covered = 0
+        for match in re.finditer(pattern, self._raw, re.MULTILINE):
+            covered |= ((1 << len(match[0])) - 1) << match.start()
+        return covered

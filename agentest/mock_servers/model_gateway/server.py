@@ -114,7 +114,8 @@ class _Gateway:
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or place(read, self._traffic.active, self._traffic.ended)
+        traffic = self._traffic
+        placed = owner or place(read, traffic.active, traffic.ended, traffic.state.owners)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
             if placed.tool:
@@ -129,7 +130,8 @@ class _Gateway:
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
         api = self._api(placed, target, upstream)
-        await ModelExchange(form, read, placed, api, reply).run()
+        with placed.requested(read):
+            await ModelExchange(form, read, placed, api, reply).run()
 
     async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
         """Pass a request on that asks no model for an answer, such as for embeddings."""

@@ -66,8 +66,10 @@ class GatewayTraffic:
                 await lock.acquire()
         else:
             await lock.acquire()
+        self.state.begun += 1
         conversation = GatewayConversation(
             gateway=self.state,
+            number=self.state.begun,
             who=who,
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),
@@ -78,7 +80,9 @@ class GatewayTraffic:
             yield conversation
         finally:
             del self._active[who.key]
-            conversation.answers.clear()
+            conversation.end()
+            if len(self.ended) == _REMEMBERED:
+                self.ended[0].forget()
             self.ended.append(conversation)
             lock.release()
 
