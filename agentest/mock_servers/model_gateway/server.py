@@ -51,6 +51,7 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
         mocks=settings.mocks,
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
+        redact=opening.redact,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(

@@ -11,6 +11,7 @@ import anyio
 
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
+from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class GatewayTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
+    redact: Callable[[str], str] = str
+    """Removes secrets from what is recorded of requests."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
@@ -65,6 +68,7 @@ class GatewayTraffic:
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
+            log=RequestLog(redact=self.redact),
         )
         self._active[who.key] = conversation
         try:
@@ -72,6 +76,7 @@ class GatewayTraffic:
         finally:
             del self._active[who.key]
             conversation.answers.clear()
+            conversation.log = RequestLog()
             self.ended.append(conversation)
             lock.release()
 
