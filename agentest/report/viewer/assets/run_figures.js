@@ -91,6 +91,7 @@ function costPart({ head }) {
   const said = waited.filter(([, share]) => share >= 0.005).map(([who, share]) => `${who} ${percent(share)}`).join(", ");
   if (!said && !roles.length && !slowestTurns.length) return null;
   const tokens = usage.totalTokens > 0 && `${number(usage.totalTokens)} tokens`;
+  if (time.modelMs > 0) waited.splice(1, 0, ["of it the agent's model", time.modelMs / time.totalMs, time.modelMs]);
   const shares = waited.map(([who, share, ms]) => [who, interval({ value: share }), percent(share), duration(ms)]);
   const heads = ["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"];
   const content = () => [
