@@ -348,7 +348,7 @@ CODECS = Codecs(
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        SlowTurn: Layout(only_if_set=("first_token_ms",)),
+        SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),
         StoredSlowTurn: Layout(flat=("turn",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         ScenarioLine: Layout(only_if_set=("amended",)),

@@ -266,7 +266,7 @@ SPANS = [
 
 
 def test_requests_to_the_model_are_a_waterfall(page: Any, sample: RunResult) -> None:
-    """Each request has a bar, its prompt and answer; what the gateway answered is marked, and text is text."""
+    """Each request has a bar, its prompt and answer; what the gateway answered is marked."""
     source = Source(page, sample)
     turn = source.found[FINE, "booking"]["conversations"][0]["turns"][1]
     requests = [CODECS.write(each) for each in sample_run.model_requests()]

@@ -13,6 +13,7 @@ from test_model_gateway_faults import Faulty
 
 from agentest.domain.transcript import ModelRequest, Usage, busy_ms
 from agentest.mock_servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
+from agentest.support.redaction import Redactor
 
 __all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
@@ -63,10 +64,10 @@ async def test_each_request_has_what_was_new_and_what_was_answered(form: str, st
 @EACH_FORM
 async def test_a_refusal_of_the_model_is_a_request_with_its_status(form: str) -> None:
     async def refuse(_: web.Request, __: int) -> web.StreamResponse:
-        return web.json_response({"error": {"message": "slow down, key hunter2"}}, status=429)
+        return web.json_response({"error": {"message": "slow down, key-of-hunter2"}}, status=429)
 
     async with gateway(provider=Faulty(refuse)) as gate:
-        gate.traffic.redact = lambda text: text.replace("hunter2", "[redacted]")
+        gate.traffic.redact = Redactor(["key-of-hunter2"])
         async with gate.talk(form, "a") as talk:
             with pytest.raises(Refused):
                 await talk.say("look one")
@@ -74,7 +75,7 @@ async def test_a_refusal_of_the_model_is_a_request_with_its_status(form: str) ->
 
     (request,) = traces.model_requests
     assert (request.status, request.answer, request.calls) == (429, "", ())
-    assert "slow down, key [redacted]" in (request.error or "")
+    assert "slow down, [redacted]" in (request.error or "")
     assert traces.model_calls is None
 
 
@@ -142,17 +143,17 @@ def test_instructions_of_each_api_are_part_of_the_prompt() -> None:
 
 
 def test_long_prompts_keep_their_last_messages() -> None:
-    log = RequestLog(redact=lambda text: text.replace("secret", "[redacted]"))
-    long = "x" * (MOST_CHARS - 3) + "secret"
+    log = RequestLog(redact=Redactor(["key-of-hunter2"]))
+    long = "x" * (MOST_CHARS - 5) + " key-of-hunter2"
     messages = [message("user", f"{n} {long}") for n in range(5)]
-    with log.under_way({"messages": [*messages, message("user", "secret last")]}, 0):
+    with log.under_way({"messages": [*messages, message("user", "key-of-hunter2 last")]}, 0):
         pass
     (request,) = log.end_turn()
     assert request.prompt[-1].text == "[redacted] last"
     assert len(request.prompt) + request.prompt_more == 6
     assert request.prompt_more > 0
     assert sum(len(each.text) for each in request.prompt) <= MOST_PROMPT_CHARS
-    assert all("secret" not in each.text for each in request.prompt)
+    assert all("key" not in each.text for each in request.prompt)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,12 @@ def test_function_tools_of_any_agent_are_mocked(
         {"mocked": "02"},
     ]
     assert turn["usage"]["completionTokens"] == 15
+    requests = turn["modelRequests"]
+    assert [each.get("round", 0) for each in requests] == [0, 0, 1]
+    assert [message["text"] for message in requests[0]["prompt"]][-1:] == ["both 0"]
+    assert [call.get("answeredInside", False) for call in requests[0]["calls"]] == [True, False]
+    assert 0 < turn["modelMs"] <= sum(each["latencyMs"] for each in requests) + 0.01
+    assert "its model" in run.stdout
     assert provider.refused == []
 
 

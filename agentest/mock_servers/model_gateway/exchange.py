@@ -140,8 +140,8 @@ class ModelExchange:
         self, body: Json, stream: AnswerStream | None, record: RequestRecord
     ) -> tuple[DirectResponse, WireAnswer] | None:
         response = await self.upstream.send(body)
-        record.status = response.status_code
-        first = record.round == 0
+        record.responded(response.status_code)
+        first = record.request.round == 0
         try:
             streams = stream is not None and response.is_success
             if stream is None or not streams:

@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
-from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage, Usage
+from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
 from agentest.mock_servers.model_gateway.wire_form import Json, ModelCall, WireAnswer, objects, texts_of
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import well_formed
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.redaction import Redactor
 
 MOST_CHARS = 2_000
 """The limit of one text."""
@@ -31,76 +33,79 @@ _MOST_AGENTS = 4
 """Sub-agents of which the last request is remembered."""
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
 _INSTRUCTIONS = ("system", "developer")
+_KNOWS_NO_SECRET = Redactor()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class RequestRecord:
-    """One request to the model, while it is under way."""
+    """One request to the model, as far as it is known. Its `begin_ms` is that of the process's clock."""
 
-    round: int
-    began: float
-    prompt: tuple[PromptMessage, ...]
-    prompt_more: int
-    redact: Callable[[str], str]
-    model: str | None = None
-    latency_s: float = 0.0
-    status: int | None = None
-    error: str | None = None
-    usage: Usage = Usage()
-    answer: str = ""
-    calls: tuple[ModelToolCall, ...] = ()
+    request: ModelRequest
+    _redact: Redactor
+
+    def responded(self, status: int) -> None:
+        """Note that the head of a response came."""
+        self._note(status=status)
 
     def answered(self, answer: WireAnswer, message: Sequence[Json]) -> None:
         """Note the model's answer. `message`: the same as messages of the API's history."""
-        self.model = _model_of(answer.body) or self.model
-        self.usage = answer.usage
         texts = (texts_of(each.get("content", each.get("parts"))) for each in message)
-        self.answer = _shortened("".join(texts), self.redact)
+        self._note(
+            model=_model_of(answer.body) or self.request.model,
+            usage=answer.usage,
+            answer=_shortened("".join(texts), self._redact.transcript),
+        )
         self.note_calls(answer.calls, [False] * len(answer.calls))
 
     def failed(self, error: str) -> None:
         """Note why there is no usable answer."""
-        self.error = _shortened(error, self.redact)
+        self._note(error=_shortened(error, self._redact))
 
     def note_calls(self, calls: Sequence[ModelCall], inside: Sequence[bool]) -> None:
         """Note the calls of the answer, and which of them the gateway answered."""
-        self.calls = tuple(
-            ModelToolCall(_shortened(call.name, self.redact), self._args(call), answered)
+        hide = self._redact.transcript
+        made = (
+            ModelToolCall(_shortened(call.name, hide), _shortened(_json(call.arguments), hide), answered)
             for call, answered in zip(calls[:_MOST_CALLS], inside, strict=False)
         )
+        self._note(calls=tuple(made))
 
-    def _args(self, call: ModelCall) -> str:
-        return _shortened(_json(call.arguments), self.redact)
+    def ended(self) -> None:
+        """Note that nothing more of the answer will come."""
+        self._note(latency_ms=_now_ms() - self.request.begin_ms)
+
+    def _note(self, **facts: Any) -> None:
+        self.request = replace(self.request, **facts)
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestLog:
     """Records the requests of one conversation."""
 
-    redact: Callable[[str], str] = str
-    """Removes secrets from a text."""
-    _turn_began: float | None = None
+    redact: Redactor = _KNOWS_NO_SECRET
+    _turn_began_ms: float | None = None
     _records: list[RequestRecord] = field(default_factory=list)
     _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
     """The messages of the last requests, one for each agent of the conversation."""
 
     def begin_turn(self) -> None:
         """Count times from now, unless the turn has begun already."""
-        if self._turn_began is None:
-            self._turn_began = perf_counter()
+        if self._turn_began_ms is None:
+            self._turn_began_ms = _now_ms()
 
     @contextmanager
     def under_way(self, body: Json, round: int) -> Iterator[RequestRecord]:
         """Record a request until the block ends."""
         prompt, more = self._prompt(body)
-        record = RequestRecord(
-            round=round,
+        request = ModelRequest(
+            begin_ms=_now_ms(),
+            latency_ms=0.0,
             model=_model_of(body),
-            began=perf_counter(),
+            round=round,
             prompt=prompt,
             prompt_more=more,
-            redact=self.redact,
         )
+        record = RequestRecord(request, self.redact)
         try:
             yield record
         except (*CONNECTION_ERRORS, BadBody) as error:
@@ -110,29 +115,17 @@ class RequestLog:
             record.failed(str(error) or type(error).__name__)
             raise
         finally:
-            record.latency_s = perf_counter() - record.began
+            record.ended()
             self._records.append(record)
 
     def end_turn(self) -> tuple[ModelRequest, ...]:
         """Return the requests that have ended since the last turn, in order of their begin."""
-        records, self._records = sorted(self._records, key=lambda each: each.began), []
-        zero, self._turn_began = self._turn_began, None
-        return tuple(
-            ModelRequest(
-                begin_ms=(each.began - (records[0].began if zero is None else zero)) * 1000,
-                latency_ms=each.latency_s * 1000,
-                model=each.model,
-                round=each.round,
-                status=each.status,
-                error=each.error,
-                usage=each.usage,
-                prompt=each.prompt,
-                prompt_more=each.prompt_more,
-                answer=each.answer,
-                calls=each.calls,
-            )
-            for each in records
-        )
+        requests = sorted((each.request for each in self._records), key=attrgetter("begin_ms"))
+        zero = self._turn_began_ms
+        if zero is None:
+            zero = requests[0].begin_ms if requests else 0.0
+        self._records, self._turn_began_ms = [], None
+        return tuple(replace(each, begin_ms=each.begin_ms - zero) for each in requests)
 
     def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
         """Return the last new messages of a request, and the number of new messages before them."""
@@ -144,7 +137,7 @@ class RequestLog:
         left = MOST_PROMPT_CHARS
         for item in reversed(new):
             message = PromptMessage(
-                well_formed(_role(item)[:_MOST_NAME]), _shortened(_text(item), self.redact)
+                well_formed(_role(item)[:_MOST_NAME]), _shortened(_text(item), self.redact.transcript)
             )
             left -= len(message.text) + _MESSAGE_CHARS
             if left < 0 and prompt:
@@ -169,6 +162,10 @@ class RequestLog:
         while known and new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
             del new[0]
         return [*(each for each in told if each not in before), *new]
+
+
+def _now_ms() -> float:
+    return perf_counter() * 1000
 
 
 def _common(one: Sequence[Json], other: Sequence[Json]) -> int:

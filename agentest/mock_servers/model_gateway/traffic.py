@@ -14,6 +14,7 @@ from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import Redactor
 
 _MOST_NOTES = 5
 _REMEMBERED = 200
@@ -29,7 +30,7 @@ class GatewayTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
-    redact: Callable[[str], str] = str
+    redact: Redactor = field(default_factory=Redactor)
     """Removes secrets from what is recorded of requests."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))

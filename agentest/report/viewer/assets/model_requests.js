@@ -2,15 +2,14 @@
 // the model answered, and which calls the gateway answered itself.
 
 import { foreign, h } from "./dom.js";
-import { bounded, folded, list, notice } from "./folding.js";
+import { bounded, folded, list } from "./folding.js";
 import { count, duration } from "./format.js";
 import { facts, longText, timeBar } from "./parts.js";
 
 export function modelRequests({ modelRequests: requests = [], modelMs }) {
   if (!requests.length) return null;
   const bar = timeBar(requests.map(({ beginMs, latencyMs }) => [beginMs, latencyMs]));
-  const indent = (at) => ({ style: { "--depth": requests[at].round > 0 ? 1 : 0 } });
-  const item = (at) => h("li", indent(at), folded("details", words(requests[at]), () => content(requests[at])), bar(at));
+  const item = (at) => h("li", folded("details", words(requests[at]), () => content(requests[at])), bar(at));
   const failed = requests.filter(({ error }) => error).length;
   const inside = requests.filter(answeredInside).length;
   const summary = [
@@ -18,7 +17,7 @@ export function modelRequests({ modelRequests: requests = [], modelMs }) {
     inside > 0 && `, ${inside} answered inside`,
     failed > 0 && `, ✗ ${failed} failed`,
   ];
-  const make = () => bounded(h("ol.plain.spans"), requests.length, item, { noun: "request" });
+  const make = () => bounded(h("ul.plain.spans"), requests.length, item, { noun: "request" });
   return folded("details.box", summary, make);
 }
 
@@ -49,7 +48,7 @@ function tokens({ promptTokens, completionTokens, cachedTokens }) {
 
 function content({ prompt, promptMore, answer, calls = [], status, error, round, usage }) {
   const message = ({ role, text }) => h("li", h("span.who", foreign(role), ": "), longText(text, "pre"));
-  const more = promptMore > 0 && notice(`${count(promptMore, "new message")} before these`);
+  const more = promptMore > 0 && h("p.quiet", `${count(promptMore, "new message")} before these`);
   const made = ({ name, args, answeredInside: inside }) =>
     h("li", "→ ", foreign(`${name} ${args}`, "code"), inside && [" ", h("span.tag", "answered inside")]);
   return facts([

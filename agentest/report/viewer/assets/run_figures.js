@@ -107,10 +107,11 @@ function role([name, { calls, promptTokens, completionTokens, retries, cost: usd
   return [[foreign(name), again], ...[calls, promptTokens, completionTokens].map(number), cost(usd).replace("cost ", "")];
 }
 
-function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, latencyMs, firstTokenMs }) {
+function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, latencyMs, firstTokenMs, modelMs }) {
   const token = firstTokenMs === undefined ? "" : `, first token after ${duration(firstTokenMs)}`;
+  const model = modelMs === undefined ? "" : `, model ${duration(modelMs)}`;
   const href = conversationAddress({ name, agent }, { id, turn });
-  return h("li", `${duration(latencyMs)}${token}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
+  return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
 }
 
 // --- trend
