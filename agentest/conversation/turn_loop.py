@@ -299,14 +299,17 @@ class TurnLoop:
     ) -> Conversation:
         for source in self._sources:
             source.close()
-        waited = [1000 * seconds for seconds in self._waited()]
+        agent_ms, user_ms, tools_ms = (1000 * seconds for seconds in self._waited())
+        model_ms = unfinished.model_ms or 0.0 if unfinished else 0.0
+        if self._sources:
+            model_ms += sum(turn.model_ms or 0.0 for turn in self._turns)
         conversation = Conversation(
             self._spec.conversation_id,
             tuple(map(self._with_late_calls, self._turns)),
             ending,
             failure,
             unfinished,
-            TimeSpent(sum(waited), *waited),
+            TimeSpent(agent_ms + user_ms + tools_ms, agent_ms, user_ms, tools_ms, model_ms=model_ms),
             self._session_id,
             initial_state=self._initial_state,
         )

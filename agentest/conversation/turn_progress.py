@@ -14,12 +14,14 @@ from agentest.domain.transcript import (
     AttachedFile,
     Blame,
     Failure,
+    ModelRequest,
     Remark,
     ServerOutput,
     ToolCall,
     Turn,
     UnfinishedTurn,
     Usage,
+    busy_ms,
 )
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
@@ -125,6 +127,7 @@ class TurnProgress:
     """Number of agent messages with calls, as far as reported."""
     stays_open: bool = False
     """True if a request opened a connection that later turns use."""
+    model_requests: tuple[ModelRequest, ...] = ()
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -171,10 +174,11 @@ class TurnProgress:
         )
 
     def note_traces(self, traces: TurnTraces) -> None:
-        """Store what the spans report, unless the agent's own protocol reports it."""
+        """Store what spans or the model gateway report, unless the agent's own protocol reports it."""
         self.calls_hidden = self.calls_hidden or traces.missing
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
+        self.model_requests += traces.model_requests
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
@@ -202,6 +206,8 @@ class TurnProgress:
             moment_of(self.began_ns),
             (waited.user - self.waited.user) * 1000,
             (waited.tools - self.waited.tools) * 1000,
+            model_ms=busy_ms(self.model_requests) if self.model_requests else None,
+            model_requests=self.model_requests,
         )
 
     def unfinished(
@@ -219,6 +225,8 @@ class TurnProgress:
             user_ms=(waited.user - self.waited.user) * 1000,
             tools_ms=(waited.tools - self.waited.tools) * 1000,
             agent_ms=(waited.agent - self.waited.agent) * 1000,
+            model_ms=busy_ms(self.model_requests) if self.model_requests else None,
+            model_requests=self.model_requests,
         )
 
 

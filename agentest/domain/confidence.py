@@ -112,7 +112,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
     trajectories = (each for r in conversations for each in (r.trajectory, *(t.trajectory for t in r.turns)))
     slowest = (
-        SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms)
+        SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms, turn.model_ms)
         for talk in talks
         for turn in talk.turns
     )

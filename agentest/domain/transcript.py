@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from enum import StrEnum
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -208,6 +209,61 @@ SECRETS_HIDDEN = "secrets hidden"
 
 
 @dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """A message in a request to a model, shortened."""
+
+    role: str
+    text: str
+    """Its text, or JSON if it has other content."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolCall:
+    """A tool call that a model's answer requests, shortened."""
+
+    name: str
+    args: str
+    """The arguments as JSON."""
+    answered_inside: bool = False
+    """True if the gateway answered it by a mock, so that the agent never received it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One request to the agent's model that passed the model gateway. Texts are shortened and redacted."""
+
+    begin_ms: float = field(compare=False)
+    """From the turn's first request to the agent; negative if the model request began before that."""
+    latency_ms: float = field(compare=False)
+    """The time until the model's answer was complete."""
+    model: str | None = None
+    """The model that answered, or that was requested; None if neither names one."""
+    round: int = 0
+    """0 if the agent sent it; otherwise the gateway did, with results of calls of the previous round."""
+    status: int | None = None
+    """The HTTP status of the answer; None without an answer."""
+    error: str | None = None
+    """The reason why there is no usable answer."""
+    usage: Usage = Usage()
+    prompt: tuple[PromptMessage, ...] = ()
+    """The messages that no earlier request of the conversation had, without the model's own."""
+    prompt_more: int = 0
+    """The number of such messages that came before those in `prompt`."""
+    answer: str = ""
+    calls: tuple[ModelToolCall, ...] = ()
+
+
+def busy_ms(requests: Sequence[ModelRequest]) -> float:
+    """Return the time during which at least one request was under way."""
+    total, until = 0.0, -inf
+    for each in sorted(requests, key=attrgetter("begin_ms")):
+        end = each.begin_ms + each.latency_ms
+        total += max(0.0, end - max(each.begin_ms, until))
+        until = max(until, end)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One user message and the agent's text reply to it, with the tool calls between them."""
 
@@ -250,6 +306,10 @@ class Turn:
     """Calls that requested approval in this turn; they are part of the later turn that decided them."""
     redacted: bool = False
     """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
+    model_ms: float | None = field(default=None, compare=False)
+    """The part of the turn in which the agent's model worked (`busy_ms`); None without a model gateway."""
+    model_requests: tuple[ModelRequest, ...] = ()
+    """The requests to the agent's model in order of their begin; empty without a model gateway."""
 
     @property
     def withholds_calls(self) -> bool:
@@ -289,7 +349,9 @@ class UnfinishedTurn:
     agent_ms: float | None = field(default=None, compare=False)
     """Time spent waiting for the agent, including pauses between retries; None if unknown."""
     redacted: bool = False
-    """Same as in `Turn`."""
+    """Same as in `Turn`, like the next two fields."""
+    model_ms: float | None = field(default=None, compare=False)
+    model_requests: tuple[ModelRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +366,8 @@ class TimeSpent:
     tools_ms: float = 0.0
     judges_ms: float = 0.0
     """Time spent waiting for judges after the last turn; judges also work during the conversation."""
+    model_ms: float = 0.0
+    """The time in which the agent's model worked, mostly a part of `agent_ms`; 0 without a model gateway."""
 
     @property
     def own_ms(self) -> float:
@@ -316,6 +380,7 @@ class TimeSpent:
             self.user_ms + other.user_ms,
             self.tools_ms + other.tools_ms,
             self.judges_ms + other.judges_ms,
+            self.model_ms + other.model_ms,
         )
 
 

@@ -20,6 +20,7 @@ from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
 from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import Redactor
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
@@ -136,7 +137,7 @@ class ServerInputs:
     """Closes all opened resources at the end of the run."""
     on_note: Callable[[str], None]
     """Receives notes for the user, for the end of the run."""
-    redact: Callable[[str], str]
+    redact: Redactor
     mocked_in: Mapping[str, str] = field(default_factory=dict)
     """Tool → the location of its mock, which follows the tool's name in errors."""
     spoken: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentest.domain.transcript import ToolCall, Usage
+from agentest.domain.transcript import ModelRequest, ToolCall, Usage
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -203,6 +203,8 @@ class TurnTraces:
     model_calls: int | None = None
     missing: str | None = None
     """The reason why there may be more; None if the turn is complete."""
+    model_requests: tuple[ModelRequest, ...] = ()
+    """The requests to the agent's model, as the model gateway saw them."""
 
 
 class SpanSource(Protocol):

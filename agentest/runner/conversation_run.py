@@ -176,7 +176,7 @@ class LocalConversationRunner:
         judges_ms = (now - timed.ended) * 1000 if self._evaluation.needs_judge else 0.0
         waits = conversation.time
         total_ms = (now - timed.began) * 1000
-        time = TimeSpent(total_ms, waits.agent_ms, waits.user_ms, waits.tools_ms, judges_ms)
+        time = TimeSpent(total_ms, waits.agent_ms, waits.user_ms, waits.tools_ms, judges_ms, waits.model_ms)
         if conversation.invalid is not None:
             return ConversationResult(conversation, time=time, invalid=conversation.invalid)
         return replace(evaluation.result(conversation), time=time)

@@ -489,6 +489,7 @@ def _slim_turn(turn: Turn) -> Turn:
         remarks=(),
         state_after=None,
         started_at=None,
+        model_requests=(),
     )
 
 

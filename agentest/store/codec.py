@@ -45,6 +45,8 @@ from agentest.domain.transcript import (
     Blame,
     Conversation,
     Failure,
+    ModelRequest,
+    ModelToolCall,
     Remark,
     ServerOutput,
     TimeSpent,
@@ -238,14 +240,22 @@ CODECS = Codecs(
             only_if_set=(
                 *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
                 *("tells_calls", "calls_hidden", "call_refused", "started_at", "user_ms", "tools_ms"),
-                *("asked_calls", "redacted"),
+                *("asked_calls", "redacted", "model_ms", "model_requests"),
             ),
         ),
         UnfinishedTurn: Layout(
-            only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted")
+            only_if_set=(
+                *("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted"),
+                *("model_ms", "model_requests"),
+            )
         ),
+        ModelRequest: Layout(
+            order=("model", "round", "status", "error", "begin_ms", "latency_ms"),
+            only_if_set=("model", "round", "status", "error", "prompt_more", "answer", "calls"),
+        ),
+        ModelToolCall: Layout(only_if_set=("answered_inside",)),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
-        TimeSpent: Layout(derived=lambda time: {"ownMs": round(time.own_ms, 3)}),
+        TimeSpent: Layout(only_if_set=("model_ms",), derived=lambda time: {"ownMs": round(time.own_ms, 3)}),
         Conversation: Layout(
             left_out=("failure", "time", "session_id", "invalid", "live_state"),
             required=("unfinished",),
@@ -338,7 +348,7 @@ CODECS = Codecs(
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        SlowTurn: Layout(only_if_set=("first_token_ms",)),
+        SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),
         StoredSlowTurn: Layout(flat=("turn",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         ScenarioLine: Layout(only_if_set=("amended",)),

@@ -21,6 +21,7 @@ from agentest.report.html import HtmlReporter
 from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.report.viewer.page import PageVariant, page_text
 from agentest.report.viewer.page import page as document
+from agentest.store.codec import CODECS
 
 HOST = "http://127.0.0.1:9"
 """Nobody is asked there: every request is answered by the test."""
@@ -262,6 +263,34 @@ SPANS = [
     {**SPAN, "turnIndex": 0, "spanId": "y", "parentSpanId": "x", "name": "and round"},
     {"turnIndex": 0, "cut": True},
 ]
+
+
+def test_requests_to_the_model_are_a_waterfall(page: Any, sample: RunResult) -> None:
+    """Each request has a bar, its prompt and answer; what the gateway answered is marked."""
+    source = Source(page, sample)
+    turn = source.found[FINE, "booking"]["conversations"][0]["turns"][1]
+    requests = [CODECS.write(each) for each in sample_run.model_requests()]
+    turn |= {"modelMs": 700.0, "modelRequests": requests}
+    source.open(FINE)
+    page.get_by_text("Model: 3 requests, 700 ms, 1 answered inside, ✗ 1 failed").click()
+    page.locator(".spans").wait_for()
+    rows = page.locator(".spans > li > details > summary").all()
+    assert [re.sub(r"\s+", " ", each.inner_text()) for each in rows] == [
+        "→ create_booking → log gpt-4o · 400 ms · 120 (100 cached) → 15 tokens answered inside",
+        "Booked: <b>Tuesday</b> at 9:00. gpt-4o · 200 ms · 140 → 10 tokens round 1",
+        "✗ slow down 100 ms",
+    ]
+    styles = "all => all.map(e => [e.style.marginLeft, e.style.width].map(parseFloat).map(Math.round))"
+    assert page.locator(".spans .bar > span").evaluate_all(styles) == [[0, 51], [51, 25], [87, 13]]
+    rows[0].click()
+    page.get_by_text("2 new messages before these").wait_for()
+    opened = page.locator(".spans > li").nth(0)
+    opened.get_by_text("Book 9:00 for Ada.").wait_for()
+    opened.locator("dd li").filter(has_text='create_booking {"time": "9:00"} answered inside').wait_for()
+    rows[2].click()
+    page.locator(".spans > li").nth(2).get_by_text("429").wait_for()
+    assert "(model 700 ms)" in text_of(page, ".timeline")
+    no_finding(page)
 
 
 def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample: RunResult) -> None:

@@ -96,6 +96,12 @@ def test_function_tools_of_any_agent_are_mocked(
         {"mocked": "02"},
     ]
     assert turn["usage"]["completionTokens"] == 15
+    requests = turn["modelRequests"]
+    assert [each.get("round", 0) for each in requests] == [0, 0, 1]
+    assert [message["text"] for message in requests[0]["prompt"]][-1:] == ["both 0"]
+    assert [call.get("answeredInside", False) for call in requests[0]["calls"]] == [True, False]
+    assert 0 < turn["modelMs"] <= sum(each["latencyMs"] for each in requests) + 0.01
+    assert "its model" in run.stdout
     assert provider.refused == []
 
 
@@ -108,6 +114,25 @@ def test_a_call_without_a_mock_ends_the_conversation_before_the_tool_runs(
 
     assert run.returncode == 1
     assert "tool 'send', which has no mock" in " ".join(run.stdout.split())
+    left = project.results["scenarios"][0]["conversations"][0]["unfinishedTurn"]
+    (request,) = left["modelRequests"]
+    assert [call["name"] for call in request["calls"]] == ["find", "send"]
+    assert left["modelMs"] > 0
+
+
+def test_requests_to_the_model_survive_a_merge(project: Project, upstream: str) -> None:
+    project.scenario(SCENARIOS)
+    configure(project, upstream, "chat", unmocked_tools="passthrough")
+    for shard in (1, 2):
+        assert project.run("--shard", f"{shard}/2").returncode == 0
+    merged = project.agentest("merge", ".agentest/runs", "--output-dir", "whole", "--reporter", "json")
+
+    assert merged.returncode == 0, merged.stdout + merged.stderr
+    whole = json.loads((project.root / "whole" / "results.json").read_text())
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(whole)
+    turns = [turn for each in whole["scenarios"] for turn in each["conversations"][0]["turns"]]
+    assert [len(turn["modelRequests"]) for turn in turns] == [3, 1] * 5
+    assert whole["summary"]["time"]["modelMs"] > 0
 
 
 def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, upstream: str) -> None:

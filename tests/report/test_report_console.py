@@ -698,6 +698,17 @@ def test_the_slowest_turns_are_named() -> None:
     assert re.search(r"turn 2  2\.0 s, first token after (200 ms|0\.2 s)", text)
 
 
+def test_the_model_has_a_part_of_the_time_if_a_gateway_saw_it() -> None:
+    """The model's time stands beside the agent's, of turns and of all conversations."""
+    spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, judges_ms=1000.0, model_ms=800.0)
+    turns = [turn(n, latency_ms=1000.0 * n, model_ms=900.0 * n) for n in range(3)]
+    held = replace(conversation("slot-1", *turns), time=spent)
+    text = tell(console(120), scenario(held), verbose=True)
+    assert "a conversation: agent 50% (its model 40%), judges 50%\n" in text
+    assert "2,000 ms (model 1,800 ms)  turn 2" in text
+    assert "turn 2  2.0 s, model 1.8 s" in text
+
+
 def test_what_conversations_waited_for_is_told() -> None:
     """The end says how long a conversation took and whom it waited for; what is nothing is left out."""
     spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, user_ms=500.0, tools_ms=1.0, judges_ms=300.0)

@@ -47,6 +47,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import (
     Conversation,
     Failure,
+    ModelRequest,
     Remark,
     TimeSpent,
     ToolCall,
@@ -118,6 +119,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     [
         Turn,
         UnfinishedTurn,
+        ModelRequest,
         ToolCall,
         Usage,
         Remark,
@@ -175,6 +177,7 @@ def test_a_conversation_is_read_back(result: ConversationResult) -> None:
 DESCRIBED = {
     "turn": Turn,
     "unfinishedTurn": UnfinishedTurn,
+    "modelRequest": ModelRequest,
     "toolCall": ToolCall,
     "tokens": Usage,
     "roleUsage": ModelUsage,
@@ -243,6 +246,7 @@ FULL_CONVERSATION = ConversationResult(
     checks=(CheckResult(check="c", passed=True, summary="s", reply="r", turn_index=0),),
     severe_failures=("c1-1",),
     severity_unknown=True,
+    time=TimeSpent(model_ms=1.0),
 )
 
 

@@ -30,7 +30,19 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import AttachedFile, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
+from agentest.domain.transcript import (
+    AttachedFile,
+    Blame,
+    Conversation,
+    ModelRequest,
+    ModelToolCall,
+    PromptMessage,
+    Remark,
+    ServerOutput,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.adk_results import turn_invocation
 from agentest.trajectory.matcher import TrajectoryMatcher
@@ -242,6 +254,8 @@ def hostile() -> ScenarioResult:
             text,
             text,
             _call(text[:200], {text[:200]: text[:5000]}, {"said": text[:5000]}, error=text[:300]),
+            model_ms=9.0,
+            model_requests=(_model_request(text),),
         )
         for i, text in enumerate(HOSTILE_TEXTS)
     )
@@ -251,6 +265,48 @@ def hostile() -> ScenarioResult:
     shown = _trajectory({"expected": [{"name": HOSTILE_TEXTS[0], "args": {"x": HOSTILE_TEXTS[3]}}]}, turns)
     held = _result("c1", turns, scores, trajectory=shown, initial_state={HOSTILE_TEXTS[0]: HOSTILE_TEXTS[3]})
     return _scenario(HOSTILE_NAME, 160, held, tags=(HOSTILE_TEXTS[0], "\u202etag"))
+
+
+def _model_request(text: str) -> ModelRequest:
+    """A request of which every text is this one."""
+    return ModelRequest(
+        begin_ms=1.0,
+        latency_ms=9.0,
+        model=text[:200],
+        error=text[:2000],
+        prompt=(PromptMessage(text[:200], text[:2000]),),
+        answer=text[:2000],
+        calls=(ModelToolCall(text[:200], text[:2000]),),
+    )
+
+
+def model_requests() -> tuple[ModelRequest, ...]:
+    """A mocked call that the gateway answered, the answer after it, and one that was refused."""
+    asked = (PromptMessage("system", "Be brief."), PromptMessage("user", "Book 9:00 for Ada."))
+    made = ModelToolCall("create_booking", '{"time": "9:00"}', answered_inside=True)
+    return (
+        ModelRequest(
+            begin_ms=10.0,
+            latency_ms=400.0,
+            model="gpt-4o",
+            status=200,
+            usage=Usage(120, 15, 100),
+            prompt=asked,
+            prompt_more=2,
+            calls=(made, ModelToolCall("log", "{}")),
+        ),
+        ModelRequest(
+            begin_ms=410.0,
+            latency_ms=200.0,
+            model="gpt-4o",
+            round=1,
+            status=200,
+            usage=Usage(140, 10),
+            prompt=(PromptMessage("tool", "true"),),
+            answer="Booked: <b>Tuesday</b> at 9:00.",
+        ),
+        ModelRequest(begin_ms=700.0, latency_ms=100.0, status=429, error="slow down"),
+    )
 
 
 def case_of_a_set() -> ScenarioResult:

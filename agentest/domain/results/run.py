@@ -303,6 +303,7 @@ class SlowTurn:
     conversation_id: str
     turn_index: int
     first_token_ms: float | None = None
+    model_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

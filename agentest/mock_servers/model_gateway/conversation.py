@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from agentest.domain.transcript import Usage
+from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.model_gateway.wire_form import (
     CallHandling,
     CallResult,
@@ -97,12 +98,11 @@ class GatewayConversation:
     open_requests: int = 0
     response_ids: dict[str, str] = field(default_factory=dict)
     """Id that the agent knows → id of the provider's last answer, where they differ."""
-    usage: Usage = Usage()
-    requests: int = 0
-    """The model's work for the turn."""
     tape: ModelTape | None = None
     problem: ModelError | None = None
     """The first request that could not be answered because of a recording."""
+    log: RequestLog = field(default_factory=RequestLog)
+    """Its requests to the model."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -126,6 +126,7 @@ class GatewayConversation:
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
         self.waiting += 1
+        self.log.begin_turn()
         try:
             yield
         except BaseException:
@@ -179,9 +180,12 @@ class GatewayConversation:
         pending, self._pending = self._pending, []
         for each in pending:  # such as calls that end the agent's work
             await self.serving.answered(each.number, None, failed=False)
-        traces = TurnTraces(usage=self.usage, model_calls=self.requests or None)
-        self.usage, self.requests = Usage(), 0
-        return traces
+        requests = self.log.end_turn()
+        return TurnTraces(
+            usage=sum((each.usage for each in requests), Usage()),
+            model_calls=sum(each.error is None for each in requests) or None,
+            model_requests=requests,
+        )
 
     def fail(self, error: ModelError) -> None:
         """End the conversation, because of no fault of the agent."""
@@ -235,11 +239,6 @@ class GatewayConversation:
             if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
-
-    def count(self, usage: Usage) -> None:
-        """Add one answer of the model."""
-        self.usage += usage
-        self.requests += 1
 
 
 def _is_result_of(result: CallResult, call: ModelCall) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from agentest.mock_servers.model_gateway.conversation import CallsEnded, GatewayConversation
+from agentest.mock_servers.model_gateway.request_log import RequestRecord
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
     AnswerStream,
@@ -114,7 +115,7 @@ class ModelExchange:
             await self._fail(error.status, str(error), stream)
         except CutStream as error:
             if not error.told:
-                await self._fail(502, "the model's stream ended before its last event", stream)
+                await self._fail(502, str(error), stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
             await self._fail(502, f"the model's answer cannot be read: {describe(error)}", stream)
 
@@ -127,13 +128,15 @@ class ModelExchange:
     async def _rounds(self, body: Json, stream: AnswerStream | None) -> None:
         rounds = _Rounds()
         for number in range(MOST_ROUNDS + 1):
-            answered = await self._round(body, stream, first=number == 0)
+            with self.conversation.log.under_way(body, number) as record:
+                answered = await self._round(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return
             response, answer = answered
             rounds.output_tokens += answer.usage.completion_tokens
             results = [await self.conversation.answer(call, cut=answer.incomplete) for call in answer.calls]
             hidden = [each for each in results if each is not None]
+            record.note_calls(answer.calls, [each is not None for each in results])
             if hidden and len(hidden) == len(answer.calls):
                 lift = self._lifts(answer.calls, rounds)
                 body, new = self.form.next_round(body, answer, hidden, lift=lift)
@@ -147,14 +150,17 @@ class ModelExchange:
         )
 
     async def _round(
-        self, body: Json, stream: AnswerStream | None, *, first: bool
+        self, body: Json, stream: AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, WireAnswer] | None:
         response = await self.upstream.send(body)
+        record.responded(response.status_code)
+        first = record.request.round == 0
         try:
             streams = stream is not None and response.is_success
             if stream is None or not streams:
                 data = await response.read()
                 if not response.is_success:
+                    record.failed(data.decode(errors="replace"))
                     await self._pass_error_on(response, data, stream, first=first)
                     return None
                 answer = self.form.answer(_object(data))
@@ -167,7 +173,7 @@ class ModelExchange:
                 answer = self.form.answer(stream.round())
         finally:
             await response.aclose()
-        self.conversation.count(answer.usage)
+        record.answered(answer, self.form.message(answer))
         return response, answer
 
     async def _pass_error_on(

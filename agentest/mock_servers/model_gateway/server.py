@@ -53,6 +53,7 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
         replays=opening.replays,
+        redact=opening.redact,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(

@@ -11,8 +11,10 @@ import anyio
 
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
+from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import Redactor
 
 _MOST_NOTES = 5
 _REMEMBERED = 200
@@ -30,6 +32,8 @@ class GatewayTraffic:
     """Is called for each request to a model."""
     replays: bool = False
     """True if no request may reach the network."""
+    redact: Redactor = field(default_factory=Redactor)
+    """Removes secrets from what is recorded of requests."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
@@ -74,6 +78,7 @@ class GatewayTraffic:
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
+            log=RequestLog(redact=self.redact),
         )
         self._active[who.key] = conversation
         try:
@@ -83,6 +88,7 @@ class GatewayTraffic:
             conversation.end()
             if len(self.ended) == _REMEMBERED:
                 self.ended[0].forget()
+            conversation.log = RequestLog()
             self.ended.append(conversation)
             lock.release()
 

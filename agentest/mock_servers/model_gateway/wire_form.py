@@ -179,7 +179,7 @@ class CutStream(Exception):
     """A model's stream ended before its last event. `told`: an event of the model told the agent already."""
 
     def __init__(self, *, told: bool = False) -> None:
-        super().__init__()
+        super().__init__("the model's stream ended before its last event")
         self.told = told
 
 

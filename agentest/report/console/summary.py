@@ -154,11 +154,13 @@ def _slowest(result: RunResult, display: DisplayOptions) -> Iterator[ConsoleLine
         return
     yield line(0, ("Slowest agent turns", "bold"))
     for scenario, turn in slowest:
-        first = "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
+        parts = (("first token", turn.first_token_ms), ("model", turn.model_ms))
+        known = ", ".join(f"{name} {ms:,.0f} ms" for name, ms in parts if ms is not None)
+        within = f" ({known})" if known else ""
         where = [f"turn {turn.turn_index}", turn.conversation_id]
         where += [f"[{scenario.agent}]"] if display.several_agents else []
         chunks: tuple[Chunk, ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
-        yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{first}  ",), chunks, cut=True)
+        yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{within}  ",), chunks, cut=True)
     yield BLANK
 
 
@@ -174,6 +176,8 @@ def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
         ("Agentest itself", time.own_ms),
     )
     shares = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _SHOWN_SHARE]
+    if time.model_ms and time.agent_ms / time.total_ms >= _SHOWN_SHARE:
+        shares[0] += f" (its model {time.model_ms / time.total_ms:.0%})"
     each = duration(time.total_ms / result.conversations)
     yield line(0, f"{each} a conversation: {', '.join(shares)}", lead=(("Time spent  ", "bold"),))
     yield BLANK

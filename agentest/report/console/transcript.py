@@ -311,7 +311,8 @@ def _exchange_head(exchange: Exchange) -> str:
         return f"turn {turn.turn_index}  no reply{hidden}"
     retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
     first = "" if turn.first_token_ms is None else f", first token after {duration(turn.first_token_ms)}"
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}{hidden}"
+    model = "" if turn.model_ms is None else f", model {duration(turn.model_ms)}"
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{model}{retried}{hidden}"
 
 
 def _exchange(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:

@@ -4,6 +4,7 @@ import { callItem, known } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list, notice } from "./folding.js";
 import { count, duration } from "./format.js";
+import { modelRequests } from "./model_requests.js";
 import { copyButton, longText } from "./parts.js";
 import { turnScores } from "./scores.js";
 import { spansOfTurn } from "./spans.js";
@@ -56,6 +57,7 @@ function turnItem(mine, at) {
     trajectory && comparison(trajectory, turn.toolCalls, link, "Expected and actual calls of this turn"),
     turnScores(conversation, scenario, index),
     invocations[at] && invocation(invocations[at]),
+    modelRequests(turn),
     spansOfTurn((opened.spans || []).filter(isHere)),
   );
 }
@@ -76,11 +78,12 @@ function head({ turn, troubles, turnLink, urlOf }, isOpen) {
   );
 }
 
-function figures({ latencyMs, firstTokenMs, modelCalls, requests, retries, usage }) {
+function figures({ latencyMs, firstTokenMs, modelCalls, modelMs, requests, retries, usage }) {
   const tokens = usage ? usage.promptTokens + usage.completionTokens : 0;
   const found = [
     duration(latencyMs),
     known(firstTokenMs) && `first text after ${duration(firstTokenMs)}`,
+    known(modelMs) && `model ${duration(modelMs)}`,
     known(modelCalls) && count(modelCalls, "model call"),
     requests > 1 && count(requests, "request"),
     retries > 0 && count(retries, "retry", "retries"),

@@ -75,6 +75,20 @@ export function facts(pairs) {
   return h("dl.facts", kept.map(([name, value]) => [h("dt", name), h("dd", value)]));
 }
 
+// Bars on one scale of time, each made by its place in `times`: [begin, length] in milliseconds. Without a
+// begin there is none.
+export function timeBar(times) {
+  const known = times.filter(([begin]) => Number.isFinite(begin));
+  const from = Math.min(...known.map(([begin]) => begin));
+  const length = Math.max(...known.map(([begin, ms]) => begin - from + ms)) || 1;
+  const share = (ms) => `${Math.min(100, Math.max(0, (ms / length) * 100))}%`;
+  return (at) => {
+    const [begin, ms] = times[at];
+    const style = { "margin-left": share(begin - from), width: share(ms) };
+    return Number.isFinite(begin) && h("div.bar", { "aria-hidden": "true" }, h("span", { style }));
+  };
+}
+
 export function problem(message) {
   return h("p.problem", { role: "alert" }, foreign(message));
 }

@@ -91,6 +91,7 @@ function costPart({ head }) {
   const said = waited.filter(([, share]) => share >= 0.005).map(([who, share]) => `${who} ${percent(share)}`).join(", ");
   if (!said && !roles.length && !slowestTurns.length) return null;
   const tokens = usage.totalTokens > 0 && `${number(usage.totalTokens)} tokens`;
+  if (time.modelMs > 0) waited.splice(1, 0, ["of it the agent's model", time.modelMs / time.totalMs, time.modelMs]);
   const shares = waited.map(([who, share, ms]) => [who, interval({ value: share }), percent(share), duration(ms)]);
   const heads = ["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"];
   const content = () => [
@@ -106,10 +107,11 @@ function role([name, { calls, promptTokens, completionTokens, retries, cost: usd
   return [[foreign(name), again], ...[calls, promptTokens, completionTokens].map(number), cost(usd).replace("cost ", "")];
 }
 
-function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, latencyMs, firstTokenMs }) {
+function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, latencyMs, firstTokenMs, modelMs }) {
   const token = firstTokenMs === undefined ? "" : `, first token after ${duration(firstTokenMs)}`;
+  const model = modelMs === undefined ? "" : `, model ${duration(modelMs)}`;
   const href = conversationAddress({ name, agent }, { id, turn });
-  return h("li", `${duration(latencyMs)}${token}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
+  return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
 }
 
 // --- trend

@@ -1,9 +1,9 @@
 // The spans that an agent sent of one turn, as a tree: what called what, when, and for how long.
 
 import { foreign, h } from "./dom.js";
-import { bounded, folded, list, notice } from "./folding.js";
+import { bounded, folded, notice } from "./folding.js";
 import { count, duration } from "./format.js";
-import { json } from "./parts.js";
+import { json, timeBar } from "./parts.js";
 
 const MOST_DEPTH = 12;
 
@@ -11,18 +11,14 @@ export function spansOfTurn(spans) {
   if (!spans.length) return null;
   const rows = tree(spans.filter((span) => span.spanId));
   const failed = rows.filter(({ span }) => isError(span)).length;
-  const timed = rows.map(({ span }) => span).filter(start);
-  const from = Math.min(...timed.map(start));
-  const length = Math.max(...timed.map((span) => start(span) - from + span.durationMs)) || 1;
-  const share = (ms) => `${Math.min(100, Math.max(0, (ms / length) * 100))}%`;
-  const item = ({ span, depth }) => {
-    const style = { "margin-left": share(start(span) - from), width: share(span.durationMs) };
-    const bar = start(span) > 0 && h("div.bar", { "aria-hidden": "true" }, h("span", { style }));
+  const bar = timeBar(rows.map(({ span }) => [start(span) || NaN, span.durationMs]));
+  const item = (at) => {
+    const { span, depth } = rows[at];
     const indent = { "--depth": Math.min(depth, MOST_DEPTH) };
-    return h("li", { style: indent }, folded("details", words(span, depth), () => json(span)), bar);
+    return h("li", { style: indent }, folded("details", words(span, depth), () => json(span)), bar(at));
   };
   const make = () => [
-    bounded(h("ul.plain.spans"), rows.length, (at) => item(rows[at]), { noun: "span" }),
+    bounded(h("ul.plain.spans"), rows.length, item, { noun: "span" }),
     spans.some((span) => span.cut) && notice("The agent sent more spans than are kept."),
   ];
   const summary = ["Spans: ", count(rows.length, "span"), failed > 0 && `, ✗ ${failed} failed`];

@@ -15,15 +15,16 @@ const NOTE =
 export function timeline(conversation, turnLink) {
   const { evaluation, time } = conversation;
   const judged = new Map(evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
-  const rows = allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs }) => ({
+  const rows = allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs, modelMs }) => ({
     turnIndex,
+    modelMs,
     times: [userMs, known(latencyMs) ? latencyMs : agentMs, toolsMs, judged.get(turnIndex)],
   }));
   const most = Math.max(...rows.map(({ times }) => total(times)));
   const all = PARTS.map((name) => time && time[`${name}Ms`]);
-  const foot = total(all) > 0 && h("tfoot", line("All", all, total(all)));
+  const foot = total(all) > 0 && h("tfoot", line("All", all, total(all), time.modelMs));
   const heads = ["Turn", "", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
-  const row = (at) => line(turnLink(rows[at].turnIndex), rows[at].times, most);
+  const row = (at) => line(turnLink(rows[at].turnIndex), rows[at].times, most, rows[at].modelMs);
   const make = () => [
     table("timeline", heads, rows.length, row, { foot, more: { noun: "turn" } }),
     h("p.quiet", NOTE),
@@ -35,10 +36,11 @@ function total(times) {
   return times.reduce((sum, each) => sum + (each || 0), 0);
 }
 
-function line(name, times, most) {
+function line(name, times, most, modelMs) {
   const piece = (ms, at) => ms > 0 && h(`span.${PARTS[at]}`, { style: { width: `${(ms / most) * 100}%` } });
   const bar = h("div.bar", { "aria-hidden": "true" }, times.map(piece));
   const unknown = (part) => (part === "own" ? "" : "?");
   const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : unknown(part)));
+  if (modelMs > 0) figures[1] += ` (model ${duration(modelMs)})`;
   return tableRow("", name, bar, ...figures, total(times) ? duration(total(times)) : "?");
 }
