@@ -14,6 +14,7 @@ from agentest.domain.transcript import (
     AttachedFile,
     Blame,
     Failure,
+    ModelBriefing,
     Remark,
     ServerOutput,
     ToolCall,
@@ -125,6 +126,7 @@ class TurnProgress:
     """Number of agent messages with calls, as far as reported."""
     stays_open: bool = False
     """True if a request opened a connection that later turns use."""
+    briefing: ModelBriefing | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -175,6 +177,7 @@ class TurnProgress:
         self.calls_hidden = self.calls_hidden or traces.missing
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
+        self.briefing = traces.briefing
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
@@ -202,6 +205,7 @@ class TurnProgress:
             moment_of(self.began_ns),
             (waited.user - self.waited.user) * 1000,
             (waited.tools - self.waited.tools) * 1000,
+            briefing=self.briefing,
         )
 
     def unfinished(

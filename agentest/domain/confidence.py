@@ -133,6 +133,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
+        offered=frozenset(tool.name for turn in turns if turn.briefing for tool in turn.briefing.tools),
     )
 
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.support.json_text import copied, fast_copy, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -199,6 +200,14 @@ def _mention(file: AttachedFile) -> str:
     return "[attached: " + ", ".join(part for part in (file.name, file.mime_type, size) if part) + "]"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBriefing:
+    """What an agent tells its model: its instructions, and the tools that it offers."""
+
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+
+
 NO_TEXT = "(no text; the agent called tools only)"
 """Shown and judged in place of an empty reply."""
 
@@ -250,6 +259,9 @@ class Turn:
     """Calls that requested approval in this turn; they are part of the later turn that decided them."""
     redacted: bool = False
     """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
+    briefing: ModelBriefing | None = field(default=None, compare=False)
+    """What the agent told its model, if the model gateway saw it; None if that has not changed since the
+    turn before."""
 
     @property
     def withholds_calls(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agentest.domain.transcript import ToolCall, Usage
+from agentest.domain.transcript import ModelBriefing, ToolCall, Usage
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -197,6 +197,8 @@ class TurnTraces:
     model_calls: int | None = None
     missing: str | None = None
     """The reason why there may be more; None if the turn is complete."""
+    briefing: ModelBriefing | None = None
+    """What the agent told its model, if that is new."""
 
 
 class SpanSource(Protocol):

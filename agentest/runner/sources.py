@@ -310,7 +310,7 @@ class LiveConversations:
         async with period.model_traffic.under_way(
             served.who, served, scenario.tools, opening, outside
         ) as conversation:
-            yield (ModelCalls(conversation),)
+            yield (ModelCalls(conversation, self.prepared.loaded.redact),)
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared

@@ -333,6 +333,8 @@ class Totals:
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
     called: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()
+    """Names of the tools that the agent offered its model, as far as that was seen."""
 
 
 @dataclass(frozen=True, slots=True)

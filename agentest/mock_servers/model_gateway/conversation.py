@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
-from agentest.domain.transcript import Usage
+from agentest.domain.messages import ToolSpec
+from agentest.domain.transcript import ModelBriefing, Usage
 from agentest.mock_servers.model_gateway.wire_form import (
     CallHandling,
     CallResult,
@@ -19,8 +21,12 @@ from agentest.mock_servers.model_gateway.wire_form import (
 )
 from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
 from agentest.support.errors import MockError
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
+_INSTRUCTION_CHARS = 40_000
+_DESCRIPTION_CHARS = 1_000
+_SCHEMA_CHARS = 8_000
+_MOST_TOOLS = 500
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is no object."""
@@ -78,6 +84,10 @@ class GatewayConversation:
     usage: Usage = Usage()
     requests: int = 0
     """The model's work for the turn."""
+    briefing: ModelBriefing = ModelBriefing()
+    """What the agent told its model, of all agents that belong to it."""
+    told: ModelBriefing = ModelBriefing()
+    """The same as it was when the last turn ended."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -116,8 +126,12 @@ class GatewayConversation:
         pending, self._pending = self._pending, []
         for each in pending:  # such as calls that end the agent's work
             await self.serving.answered(each.number, None, failed=False)
-        traces = TurnTraces(usage=self.usage, model_calls=self.requests or None)
-        self.usage, self.requests = Usage(), 0
+        traces = TurnTraces(
+            usage=self.usage,
+            model_calls=self.requests or None,
+            briefing=self.briefing if self.briefing != self.told else None,
+        )
+        self.usage, self.requests, self.told = Usage(), 0, self.briefing
         return traces
 
     async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
@@ -165,10 +179,32 @@ class GatewayConversation:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
 
+    def note_briefing(self, request: WireRequest) -> None:
+        """Add what a request tells the model.
+
+        The instructions are those of the first request that offers tools, which is the main agent's. The
+        tools are those of all requests, because agents list some late and have sub-agents.
+        """
+        known = {tool.name: tool for tool in self.briefing.tools}
+        offered = {self.mock_name(name) or name: tool for name, tool in request.tools.items()}
+        new = [_brief(name, tool) for name, tool in offered.items() if name not in known]
+        instructions = self.briefing.instructions
+        if request.instructions and (not instructions or (request.tools and not known)):
+            instructions = request.instructions[:_INSTRUCTION_CHARS]
+        if new or instructions != self.briefing.instructions:
+            tools = (*self.briefing.tools, *new)[:_MOST_TOOLS]
+            self.briefing = ModelBriefing(instructions=instructions, tools=tools)
+
     def count(self, usage: Usage) -> None:
         """Add one answer of the model."""
         self.usage += usage
         self.requests += 1
+
+
+def _brief(name: str, tool: ToolSpec) -> ToolSpec:
+    """Return a tool in a size to store with each conversation."""
+    parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
+    return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
 
 
 def _is_result_of(result: CallResult, call: ModelCall) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -127,7 +127,7 @@ class _Gateway:
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
         await ModelExchange(form, read, placed, upstream, reply).run()
 
-    def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
+    def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
         return any(map(conversation.mock_name, tools))
 
 
