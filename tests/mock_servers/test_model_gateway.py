@@ -110,6 +110,7 @@ async def gateway(
             allows_real=allows_real or not config.mocks,
             on_note=notes.append,
             on_request=lambda: None,
+            overrides={"shop": config.override},
         )
         origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))

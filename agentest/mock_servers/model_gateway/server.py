@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
-from agentest.config.agents.mock_servers import ModelGateway
+from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
@@ -21,7 +21,7 @@ from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64_000_000
 _HOP_BY_HOP = frozenset(
@@ -43,14 +43,21 @@ _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
 
-async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> str:
-    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError."""
+async def open_model_gateway(
+    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs
+) -> str:
+    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
+
+    Args:
+        overrides: agent → its override. The agents of a comparison may share a gateway.
+    """
     traffic = GatewayTraffic(
         agent=opening.group.agents[0],
         on_request=lambda: opening.registry.reach(opening.group, "model_gateway", ()),
         mocks=settings.mocks,
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
+        overrides=overrides,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
@@ -77,8 +84,7 @@ class _Gateway:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
         try:
-            path = _with_model(request.path, self._settings.override.model)
-            target = target_of(path, request.query_string, self._settings.upstream)
+            target = target_of(request.path, request.query_string, self._settings.upstream)
         except ValueError as error:
             return _json_error(404, str(error), None)
         try:
@@ -107,7 +113,6 @@ class _Gateway:
             raise GatewayError("the request is not a JSON object", 400)
         self._traffic.state.reached = True
         self._traffic.on_request()
-        body = form.overridden(body, self._settings.override)
         read = form.request(body, target.url)
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
@@ -121,10 +126,16 @@ class _Gateway:
                     f"{placed.tool!r}, which must not run",
                     409,
                 )
+            override = self._traffic.common_override
+            upstream = replace(upstream, url=_with_model(upstream.url, override.model))
+            body = form.overridden(body, override)
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
+        override = self._traffic.override_of(placed.who.agent)
+        read = replace(read, body=form.overridden(body, override))
+        upstream = replace(upstream, url=_with_model(upstream.url, override.model))
         await ModelExchange(form, read, placed, upstream, reply).run()
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
@@ -185,9 +196,9 @@ class _Reply:
             self.response = _json_error(status, message, self._form)
 
 
-def _with_model(path: str, model: str | None) -> str:
-    """Return a path with another model, where an API has the model in its paths."""
-    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, path) if model else path
+def _with_model(url: str, model: str | None) -> str:
+    """Return an address with another model, where an API has the model in its addresses."""
+    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
 
 
 async def _pass_on(upstream: _Upstream, data: bytes, reply: _Reply) -> None:

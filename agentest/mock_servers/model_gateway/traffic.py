@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
 
 import anyio
 
+from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
@@ -28,6 +29,8 @@ class GatewayTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    """Agent → the settings that replace its own in requests to the model."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
@@ -39,6 +42,16 @@ class GatewayTraffic:
     def active(self) -> Collection[GatewayConversation]:
         """The conversations under way."""
         return self._active.values()
+
+    @property
+    def common_override(self) -> Override:
+        """The override of requests that belong to no certain agent: only what all agents share."""
+        first, *others = self.overrides.values() or (Override(),)
+        return first if all(each == first for each in others) else Override()
+
+    def override_of(self, agent: str) -> Override:
+        """Return an agent's override."""
+        return self.overrides.get(agent, self.common_override)
 
     def named(self, key: str) -> GatewayConversation | None:
         """Return the conversation under way with this key."""
