@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.agents.port import AgentReply, MockBypassed, TurnContext
 from agentest.agents.server_output import Positions
+from agentest.domain.faults import InjectedFault
 from agentest.domain.transcript import (
     AttachedFile,
     Blame,
@@ -127,6 +128,7 @@ class TurnProgress:
     stays_open: bool = False
     """True if a request opened a connection that later turns use."""
     briefing: ModelBriefing | None = None
+    faults: tuple[InjectedFault, ...] = ()
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -177,7 +179,7 @@ class TurnProgress:
         self.calls_hidden = self.calls_hidden or traces.missing
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
-        self.briefing = traces.briefing
+        self.briefing, self.faults = traces.briefing, traces.faults
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
@@ -206,6 +208,7 @@ class TurnProgress:
             (waited.user - self.waited.user) * 1000,
             (waited.tools - self.waited.tools) * 1000,
             briefing=self.briefing,
+            faults=self.faults,
         )
 
     def unfinished(
@@ -223,6 +226,7 @@ class TurnProgress:
             user_ms=(waited.user - self.waited.user) * 1000,
             tools_ms=(waited.tools - self.waited.tools) * 1000,
             agent_ms=(waited.agent - self.waited.agent) * 1000,
+            faults=self.faults,
         )
 
 

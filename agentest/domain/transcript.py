@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.faults import InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.support.json_text import copied, fast_copy, safe_repr
@@ -262,6 +263,8 @@ class Turn:
     briefing: ModelBriefing | None = field(default=None, compare=False)
     """What the agent told its model, if the model gateway saw it; None if that has not changed since the
     turn before."""
+    faults: tuple[InjectedFault, ...] = ()
+    """Faults that the scenario injected into requests to the agent's model."""
 
     @property
     def withholds_calls(self) -> bool:
@@ -302,6 +305,7 @@ class UnfinishedTurn:
     """Time spent waiting for the agent, including pauses between retries; None if unknown."""
     redacted: bool = False
     """Same as in `Turn`."""
+    faults: tuple[InjectedFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from agentest.domain.faults import Fault, InjectedFault
 from agentest.domain.transcript import ModelBriefing, ToolCall, Usage
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -199,6 +200,7 @@ class TurnTraces:
     """The reason why there may be more; None if the turn is complete."""
     briefing: ModelBriefing | None = None
     """What the agent told its model, if that is new."""
+    faults: tuple[InjectedFault, ...] = ()
 
 
 class SpanSource(Protocol):
@@ -215,6 +217,15 @@ class SpanReceiver(SpanSource, Protocol):
     def begin(self, who: Identity) -> None: ...
 
     def end(self, key: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFaults:
+    """The faults that the requests of a conversation to its model meet."""
+
+    faults: tuple[Fault, ...]
+    hang_s: float
+    """The seconds after which a model that times out answers with an error, if its client still waits."""
 
 
 class ModelConversation(Protocol):
@@ -242,6 +253,7 @@ class ModelTraffic(Protocol):
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        faults: ModelFaults | None = None,
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 

@@ -238,11 +238,14 @@ CODECS = Codecs(
             only_if_set=(
                 *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
                 *("tells_calls", "calls_hidden", "call_refused", "started_at", "user_ms", "tools_ms"),
-                *("asked_calls", "redacted", "briefing"),
+                *("asked_calls", "redacted", "briefing", "faults"),
             ),
         ),
         UnfinishedTurn: Layout(
-            only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted")
+            only_if_set=(
+                *("server_output", "started_at", "user_ms", "tools_ms", "agent_ms"),
+                *("redacted", "faults"),
+            ),
         ),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         TimeSpent: Layout(derived=lambda time: {"ownMs": round(time.own_ms, 3)}),

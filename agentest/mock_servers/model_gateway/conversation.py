@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
@@ -22,6 +23,9 @@ from agentest.mock_servers.model_gateway.wire_form import (
 from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
 from agentest.support.errors import MockError
 from agentest.support.lazy_dataclasses import dataclass, replace
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.model_gateway.faults import ConversationFaults
 
 _INSTRUCTION_CHARS = 40_000
 _DESCRIPTION_CHARS = 1_000
@@ -88,6 +92,7 @@ class GatewayConversation:
     """What the agent told its model, of all agents that belong to it."""
     told: ModelBriefing = ModelBriefing()
     """The same as it was when the last turn ended."""
+    faults: ConversationFaults | None = None
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -130,6 +135,7 @@ class GatewayConversation:
             usage=self.usage,
             model_calls=self.requests or None,
             briefing=self.briefing if self.briefing != self.told else None,
+            faults=self.faults.end_turn() if self.faults else (),
         )
         self.usage, self.requests, self.told = Usage(), 0, self.briefing
         return traces
@@ -157,6 +163,8 @@ class GatewayConversation:
         )
         if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
             raise CallsEnded(answer.message)
+        if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
+            return None  # how the agent takes it is part of the test
         if answer.how is CallOutcome.REAL:
             self._pending.append(PendingCall(call=call, number=answer.number))
             self.arguments.extend(_texts_in(call.arguments))

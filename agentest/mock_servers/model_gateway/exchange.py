@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireRequest,
 )
 from agentest.support.http.bodies import BadBody
-from agentest.support.http.client import DirectResponse
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import events
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -29,10 +28,24 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 MOST_ROUNDS = 25
 
 
+class ModelResponse(Protocol):
+    """A response of a model's API, live or recorded."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def is_success(self) -> bool: ...
+    async def read(self) -> bytes: ...
+    def pieces(self) -> AsyncIterator[bytes]: ...
+    async def aclose(self) -> None: ...
+
+
 class ModelApi(Protocol):
     """The model's own API."""
 
-    async def send(self, body: Json) -> DirectResponse:
+    async def send(self, body: Json) -> ModelResponse:
         """Send a request. The caller closes the response. Raises GatewayError if there is none."""
         ...
 
@@ -43,7 +56,7 @@ class Reply(Protocol):
     begun: bool
     """True if a part of the response was sent."""
 
-    def like(self, response: DirectResponse) -> None:
+    def like(self, response: ModelResponse) -> None:
         """Let a stream begin with the head of the model's response."""
         ...
 
@@ -51,7 +64,7 @@ class Reply(Protocol):
         """Send a part of a stream."""
         ...
 
-    async def whole(self, response: DirectResponse, body: bytes) -> None:
+    async def whole(self, response: ModelResponse, body: bytes) -> None:
         """Send a complete response, like the model's but for its body."""
         ...
 
@@ -136,7 +149,7 @@ class ModelExchange:
 
     async def _round(
         self, body: Json, stream: AnswerStream | None, *, first: bool
-    ) -> tuple[DirectResponse, WireAnswer] | None:
+    ) -> tuple[ModelResponse, WireAnswer] | None:
         response = await self.upstream.send(body)
         try:
             streams = stream is not None and response.is_success
@@ -159,7 +172,7 @@ class ModelExchange:
         return response, answer
 
     async def _pass_error_on(
-        self, response: DirectResponse, data: bytes, stream: AnswerStream | None, *, first: bool
+        self, response: ModelResponse, data: bytes, stream: AnswerStream | None, *, first: bool
     ) -> None:
         """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
         if first or stream is None:
@@ -183,7 +196,7 @@ class ModelExchange:
 
     async def _finish(
         self,
-        response: DirectResponse,
+        response: ModelResponse,
         answer: WireAnswer,
         results: Sequence[CallResult | None],
         rounds: _Rounds,

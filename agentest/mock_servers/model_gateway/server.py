@@ -13,10 +13,10 @@ from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelExchange
+from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelApi, ModelExchange, ModelResponse
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.model_gateway.wire_form import Json, WireForm
+from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
@@ -136,7 +136,31 @@ class _Gateway:
         override = self._traffic.override_of(placed.who.agent)
         read = replace(read, body=form.overridden(body, override))
         upstream = replace(upstream, url=_with_model(upstream.url, override.model))
-        await ModelExchange(form, read, placed, upstream, reply).run()
+        model = self._model_of(placed, form, read, upstream, reply)
+        await ModelExchange(form, read, placed, model, reply).run()
+
+    def _model_of(
+        self,
+        conversation: GatewayConversation,
+        form: WireForm,
+        request: WireRequest,
+        upstream: _Upstream,
+        reply: _Reply,
+    ) -> ModelApi:
+        """Return the model of a conversation, which may have to fail."""
+        if conversation.faults is None:
+            return upstream
+        from agentest.mock_servers.model_gateway.faulty_model import FaultyModel
+
+        key = conversation.who.key
+        return FaultyModel(
+            form=form,
+            request=request,
+            conversation=conversation,
+            faults=conversation.faults,
+            upstream=upstream,
+            is_awaited=lambda: reply.is_awaited and self._traffic.named(key) is not None,
+        )
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
         return any(map(conversation.mock_name, tools))
@@ -176,7 +200,13 @@ class _Reply:
         self.response: web.StreamResponse = web.Response(status=500)
         self.begun = False
 
-    def like(self, response: DirectResponse) -> None:
+    @property
+    def is_awaited(self) -> bool:
+        """False if the agent's client has given up."""
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
+
+    def like(self, response: ModelResponse) -> None:
         self._status, self._headers = response.status_code, _response_headers(response)
 
     async def write(self, data: bytes) -> None:
@@ -186,7 +216,7 @@ class _Reply:
             await self.response.prepare(self._request)
         await self.response.write(data)
 
-    async def whole(self, response: DirectResponse, body: bytes) -> None:
+    async def whole(self, response: ModelResponse, body: bytes) -> None:
         self.response = web.Response(
             status=response.status_code, headers=_multi(_response_headers(response)), body=body
         )
@@ -217,7 +247,7 @@ def _passed_headers(request: web.Request) -> Headers:
     return tuple((name, value) for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP)
 
 
-def _response_headers(response: DirectResponse) -> list[tuple[str, str]]:
+def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
     left_out = _HOP_BY_HOP | {"content-encoding", "date", "server"}
     return [(name, value) for name, value in response.headers.items() if name.lower() not in left_out]
 

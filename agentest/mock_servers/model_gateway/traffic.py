@@ -12,7 +12,7 @@ import anyio
 from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
-from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
+from agentest.mock_servers.port import ActiveConversation, Identity, ModelFaults, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_NOTES = 5
@@ -65,6 +65,7 @@ class GatewayTraffic:
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        faults: ModelFaults | None = None,
     ) -> AsyncIterator[GatewayConversation]:
         lock = self._openings.setdefault(opening, anyio.Lock())
         if lock.locked():
@@ -79,6 +80,10 @@ class GatewayTraffic:
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
         )
+        if faults:
+            from agentest.mock_servers.model_gateway.faults import ConversationFaults
+
+            conversation.faults = ConversationFaults(faults)
         self._active[who.key] = conversation
         try:
             yield conversation

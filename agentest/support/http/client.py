@@ -11,7 +11,7 @@ import asyncio
 import base64
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 from urllib.parse import urlsplit
@@ -224,6 +224,28 @@ class DirectResponse:
     async def aclose(self) -> None:
         """Release the connection, which is closed if the body was not read to its end."""
         self._raw.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """A response from a recording, which is read like a `DirectResponse`."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status_code < 300
+
+    async def read(self) -> bytes:
+        return self.body
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    async def aclose(self) -> None:
+        """Do nothing, like a response that was read."""
 
 
 def _decoded_headers(raw: RawResponse) -> CIMultiDictProxy[str]:
