@@ -179,7 +179,8 @@ class TurnProgress:
         self.calls_hidden = self.calls_hidden or traces.missing
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
-        self.briefing, self.faults = traces.briefing, traces.faults
+        self.briefing = traces.briefing or self.briefing
+        self.faults += traces.faults
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None

@@ -312,6 +312,15 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
     """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
         yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
+    turns = [turn for each in evidence.conversations for turn in each.conversation.turns]
+    met = {fault.kind for turn in turns for fault in turn.faults}
+    for number, fault in enumerate(evidence.scenario.model_faults):
+        if fault.kind not in met:
+            yield (
+                f"model_faults[{number}]: no request of the agent to its model met the fault "
+                f"{fault.kind!r}, due from request {fault.at} on",
+                (),
+            )
 
 
 def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:

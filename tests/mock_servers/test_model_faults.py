@@ -214,18 +214,37 @@ def test_faults_are_in_the_results(project: Project, upstream: str, provider: Pr
     project.scenario(
         "from agentest import fault\n"
         "scenario('asks', turns=['hello', 'hello again'], model_faults=[fault('truncated', at=2)])\n"
-        "scenario('is limited', turns=['good day'], model_faults=[fault('rate_limit')])"
+        "scenario('is limited', turns=['good day'], model_faults=[fault('rate_limit')])\n"
+        "scenario('is refused', turns=['good night'], model_faults=[fault('refusal')])"
     )
     configure(project, upstream, "chat")
-    run = project.run()
+    run = project.run("--verbose")
 
     assert run.returncode == 1, run.stdout + run.stderr
+    assert "fault  truncated (request 2 to its model)" in run.stdout
+    assert "fault  rate_limit (request 1 to its model)" in run.stdout
     results = project.results
     Draft202012Validator(json.loads(Path(SCHEMA).read_text())).validate(results)
-    asks, limited = (each["conversations"][0] for each in results["scenarios"])
+    asks, limited, refused = (each["conversations"][0] for each in results["scenarios"])
     assert [turn.get("faults") for turn in asks["turns"]] == [None, [{"kind": "truncated", "at": 2}]]
     assert limited["unfinishedTurn"]["faults"] == [{"kind": "rate_limit", "at": 1}]
+    assert refused["unfinishedTurn"]["faults"] == [{"kind": "refusal", "at": 1}]
     assert len(provider.histories) == 1
+
+
+def test_a_fault_that_no_request_meets_is_a_warning(project: Project, upstream: str) -> None:
+    project.scenario(
+        "scenario('asks', turns=['hello'], model_faults=['truncated', {'kind': 'timeout', 'at': 9}])"
+    )
+    configure(project, upstream, "chat")
+    run = project.run("--strict")
+
+    assert run.returncode == 2, run.stdout + run.stderr
+    (warning,) = (
+        each for each in project.results["summary"]["warnings"] if "model_faults" in each["message"]
+    )
+    assert warning["code"] == "vacuous-check"
+    assert "model_faults[1]" in warning["message"]
 
 
 def test_faults_need_a_gateway(project: Project) -> None:
