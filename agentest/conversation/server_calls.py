@@ -144,6 +144,11 @@ class ModelCalls(CallSource):
             )
             traces = replace(traces, briefing=replace(briefing, instructions=instructions, tools=tools))
         turn.note_traces(traces)
+        if traces.models:
+            from agentest.models.budget import price_of
+
+            priced = [(price_of(model), usage) for model, usage in traces.models.items()]
+            turn.add_model_cost([price.cost(usage) if price else None for price, usage in priced])
 
 
 class TracedCalls(CallSource):

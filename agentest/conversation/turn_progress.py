@@ -129,6 +129,7 @@ class TurnProgress:
     """True if a request opened a connection that later turns use."""
     briefing: ModelBriefing | None = None
     faults: tuple[InjectedFault, ...] = ()
+    model_cost: float | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -182,6 +183,12 @@ class TurnProgress:
         self.briefing = traces.briefing or self.briefing
         self.faults += traces.faults
 
+    def add_model_cost(self, costs: Sequence[float | None]) -> None:
+        """Add the costs of the agent's model in USD. An unknown one makes the sum unknown."""
+        known = [cost for cost in costs if cost is not None]
+        if len(known) == len(costs):
+            self.model_cost = (self.model_cost or 0.0) + sum(known)
+
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
     ) -> Turn:
@@ -210,6 +217,7 @@ class TurnProgress:
             (waited.tools - self.waited.tools) * 1000,
             briefing=self.briefing,
             faults=self.faults,
+            model_cost=self.model_cost,
         )
 
     def unfinished(
@@ -228,6 +236,7 @@ class TurnProgress:
             tools_ms=(waited.tools - self.waited.tools) * 1000,
             agent_ms=(waited.agent - self.waited.agent) * 1000,
             faults=self.faults,
+            model_cost=self.model_cost,
         )
 
 

@@ -265,6 +265,8 @@ class Turn:
     turn before."""
     faults: tuple[InjectedFault, ...] = ()
     """Faults that the scenario injected into requests to the agent's model."""
+    model_cost: float | None = field(default=None, compare=False)
+    """The cost of the agent's model in USD; None if it is unknown."""
 
     @property
     def withholds_calls(self) -> bool:
@@ -304,8 +306,9 @@ class UnfinishedTurn:
     agent_ms: float | None = field(default=None, compare=False)
     """Time spent waiting for the agent, including pauses between retries; None if unknown."""
     redacted: bool = False
-    """Same as in `Turn`."""
+    """Same as in `Turn`, like the next two fields."""
     faults: tuple[InjectedFault, ...] = ()
+    model_cost: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

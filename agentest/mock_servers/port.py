@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -201,6 +201,8 @@ class TurnTraces:
     briefing: ModelBriefing | None = None
     """What the agent told its model, if that is new."""
     faults: tuple[InjectedFault, ...] = ()
+    models: Mapping[str, Usage] = field(default_factory=dict)
+    """Model → its tokens; empty if they are unknown."""
 
 
 class SpanSource(Protocol):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from aiohttp import web
+from jsonschema import Draft202012Validator
 from project import Project
 from scripted_provider import FORMS, Provider, reply_to
-from test_model_gateway_run import configure, project, upstream
+from test_model_gateway_run import SCHEMA, configure, project, upstream
 
 from agentest.config.config import apply_override
 
@@ -71,6 +73,30 @@ def test_models_are_compared_over_one_agent(
     if form == "chat":
         assert {temperature for _, temperature in provider.asked} == {0}
     assert {len(group["agents"]) for group in project.results["scenarios"]} == {2}
+
+
+def test_latency_and_cost_are_shown_for_each_model(project: Project, upstream: str) -> None:
+    project.scenario("scenario('asks', turns=['hello'])")
+    configure(
+        project,
+        upstream,
+        "chat",
+        compare=[
+            {"name": "mini", "model_gateway": {"override": {"model": "gpt-4o-mini"}}},
+            {"name": "large", "model_gateway": {"override": {"model": "gpt-4o"}}},
+        ],
+    )
+    run = project.run()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = project.results
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(results)
+    per_agent = results["summary"]["perAgent"]
+    assert "agentCost" not in per_agent["agent"]  # nobody knows what `m` costs
+    assert 0 < per_agent["mini"]["agentCost"] < per_agent["large"]["agentCost"]
+    assert all(counts["agentTurnMs"] > 0 for counts in per_agent.values())
+    assert " a turn" in run.stdout
+    assert f"{per_agent['large']['agentCost']:.4f} USD" in run.stdout
 
 
 def test_an_agent_that_runs_already_cannot_be_told_two_gateways(project: Project) -> None:

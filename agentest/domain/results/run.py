@@ -335,6 +335,8 @@ class Totals:
     called: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()
     """Names of the tools that the agent offered its model, as far as that was seen."""
+    agent_cost: float | None = None
+    """The cost of the agent's model in USD; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     CallResult,
     ModelCall,
     PassedAnswer,
+    WireAnswer,
     WireRequest,
     normalized,
 )
@@ -92,6 +93,8 @@ class GatewayConversation:
     """What the agent told its model, of all agents that belong to it."""
     told: ModelBriefing = ModelBriefing()
     """The same as it was when the last turn ended."""
+    models: dict[str, Usage] = field(default_factory=dict)
+    """Model → its tokens in the turn; "": its name is unknown."""
     faults: ConversationFaults | None = None
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
@@ -136,7 +139,9 @@ class GatewayConversation:
             model_calls=self.requests or None,
             briefing=self.briefing if self.briefing != self.told else None,
             faults=self.faults.end_turn() if self.faults else (),
+            models=self.models,
         )
+        self.models = {}
         self.usage, self.requests, self.told = Usage(), 0, self.briefing
         return traces
 
@@ -202,6 +207,11 @@ class GatewayConversation:
         if new or instructions != self.briefing.instructions:
             tools = (*self.briefing.tools, *new)[:_MOST_TOOLS]
             self.briefing = ModelBriefing(instructions=instructions, tools=tools)
+
+    def count_for_model(self, answer: WireAnswer) -> None:
+        """Add the tokens of an answer to those of the model that gave it."""
+        model = str(answer.body.get("model") or answer.body.get("modelVersion") or "")
+        self.models[model] = self.models.get(model, Usage()) + answer.usage
 
     def count(self, usage: Usage) -> None:
         """Add one answer of the model."""

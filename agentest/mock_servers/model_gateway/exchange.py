@@ -169,6 +169,7 @@ class ModelExchange:
         finally:
             await response.aclose()
         self.conversation.count(answer.usage)
+        self.conversation.count_for_model(answer)
         return response, answer
 
     async def _pass_error_on(
