@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agentest.conversation.user import NextMessage as NextMessage
     from agentest.domain.end_reason import Ending as Ending
     from agentest.domain.events import Reporter as Reporter
+    from agentest.domain.faults import Fault as Fault
+    from agentest.domain.faults import fault as fault
     from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
@@ -127,6 +129,7 @@ _HOME = {
     "Evidence": "agentest.domain.results",
     "ExpectedCall": "agentest.scenarios.calls",
     "Failure": "agentest.domain.transcript",
+    "Fault": "agentest.domain.faults",
     "GitHubActionsReporter": "agentest.report.github",
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
@@ -189,6 +192,7 @@ _HOME = {
     "define_config": "agentest.config.definition",
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",
+    "fault": "agentest.domain.faults",
     "instance": "agentest.scenarios.matchers.values",
     "never_after": "agentest.scenarios.trajectory_parser",
     "number": "agentest.scenarios.matchers.numbers",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agent_types import AgentConfig, agent_keys
+from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
@@ -149,7 +150,8 @@ class Config(Section):
 
 
 def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
-    """Return a complete agent for an entry of `compare`: `body` is merged shallowly, other keys are replaced.
+    """Return a complete agent for an entry of `compare`: its `body` and `model_gateway` are merged with those
+    of the agent, other keys are replaced.
 
     An entry with its own `type` is already complete.
     """
@@ -169,4 +171,19 @@ def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
     merged = {**base, **entry}
     if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
         merged["body"] = {**base["body"], **entry["body"]}
+    gateways = base.get("model_gateway"), entry.get("model_gateway")
+    if all(isinstance(gateway, Mapping) for gateway in gateways):
+        merged["model_gateway"] = _merged_gateway(*gateways)
+    elif gateways[0] and gateways[1] is True:
+        merged["model_gateway"] = gateways[0]
+    return merged
+
+
+def _merged_gateway(base: Any, entry: Any) -> dict[str, Any]:
+    """Merge settings of a model gateway, and those of `override` and `upstream`, too."""
+    base, entry = (snake_keys(each, ModelGateway.model_fields) for each in (base, entry))
+    merged = {**base, **entry}
+    for key, fields in (("override", Override.model_fields), ("upstream", ())):
+        if isinstance(base.get(key), Mapping) and isinstance(entry.get(key), Mapping):
+            merged[key] = {**snake_keys(base[key], fields), **snake_keys(entry[key], fields)}
     return merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 
 from agentest.agents.port import TurnContext
@@ -126,8 +126,9 @@ class ModelCalls(CallSource):
     The tool calls themselves arrive at `MockServerCalls`.
     """
 
-    def __init__(self, conversation: ModelConversation) -> None:
+    def __init__(self, conversation: ModelConversation, redact: Callable[[str], str] = str) -> None:
         self._conversation = conversation
+        self._redact = redact
 
     @contextmanager
     def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
@@ -139,7 +140,19 @@ class ModelCalls(CallSource):
             raise problem from cause_of
 
     async def complete(self, turn: TurnProgress) -> None:
-        turn.note_traces(await self._conversation.end_turn())
+        traces = await self._conversation.end_turn()
+        if briefing := traces.briefing:
+            instructions = self._redact(briefing.instructions)
+            tools = tuple(
+                replace(tool, description=self._redact(tool.description)) for tool in briefing.tools
+            )
+            traces = replace(traces, briefing=replace(briefing, instructions=instructions, tools=tools))
+        turn.note_traces(traces)
+        if traces.models:
+            from agentest.models.budget import price_of
+
+            priced = [(price_of(model), usage) for model, usage in traces.models.items()]
+            turn.add_model_cost([price.cost(usage) if price else None for price, usage in priced])
 
 
 class TracedCalls(CallSource):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.agents.port import AgentReply, MockBypassed, TurnContext
 from agentest.agents.server_output import Positions
+from agentest.domain.faults import InjectedFault
 from agentest.domain.transcript import (
     AttachedFile,
     Blame,
     Failure,
+    ModelBriefing,
     ModelRequest,
     Remark,
     ServerOutput,
@@ -128,6 +130,9 @@ class TurnProgress:
     stays_open: bool = False
     """True if a request opened a connection that later turns use."""
     model_requests: tuple[ModelRequest, ...] = ()
+    briefing: ModelBriefing | None = None
+    faults: tuple[InjectedFault, ...] = ()
+    model_cost: float | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -179,6 +184,14 @@ class TurnProgress:
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
         self.model_requests += traces.model_requests
+        self.briefing = traces.briefing or self.briefing
+        self.faults += traces.faults
+
+    def add_model_cost(self, costs: Sequence[float | None]) -> None:
+        """Add the costs of the agent's model in USD. An unknown one makes the sum unknown."""
+        known = [cost for cost in costs if cost is not None]
+        if len(known) == len(costs):
+            self.model_cost = (self.model_cost or 0.0) + sum(known)
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
@@ -208,6 +221,9 @@ class TurnProgress:
             (waited.tools - self.waited.tools) * 1000,
             model_ms=busy_ms(self.model_requests) if self.model_requests else None,
             model_requests=self.model_requests,
+            briefing=self.briefing,
+            faults=self.faults,
+            model_cost=self.model_cost,
         )
 
     def unfinished(
@@ -227,6 +243,8 @@ class TurnProgress:
             agent_ms=(waited.agent - self.waited.agent) * 1000,
             model_ms=busy_ms(self.model_requests) if self.model_requests else None,
             model_requests=self.model_requests,
+            faults=self.faults,
+            model_cost=self.model_cost,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from statistics import mean
+from typing import NamedTuple
 
 from agentest.domain.metrics import Range, scale_of
 from agentest.domain.reasons import criteria_totals
@@ -133,7 +134,34 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
+        agent_cost=_sum_of_known([turn.model_cost for turn in turns if turn.model_calls]),
+        offered=frozenset(tool.name for turn in turns if turn.briefing for tool in turn.briefing.tools),
     )
+
+
+class AgentEffort(NamedTuple):
+    """What an agent behind a model gateway took."""
+
+    turn_ms: float
+    """Its mean time for a turn."""
+    cost: float | None
+    """The cost of its model in USD; None if it is unknown."""
+
+
+def agent_effort(scenarios: Sequence[ScenarioResult]) -> AgentEffort | None:
+    """Return what the agent of these scenarios took; None if no gateway saw its model."""
+    totals = [scenario.totals for scenario in scenarios if scenario.totals.turns]
+    if not any(each.offered or each.agent_cost is not None for each in totals):
+        return None
+    agent_ms = sum(each.time.agent_ms for each in totals)
+    cost = _sum_of_known([each.agent_cost for each in totals])
+    return AgentEffort(agent_ms / sum(each.turns for each in totals), cost)
+
+
+def _sum_of_known(costs: Sequence[float | None]) -> float | None:
+    """Return the sum; None if there is nothing to add up, or a part is unknown."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:

@@ -11,6 +11,8 @@ from operator import attrgetter
 from typing import Any
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.faults import InjectedFault
+from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.support.json_text import copied, fast_copy, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -200,6 +202,14 @@ def _mention(file: AttachedFile) -> str:
     return "[attached: " + ", ".join(part for part in (file.name, file.mime_type, size) if part) + "]"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBriefing:
+    """What an agent tells its model: its instructions, and the tools that it offers."""
+
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+
+
 NO_TEXT = "(no text; the agent called tools only)"
 """Shown and judged in place of an empty reply."""
 
@@ -310,6 +320,13 @@ class Turn:
     """The part of the turn in which the agent's model worked (`busy_ms`); None without a model gateway."""
     model_requests: tuple[ModelRequest, ...] = ()
     """The requests to the agent's model in order of their begin; empty without a model gateway."""
+    briefing: ModelBriefing | None = field(default=None, compare=False)
+    """What the agent told its model, if the model gateway saw it; None if that has not changed since the
+    turn before."""
+    faults: tuple[InjectedFault, ...] = ()
+    """Faults that the scenario injected into requests to the agent's model."""
+    model_cost: float | None = field(default=None, compare=False)
+    """The cost of the agent's model in USD; None if it is unknown."""
 
     @property
     def withholds_calls(self) -> bool:
@@ -352,6 +369,8 @@ class UnfinishedTurn:
     """Same as in `Turn`, like the next two fields."""
     model_ms: float | None = field(default=None, compare=False)
     model_requests: tuple[ModelRequest, ...] = ()
+    faults: tuple[InjectedFault, ...] = ()
+    model_cost: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ judge is named after the turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentest.domain.transcript import (
     NO_TEXT,
     UNANSWERED,
     Conversation,
+    ModelBriefing,
     StateChange,
     ToolCall,
     Turn,
@@ -351,10 +352,15 @@ class AgentBackground:
     instructions: str = ""
     tools: str = ""
     visibility: CallVisibility = CallVisibility()
+    briefed: Callable[[ModelBriefing], AgentBackground] | None = None
+    """Returns the same with what the agent told its model; None if nobody sees that."""
 
 
 def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
     """Return the background for the judges of a scenario's conversation. At least one turn is shown."""
+    briefing = next((turn.briefing for turn in reversed(turns) if turn.briefing), None)
+    if briefing and agent.briefed:
+        agent = agent.briefed(briefing)
     return JudgeBackground(
         goal=scenario.goal,
         profile=scenario.profile,

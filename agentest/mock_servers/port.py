@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentest.domain.transcript import ModelRequest, ToolCall, Usage
+from agentest.domain.faults import Fault, InjectedFault
+from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -205,6 +206,11 @@ class TurnTraces:
     """The reason why there may be more; None if the turn is complete."""
     model_requests: tuple[ModelRequest, ...] = ()
     """The requests to the agent's model, as the model gateway saw them."""
+    briefing: ModelBriefing | None = None
+    """What the agent told its model, if that is new."""
+    faults: tuple[InjectedFault, ...] = ()
+    models: Mapping[str, Usage] = field(default_factory=dict)
+    """Model → its tokens; empty if they are unknown."""
 
 
 class SpanSource(Protocol):
@@ -256,6 +262,15 @@ class ModelTape(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFaults:
+    """The faults that the requests of a conversation to its model meet."""
+
+    faults: tuple[Fault, ...]
+    hang_s: float
+    """The seconds after which a model that times out answers with an error, if its client still waits."""
+
+
 class ModelConversation(Protocol):
     """A conversation under way whose agent calls its model through our gateway."""
 
@@ -286,6 +301,7 @@ class ModelTraffic(Protocol):
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        faults: ModelFaults | None = None,
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 

@@ -278,6 +278,11 @@ def exchanges(conversation: Conversation) -> Iterator[Exchange]:
             yield Exchange(calls, turn, state_rows(change) if change else ())
 
 
+def fault_rows(turn: Turn | UnfinishedTurn) -> list[str]:
+    """Describe each fault that was injected into the turn, in one row."""
+    return [f"{each.kind} (request {each.at} to its model)" for each in turn.faults]
+
+
 def score_text(score: Score) -> str:
     """Format a score's value; for a turn that failed, all labels."""
     if isinstance(score.value, str):

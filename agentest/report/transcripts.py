@@ -27,7 +27,7 @@ from agentest.report.alignments import (
 )
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
-from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, server_rows
+from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, fault_rows, server_rows
 from agentest.report.markdown import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -156,6 +156,7 @@ def _dialogue(conversation: Conversation) -> Iterator[str]:
         if turn is None:
             return
         yield _message_text("user: ", turn.user_message)
+        yield from (_message_text("  fault: ", row) for row in fault_rows(turn))
         yield from _calls(turn.tool_calls)
         if isinstance(turn, UnfinishedTurn):
             for output in turn.server_output:

@@ -67,6 +67,7 @@ async def open_servers(
     """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError."""
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
+    _check_gateways(plan, registry.groups)
     _check_ports(plan, registry.groups)
     _check_own_servers(plan, registry)
     config, options = prepared.loaded.config, prepared.request.options
@@ -99,7 +100,7 @@ async def open_servers(
             keep_span=keep_span,
             left_out=plan.left_out,
         )
-        group.addresses = await _open(agents[0], opening)
+        group.addresses = await _open(agents, opening)
         _check_mocks_are_served(opening, agents)
     return registry
 
@@ -138,8 +139,9 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
     )
 
 
-async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
-    """Open an agent's servers. Imports a server's module only if it is needed."""
+async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Addresses:
+    """Open the servers of a group of agents. Imports a server's module only if it is needed."""
+    agent = agents[0]
     mcp = rest = model = otlp = None
     if agent.mcp_mock:
         from agentest.mock_servers.mcp.server import open_mcp_server
@@ -152,7 +154,12 @@ async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
     if agent.model_gateway:
         from agentest.mock_servers.model_gateway.server import open_model_gateway
 
-        model = await open_model_gateway(agent.model_gateway, opening)
+        overrides = {
+            name: each.model_gateway.override
+            for name, each in zip(opening.group.agents, agents, strict=True)
+            if each.model_gateway
+        }
+        model = await open_model_gateway(agent.model_gateway, overrides, opening)
     if agent.traces:
         from agentest.tracing.server import open_traces_server
 
@@ -196,7 +203,8 @@ def _groups(plan: Plan) -> Iterator[ServerGroup]:
     for name, agent in plan.agents.items():
         if not agent.beside:
             continue
-        shared = (agent.mcp_mock, agent.rest_mock, agent.model_gateway, agent.traces, agent.server)
+        gateway = agent.model_gateway and agent.model_gateway.without_override
+        shared = (agent.mcp_mock, agent.rest_mock, gateway, agent.traces, agent.server)
         names = next((names for settings, names in known if settings == shared), None)
         if names is None:
             known.append((shared, [name]))
@@ -219,9 +227,26 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
         elif registry.group_of(first) is not registry.group_of(name):
             raise ConfigError(
                 f"agents {first!r} and {name!r} have the same `server`, which can be told the address of one "
-                "mock server alone: give both the same `mcp_mock`, `rest_mock` and `traces`, or each a "
-                "`server` of its own"
+                "mock server alone: give both the same `mcp_mock`, `rest_mock`, `model_gateway` (but for its "
+                "`override`) and `traces`, or each a `server` of its own"
             )
+
+
+def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
+    """Raise ConfigError if an agent that runs already would need the addresses of two model gateways."""
+    owners: dict[str, tuple[str, ServerGroup]] = {}
+    for group in groups:
+        for name, place in group.places.items():
+            agent = plan.agents[name]
+            if not agent.model_gateway or agent.server or "model_url" in agent.sent_placeholders:
+                continue
+            other, known = owners.setdefault(place, (name, group))
+            if known is not group:
+                raise ConfigError(
+                    f"agents {other!r} and {name!r} are one that runs already, at {place}, and their "
+                    "`model_gateway` differs in more than `override`: it can be told the address of one "
+                    "gateway alone. Send it the address ({{model_url}}), or let `server` start one for each"
+                )
 
 
 def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:

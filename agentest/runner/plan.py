@@ -306,6 +306,12 @@ def _entries(
     except ConfigError as error:
         return unrun(f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}")
     names = (scenario.agent,) if scenario.agent else default
+    unable = next((name for name in names if scenario.model_faults and not agents[name].model_gateway), None)
+    if unable is not None:
+        return unrun(
+            f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: model_faults: agent "
+            f"{unable!r} calls its model without Agentest; write model_gateway: true in its settings"
+        )
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
 

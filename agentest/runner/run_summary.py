@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -40,7 +41,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
-from agentest.domain.transcript import ToolCall, mismatch
+from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
 from agentest.domain.verdict import metric_verdicts, undecisive_problems
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
@@ -50,7 +51,7 @@ from agentest.runner.tools import NOTHING_KNOWN, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.version import __version__
 
 
@@ -203,7 +204,18 @@ def known_agent(unit: Unit, redact: Callable[[str], str], *, is_judged: bool = T
             unreported=traits.unreported,
             listed=traits.tools.mock_servers.listed() if traits.mock_servers else frozenset(),
         ),
+        briefed=partial(_briefed_agent, unit, redact) if is_judged else None,
     )
+
+
+def _briefed_agent(unit: Unit, redact: Callable[[str], str], briefing: ModelBriefing) -> AgentBackground:
+    """Return what judges may know of an agent after it told its model, where its settings do not say it."""
+    traits = replace(
+        unit.traits,
+        instructions=unit.traits.instructions or briefing.instructions,
+        tools=replace(unit.traits.tools, told=briefing.tools),
+    )
+    return known_agent(replace(unit, traits=traits), redact)
 
 
 JOINING_SCOPE = "root causes of the run"

@@ -36,6 +36,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
@@ -44,7 +45,7 @@ from agentest.support.trace_context import new_key
 if TYPE_CHECKING:
     from agentest.conversation.server_calls import MockServerCalls
     from agentest.conversation.simulated_user import UserTools
-    from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, WaitingBlock
+    from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, ModelFaults, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
@@ -309,11 +310,20 @@ class LiveConversations:
         scenario = unit.scenario
         opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
         async with period.model_traffic.under_way(
-            served.who, served, scenario.tools, opening, outside
+            served.who, served, scenario.tools, opening, outside, self._model_faults(scenario)
         ) as conversation:
             if self.models.agent_tape:
                 conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)
-            yield (ModelCalls(conversation),)
+            yield (ModelCalls(conversation, self.prepared.loaded.redact),)
+
+    def _model_faults(self, scenario: Scenario) -> ModelFaults | None:
+        if not scenario.model_faults:
+            return None
+        from agentest.mock_servers.port import ModelFaults
+
+        # The agent has as much time again to go on without an answer.
+        hang_s = self.prepared.loaded.config.request_timeout_ms / 2000
+        return ModelFaults(faults=scenario.model_faults, hang_s=hang_s)
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared

@@ -165,6 +165,8 @@ class ToolsOfAgent:
     """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
     """The tools that its requests declare."""
+    told: tuple[ToolSpec, ...] = ()
+    """The tools that it offers its model, which count if the configuration lists none."""
     mock_servers: MockServerTools = MockServerTools()
 
 
@@ -195,11 +197,12 @@ NOTHING_KNOWN = KnownTools()
 def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
     """Describe what is known about an agent's tools in a scenario, with its mocks and the tools it names."""
     served = agent.mock_servers.known()
-    sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
+    told = agent.told if agent.configured is None else ()
+    sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent), map(_known, told))
     tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
     if not tools:
         return KnownTools(text=NONE) if agent.configured is not None else NOTHING_KNOWN
-    complete = agent.configured or served or agent.sent
+    complete = agent.configured or served or agent.sent or told
     lines = tool_lines(tools, {*mocks, *named})
     return KnownTools(text="\n".join([*lines, *([] if complete else [MAYBE_OTHERS])]), some=True)
 
@@ -215,7 +218,7 @@ def _declared(tool: AgentTool) -> KnownTool:
 
 
 def _known(spec: ToolSpec) -> KnownTool:
-    parameters = None if spec.parameters == ANY_ARGUMENTS else spec.parameters
+    parameters = None if spec.parameters in (ANY_ARGUMENTS, {}) else spec.parameters
     return KnownTool(name=spec.name, description=spec.description, parameters=parameters)
 
 
@@ -402,7 +405,7 @@ def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
 def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
     """Return an error if the scenario misspells one of its own or its agent's tools; None if not."""
     for named in unknown:
-        if near := _nearest(named.name, {*scenario.tools, *_tools_of_agent(agent)}):
+        if near := nearest_tool(named.name, {*scenario.tools, *_tools_of_agent(agent)}):
             return (
                 f"{named.key} names tool {name_text(named.name)!r}, which is not known; "
                 f"did you mean {near!r}? "
@@ -411,7 +414,7 @@ def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[N
     return None
 
 
-def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
+def nearest_tool(name: ToolName, tools: Iterable[str]) -> str | None:
     """Return the tool whose name is misspelled.
 
     People rarely mistype the first letter, and `get_price` and `set_price` are different tools. Short names

@@ -35,7 +35,7 @@ from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import is_known, keyed_trajectories
+from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
@@ -312,6 +312,15 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
     """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
         yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
+    turns = [turn for each in evidence.conversations for turn in each.conversation.turns]
+    met = {fault.kind for turn in turns for fault in turn.faults}
+    for number, fault in enumerate(evidence.scenario.model_faults):
+        if fault.kind not in met:
+            yield (
+                f"model_faults[{number}]: no request of the agent to its model met the fault "
+                f"{fault.kind!r}, due from request {fault.at} on",
+                (),
+            )
 
 
 def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
@@ -404,16 +413,20 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
-    called = frozenset[str]().union(*(result.totals.called for result in evidence.results.values()))
+    totals = [result.totals for result in evidence.results.values()]
+    offered = frozenset[str]().union(*(each.offered for each in totals))
+    known = offered.union(*(each.called for each in totals))
     for unit in evidence.units_with_visible_calls():
         for tool in evidence.plan.unknown_tools.get(unit.scope, ()):
-            if is_known(tool.name, called):
+            if is_known(tool.name, known):
                 continue
+            near = nearest_tool(tool.name, offered)
+            hint = f" (did you mean {near!r}?)" if near else ""
             name = name_text(tool.name)
             what = "names tool" if isinstance(tool.name, str) else "has the pattern"
             message = (
                 f"{tool.key} {what} {name!r}, which no mock, no schema and no call of this run knows: check "
-                "the spelling, or name the tool in the agent's `tools`"
+                f"the spelling{hint}, or name the tool in the agent's `tools`"
             )
             yield unit, (message, [name])
 

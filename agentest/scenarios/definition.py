@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agentest.domain.faults import Fault
 from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
@@ -29,7 +30,15 @@ from agentest.scenarios.expectations import (
     parse_sayings,
 )
 from agentest.scenarios.matchers.display import brief
-from agentest.scenarios.model import Check, Criterion, Scenario, ScriptedTurn, parse_criteria, parse_session
+from agentest.scenarios.model import (
+    Check,
+    Criterion,
+    Scenario,
+    ScriptedTurn,
+    parse_criteria,
+    parse_model_faults,
+    parse_session,
+)
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import (
     boolean,
@@ -108,6 +117,7 @@ def scenario(
     tags: Sequence[str] | None = None,
     session: Session | Mapping[str, Any] | None = None,
     final_session_state: Mapping[str, Any] | None = None,
+    model_faults: Sequence[Fault | str | Mapping[str, Any]] | None = None,
     skip: bool | str | None = None,
     **camel_case: Any,
 ) -> Scenario:
@@ -148,6 +158,7 @@ def scenario(
         tags: for `agentest run --tag`.
         session: the agent's session: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.
+        model_faults: `fault(…)` values: how the agent's model fails. Requires `model_gateway`.
         skip: True, or the reason why the scenario is not run.
 
     Raises:
@@ -335,6 +346,7 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "tags": lambda tags, key: tuple(nonempty_text(tag, key) for tag in listed(tags, key, "a list of texts")),
     "skip": _skip,
     "session": parse_session,
+    "model_faults": parse_model_faults,
     "state": parse_state,
     "final_state": parse_expected_state,
     "check": parse_check,

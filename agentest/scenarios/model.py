@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from agentest.config.models import RequestedModel
+from agentest.domain.faults import MODEL_FAULTS, Fault, fault
 from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat_setting import Repeat
@@ -19,6 +20,7 @@ from agentest.scenarios.parser import boolean, checked, has_text_keys, kind_of, 
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import did_you_mean
 
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 
@@ -146,6 +148,8 @@ class Scenario:
     date: str | None = None
     """The date or date-time, in ISO 8601, for user, judges and `{{date}}`; None: today."""
     plan: ConversationPlan | None = None
+    model_faults: tuple[Fault, ...] = ()
+    """Faults that the agent's requests to its model meet."""
     recorded: tuple[RecordedAnswer, ...] | None = None
     """Tool results from the recording of an evaluation case, for calls that no mock answers."""
 
@@ -187,6 +191,31 @@ class Scenario:
     def expects_calls(self) -> bool:
         """True if an evaluation set expects tool calls in a turn. Its criteria determine if they count."""
         return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
+
+
+def parse_model_faults(value: Any, key: str = "model_faults") -> tuple[Fault, ...]:
+    """Parse `fault(…)` values, kinds, and `{"kind": …, "at": …}`, in order. Raises ValueError."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | Mapping)
+    checked(value, key, "a list of fault(…) values", is_list)
+    return tuple(_model_fault(item, f"{key}[{n}]") for n, item in enumerate(value))
+
+
+def _model_fault(item: Any, key: str) -> Fault:
+    if isinstance(item, Mapping):
+        known = known_keys(item, ("kind", "at", "times", "tool"), key)
+        if "kind" not in known:
+            raise ValueError(f"{key}.kind: is missing; valid are: {', '.join(MODEL_FAULTS)}")
+    else:
+        known = {"kind": item}
+    try:
+        value = item if isinstance(item, Fault) else fault(**known)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    if value.kind not in MODEL_FAULTS:
+        raise ValueError(
+            f"{key}: {value.kind!r} is not a fault of a model; {did_you_mean(value.kind, MODEL_FAULTS)}"
+        )
+    return value
 
 
 def parse_session(value: Any, key: str = "session") -> Session | None:

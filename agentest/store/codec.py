@@ -240,14 +240,24 @@ CODECS = Codecs(
             only_if_set=(
                 *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
                 *("tells_calls", "calls_hidden", "call_refused", "started_at", "user_ms", "tools_ms"),
-                *("asked_calls", "redacted", "model_ms", "model_requests"),
+                *(
+                    "asked_calls",
+                    "redacted",
+                    "model_ms",
+                    "model_requests",
+                    "briefing",
+                    "faults",
+                    "model_cost",
+                ),
             ),
+            digits={"model_cost": 9},
         ),
         UnfinishedTurn: Layout(
             only_if_set=(
                 *("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted"),
-                *("model_ms", "model_requests"),
-            )
+                *("model_ms", "model_requests", "faults", "model_cost"),
+            ),
+            digits={"model_cost": 9},
         ),
         ModelRequest: Layout(
             order=("model", "round", "status", "error", "begin_ms", "latency_ms"),
@@ -346,7 +356,7 @@ CODECS = Codecs(
             # Older files have texts of other warnings under this key.
             older={"warnings": lambda data: [each for each in data if not isinstance(each, str)]},
         ),
-        Counts: Layout(only_if_set=("pass_rate",)),
+        Counts: Layout(only_if_set=("pass_rate", "agent_turn_ms", "agent_cost"), digits={"agent_cost": 6}),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),
         StoredSlowTurn: Layout(flat=("turn",)),

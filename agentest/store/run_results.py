@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from agentest.domain.confidence import run_pass_rate
+from agentest.domain.confidence import agent_effort, run_pass_rate
 from agentest.domain.results import RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.root_causes import joins_of, root_causes
 from agentest.domain.tool_visibility import ToolVisibility
@@ -102,7 +102,11 @@ def summary(result: RunResult) -> Summary:
     per_agent = {}
     for agent in result.agents if result.comparison else ():
         mine = tuple(scenario for scenario in result.scenarios if scenario.agent == agent)
-        per_agent[agent] = _counts(replace(result, scenarios=mine, joining={}))
+        counts = _counts(replace(result, scenarios=mine, joining={}))
+        effort = agent_effort(mine)
+        per_agent[agent] = (
+            replace(counts, agent_turn_ms=effort.turn_ms, agent_cost=effort.cost) if effort else counts
+        )
     tokens = result.usage.tokens
     return Summary(
         counts=_counts(result),

@@ -22,7 +22,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.server import gateway_application
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.port import Identity
+from agentest.mock_servers.port import Identity, ModelFaults
 from agentest.mocks.binding import bind
 from agentest.mocks.resolver import MockResolver
 from agentest.support.http.address_guard import AddressGuard
@@ -48,6 +48,7 @@ class Gateway:
     notes: list[str]
     upstream: dict[Any, str]
     """Provider → address, as the gateway has it."""
+    faults: ModelFaults | None = None
 
     @asynccontextmanager
     async def talk(
@@ -65,7 +66,7 @@ class Gateway:
         serving.seen_by = SeenBy.MODEL
         base = f"{self.origin}/{ROOTS[form]}"
         async with self.traffic.under_way(
-            who, serving, {spec.name for spec in resolver.specs()}, name
+            who, serving, {spec.name for spec in resolver.specs()}, name, faults=self.faults
         ) as known:
             agent = Conversation(FORM_OF[form](), base, self.client, stream=stream)
             yield Talk(agent, known, serving, resolver)
@@ -110,6 +111,7 @@ async def gateway(
             allows_real=allows_real or not config.mocks,
             on_note=notes.append,
             on_request=lambda: None,
+            overrides={"shop": config.override},
         )
         origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))

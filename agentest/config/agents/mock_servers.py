@@ -161,6 +161,11 @@ class ModelGateway(CompanionServer):
         return value
 
     @property
+    def without_override(self) -> ModelGateway:
+        """The settings that agents must share to use one gateway."""
+        return self.model_copy(update={"override": Override()})
+
+    @property
     def secrets(self) -> list[str]:
         """Credentials in the addresses of the APIs, which must be redacted."""
         return [secret for url in self.upstream.values() for secret in url_secrets(url)]

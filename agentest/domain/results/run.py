@@ -334,6 +334,10 @@ class Totals:
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
     called: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()
+    """Names of the tools that the agent offered its model, as far as that was seen."""
+    agent_cost: float | None = None
+    """The cost of the agent's model in USD; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

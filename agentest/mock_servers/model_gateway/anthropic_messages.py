@@ -24,6 +24,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     matched,
     object_of,
     objects,
+    offered_tools,
     parsed_arguments,
     parsed_result,
     result_text,
@@ -55,11 +56,7 @@ class AnthropicMessages:
             streams=body.get("stream") is True,
             user_texts=tuple(text for role, text in texts if role == "user" and text),
             instructions=texts_of(body.get("system")),
-            tools={
-                str(tool["name"]): tool.get("input_schema") or {}
-                for tool in objects(body.get("tools"))
-                if tool.get("name")
-            },
+            tools=offered_tools(objects(body.get("tools")), "input_schema"),
             ids=tuple(reversed([known for block in blocks for known in _ids(block)])),
             results=tuple(
                 CallResult(

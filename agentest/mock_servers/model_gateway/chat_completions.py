@@ -25,6 +25,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     matched,
     object_of,
     objects,
+    offered_tools,
     parsed_arguments,
     parsed_result,
     result_text,
@@ -67,11 +68,7 @@ class ChatCompletions:
             instructions="\n\n".join(
                 texts_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS
             ),
-            tools={
-                name: function.get("parameters") or {}
-                for tool in objects(body.get("tools"))
-                if (name := (function := _function(tool)).get("name"))
-            },
+            tools=offered_tools(map(_function, objects(body.get("tools"))), "parameters"),
             ids=tuple(reversed(ids)),
             results=tuple(results),
             history_texts=tuple(texts_of(m.get("content")) for m in messages if m.get("role") == "assistant"),

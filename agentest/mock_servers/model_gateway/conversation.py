@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from agentest.domain.transcript import Usage
+from agentest.domain.messages import ToolSpec
+from agentest.domain.transcript import ModelBriefing, Usage
 from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.model_gateway.wire_form import (
     CallHandling,
@@ -27,8 +30,15 @@ from agentest.mock_servers.port import (
     TurnTraces,
 )
 from agentest.support.errors import MockError, ModelError
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
+if TYPE_CHECKING:
+    from agentest.mock_servers.model_gateway.faults import ConversationFaults
+
+_INSTRUCTION_CHARS = 40_000
+_DESCRIPTION_CHARS = 1_000
+_SCHEMA_CHARS = 8_000
+_MOST_TOOLS = 500
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is no object."""
@@ -103,6 +113,11 @@ class GatewayConversation:
     """The first request that could not be answered because of a recording."""
     log: RequestLog = field(default_factory=RequestLog)
     """Its requests to the model."""
+    briefing: ModelBriefing = ModelBriefing()
+    """What the agent told its model, of all agents that belong to it."""
+    told: ModelBriefing = ModelBriefing()
+    """The same as it was when the last turn ended."""
+    faults: ConversationFaults | None = None
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -181,11 +196,20 @@ class GatewayConversation:
         for each in pending:  # such as calls that end the agent's work
             await self.serving.answered(each.number, None, failed=False)
         requests = self.log.end_turn()
-        return TurnTraces(
-            usage=sum((each.usage for each in requests), Usage()),
-            model_calls=sum(each.error is None for each in requests) or None,
+        models: dict[str, Usage] = {}
+        for request in requests:
+            name = request.model or ""
+            models[name] = models.get(name, Usage()) + request.usage
+        traces = TurnTraces(
+            usage=sum(models.values(), Usage()),
+            model_calls=sum(request.error is None for request in requests) or None,
             model_requests=requests,
+            briefing=self.briefing if self.briefing != self.told else None,
+            faults=self.faults.end_turn() if self.faults else (),
+            models=models,
         )
+        self.told = self.briefing
+        return traces
 
     def fail(self, error: ModelError) -> None:
         """End the conversation, because of no fault of the agent."""
@@ -216,6 +240,8 @@ class GatewayConversation:
         )
         if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
             raise CallsEnded(answer.message)
+        if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
+            return None  # how the agent takes it is part of the test
         if answer.how is CallOutcome.REAL:
             self._pending.append(PendingCall(call=call, number=answer.number))
             self.arguments.extend(_texts_in(call.arguments))
@@ -239,6 +265,28 @@ class GatewayConversation:
             if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
+
+    def note_briefing(self, request: WireRequest) -> None:
+        """Add what a request tells the model.
+
+        The instructions are those of the first request that offers tools, which is the main agent's. The
+        tools are those of all requests, because agents list some late and have sub-agents.
+        """
+        known = {tool.name: tool for tool in self.briefing.tools}
+        offered = {self.mock_name(name) or name: tool for name, tool in request.tools.items()}
+        new = [_brief(name, tool) for name, tool in offered.items() if name not in known]
+        instructions = self.briefing.instructions
+        if request.instructions and (not instructions or (request.tools and not known)):
+            instructions = request.instructions[:_INSTRUCTION_CHARS]
+        if new or instructions != self.briefing.instructions:
+            tools = (*self.briefing.tools, *new)[:_MOST_TOOLS]
+            self.briefing = ModelBriefing(instructions=instructions, tools=tools)
+
+
+def _brief(name: str, tool: ToolSpec) -> ToolSpec:
+    """Return a tool in a size to store with each conversation."""
+    parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
+    return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
 
 
 def _is_result_of(result: CallResult, call: ModelCall) -> bool:

@@ -104,6 +104,7 @@ class ModelExchange:
 
     async def run(self) -> None:
         """Answer the agent."""
+        self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
         body = self.form.completed(self.request, self.conversation.answers)
         stream = self.form.stream(self.request, self.conversation.handling) if self.request.streams else None

@@ -26,6 +26,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     matched,
     object_of,
     objects,
+    offered_tools,
     sse,
 )
 from agentest.support.http.sse import Event
@@ -50,12 +51,14 @@ class Gemini:
             streams=streams,
             user_texts=tuple(text for role, text in texts if role != "model" and text),
             instructions=_text(_get(body, "systemInstruction") or {}),
-            tools={
-                str(each["name"]): _get(each, "parametersJsonSchema") or each.get("parameters") or {}
-                for tool in objects(body.get("tools"))
-                for each in objects(_get(tool, "functionDeclarations"))
-                if each.get("name")
-            },
+            tools=offered_tools(
+                (
+                    each
+                    for tool in objects(body.get("tools"))
+                    for each in objects(_get(tool, "functionDeclarations"))
+                ),
+                *("parametersJsonSchema", "parameters_json_schema", "parameters"),
+            ),
             ids=tuple(
                 reversed([known for content in contents for part in _parts(content) for known in _ids(part)])
             ),

@@ -26,6 +26,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     matched,
     object_of,
     objects,
+    offered_tools,
     parsed_arguments,
     parsed_result,
     result_text,
@@ -58,11 +59,7 @@ class Responses:
             streams=body.get("stream") is True,
             user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
             instructions="\n\n".join(filter(None, [texts_of(body.get("instructions")), *told])),
-            tools={
-                str(tool["name"]): tool.get("parameters") or {}
-                for tool in objects(body.get("tools"))
-                if tool.get("name")
-            },
+            tools=offered_tools(objects(body.get("tools")), "parameters"),
             ids=tuple(
                 filter(
                     None,

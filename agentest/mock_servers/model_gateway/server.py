@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
-from agentest.config.agents.mock_servers import ModelGateway
+from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
-from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelExchange, ModelResponse
+from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelApi, ModelExchange, ModelResponse
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
 from agentest.mock_servers.model_gateway.recording import RecordedApi
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
@@ -22,7 +22,7 @@ from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64_000_000
 _HOP_BY_HOP = frozenset(
@@ -44,8 +44,14 @@ _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
 
-async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> str:
-    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError."""
+async def open_model_gateway(
+    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs
+) -> str:
+    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
+
+    Args:
+        overrides: agent → its override. The agents of a comparison may share a gateway.
+    """
     traffic = GatewayTraffic(
         agent=opening.group.agents[0],
         on_request=lambda: opening.registry.reach(opening.group, "model_gateway", ()),
@@ -54,6 +60,7 @@ async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> s
         on_note=opening.on_note,
         replays=opening.replays,
         redact=opening.redact,
+        overrides=overrides,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
@@ -80,8 +87,7 @@ class _Gateway:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
         try:
-            path = _with_model(request.path, self._settings.override.model)
-            target = target_of(path, request.query_string, self._settings.upstream)
+            target = target_of(request.path, request.query_string, self._settings.upstream)
         except ValueError as error:
             return _json_error(404, str(error), None)
         try:
@@ -110,13 +116,11 @@ class _Gateway:
             raise GatewayError("the request is not a JSON object", 400)
         self._traffic.state.reached = True
         self._traffic.on_request()
-        body = form.overridden(body, self._settings.override)
         read = form.request(body, target.url)
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        traffic = self._traffic
-        placed = owner or place(read, traffic.active, traffic.ended, traffic.state.owners)
+        placed = owner or self._placed(read)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
             if placed.tool:
@@ -126,13 +130,20 @@ class _Gateway:
                     409,
                 )
             self._check_live(placed)
+            override = self._traffic.common_override
+            upstream = replace(upstream, url=_with_model(upstream.url, override.model))
+            body = form.overridden(body, override)
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
+        override = self._traffic.override_of(placed.who.agent)
+        read = replace(read, body=form.overridden(body, override))
+        upstream = replace(upstream, url=_with_model(upstream.url, override.model))
         api = self._api(placed, target, upstream)
+        model = self._model_of(placed, form, read, api, reply)
         with placed.requested(read):
-            await ModelExchange(form, read, placed, api, reply).run()
+            await ModelExchange(form, read, placed, model, reply).run()
 
     async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
         """Pass a request on that asks no model for an answer, such as for embeddings."""
@@ -141,12 +152,16 @@ class _Gateway:
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
             read = WireRequest(body={}, streams=False, user_texts=texts)
             owner = self._traffic.named(target.conversation) if target.conversation else None
-            placed = owner or place(read, self._traffic.active)
+            placed = owner or self._placed(read)
             if isinstance(placed, Unplaced):
                 self._check_live(placed)
             else:
                 api = self._api(placed, target, upstream)
         await _pass_on(api, data, reply)
+
+    def _placed(self, request: WireRequest) -> GatewayConversation | Unplaced:
+        traffic = self._traffic
+        return place(request, traffic.active, traffic.ended, traffic.state.owners)
 
     def _api(
         self, conversation: GatewayConversation, target: Target, upstream: _Upstream
@@ -171,7 +186,30 @@ class _Gateway:
                 409,
             )
 
-    def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
+    def _model_of(
+        self,
+        conversation: GatewayConversation,
+        form: WireForm,
+        request: WireRequest,
+        upstream: ModelApi,
+        reply: _Reply,
+    ) -> ModelApi:
+        """Return the model of a conversation, which may have to fail."""
+        if conversation.faults is None:
+            return upstream
+        from agentest.mock_servers.model_gateway.faulty_model import FaultyModel
+
+        key = conversation.who.key
+        return FaultyModel(
+            form=form,
+            request=request,
+            conversation=conversation,
+            faults=conversation.faults,
+            upstream=upstream,
+            is_awaited=lambda: reply.is_awaited and self._traffic.named(key) is not None,
+        )
+
+    def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
         return any(map(conversation.mock_name, tools))
 
 
@@ -209,6 +247,12 @@ class _Reply:
         self.response: web.StreamResponse = web.Response(status=500)
         self.begun = False
 
+    @property
+    def is_awaited(self) -> bool:
+        """False if the agent's client has given up."""
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
+
     def like(self, response: ModelResponse) -> None:
         self._status, self._headers = response.status_code, _response_headers(response)
 
@@ -229,9 +273,9 @@ class _Reply:
             self.response = _json_error(status, message, self._form)
 
 
-def _with_model(path: str, model: str | None) -> str:
-    """Return a path with another model, where an API has the model in its paths."""
-    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, path) if model else path
+def _with_model(url: str, model: str | None) -> str:
+    """Return an address with another model, where an API has the model in its addresses."""
+    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
 
 
 async def _pass_on(upstream: _Upstream | RecordedApi, data: bytes, reply: _Reply) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
 
 import anyio
 
+from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.model_gateway.request_log import RequestLog
-from agentest.mock_servers.port import ActiveConversation, Identity, WaitingBlock
+from agentest.mock_servers.port import ActiveConversation, Identity, ModelFaults, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
@@ -34,6 +35,8 @@ class GatewayTraffic:
     """True if no request may reach the network."""
     redact: Redactor = field(default_factory=Redactor)
     """Removes secrets from what is recorded of requests."""
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    """Agent → the settings that replace its own in requests to the model."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
@@ -51,6 +54,16 @@ class GatewayTraffic:
         """True if requests of a conversation are recorded or replayed."""
         return self.replays or any(each.tape for each in self.active)
 
+    @property
+    def common_override(self) -> Override:
+        """The override of requests that belong to no certain agent: only what all agents share."""
+        first, *others = self.overrides.values() or (Override(),)
+        return first if all(each == first for each in others) else Override()
+
+    def override_of(self, agent: str) -> Override:
+        """Return an agent's override."""
+        return self.overrides.get(agent, self.common_override)
+
     def named(self, key: str) -> GatewayConversation | None:
         """Return the conversation under way with this key."""
         return self._active.get(key)
@@ -63,6 +76,7 @@ class GatewayTraffic:
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        faults: ModelFaults | None = None,
     ) -> AsyncIterator[GatewayConversation]:
         lock = self._openings.setdefault(opening, anyio.Lock())
         if lock.locked():
@@ -80,6 +94,10 @@ class GatewayTraffic:
             allows_real=self.allows_real,
             log=RequestLog(redact=self.redact),
         )
+        if faults:
+            from agentest.mock_servers.model_gateway.faults import ConversationFaults
+
+            conversation.faults = ConversationFaults(faults)
         self._active[who.key] = conversation
         try:
             yield conversation

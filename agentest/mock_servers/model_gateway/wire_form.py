@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from agentest.config.agents.mock_servers import Override
+from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
@@ -70,8 +71,8 @@ class WireRequest:
     user_texts: tuple[str, ...] = ()
     """The texts of the user, oldest first."""
     instructions: str = ""
-    tools: Mapping[str, Json] = field(default_factory=dict)
-    """Offered tools: name → schema of the arguments."""
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    """Offered tools by name."""
     ids: tuple[str, ...] = ()
     """Ids of the model's earlier answers and calls, newest first."""
     results: tuple[CallResult, ...] = ()
@@ -239,6 +240,23 @@ class WireForm(Protocol):
     def error(self, status: int, message: str) -> Json:
         """Return the body of an error response."""
         ...
+
+
+def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> dict[str, ToolSpec]:
+    """Return the tools that a request declares, by name.
+
+    Args:
+        schema_keys: the keys that may have the schema of the arguments.
+    """
+    return {
+        name: ToolSpec(
+            name=name,
+            description=str(each.get("description") or ""),
+            parameters=next((schema for key in schema_keys if (schema := entry(each, key))), {}),
+        )
+        for each in declarations
+        if isinstance(name := each.get("name"), str) and name
+    }
 
 
 def parsed_arguments(text: Any) -> tuple[Any, str | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from agentest.domain.confidence import agent_effort
 from agentest.domain.events import RunStarted
 from agentest.domain.forecast import Forecast, format_forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
@@ -98,7 +99,11 @@ def comparison_table(result: RunResult, display: DisplayOptions, printer: Printe
     for agent in result.agents:
         mine = [s for s in result.scenarios if s.agent == agent]
         passed = sum(s.verdict.passed for s in mine)
-        table.add_column(printer.text([agent]), printer.text([f"{passed} of {len(mine)}"]), overflow="fold")
+        footer = [f"{passed} of {len(mine)}"]
+        if effort := agent_effort(mine):
+            footer.append(f"\n{duration(effort.turn_ms)} a turn")
+            footer += [] if effort.cost is None else [f"\n{effort.cost:.4f} USD"]
+        table.add_column(printer.text([agent]), printer.text(footer), overflow="fold")
     by_place = {(s.name, s.agent): s for s in result.scenarios}
     for name in dict.fromkeys(s.name for s in result.scenarios if s.agent in result.agents):
         cells = [by_place.get((name, agent)) for agent in result.agents]

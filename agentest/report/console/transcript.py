@@ -67,6 +67,7 @@ from agentest.report.content import (
     criterion_example,
     criterion_name,
     exchanges,
+    fault_rows,
     score_reason,
     score_text,
     server_rows,
@@ -81,7 +82,7 @@ _SHOWN_ROWS = 30
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
-_SERVER = "server "
+_SERVER, _FAULT = "server ", "fault  "
 _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
 
@@ -225,6 +226,7 @@ def quoted_turn(exchange: Exchange, indent: int, *, reply: bool = True) -> Itera
     turn = exchange.turn
     if turn:
         yield from labelled(indent, _USER, [shortened(turn.user_message)])
+        yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
         yield from _server_lines(turn, indent)
@@ -321,6 +323,7 @@ def _exchange(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
     if turn is None:
         return
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
+    yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
     yield from _calls_in_full(turn.tool_calls, indent)
     if isinstance(turn, UnfinishedTurn):
         yield from _server_lines(turn, indent)

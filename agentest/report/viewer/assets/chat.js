@@ -104,7 +104,8 @@ function ownCalls({ userToolCalls = [] }, index, when = "") {
 }
 
 // Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
-function between({ toolCalls, remarks = [], attachments = [], callRefused, callsHidden, redacted }, position, row) {
+function between(turn, position, row) {
+  const { toolCalls, remarks = [], attachments = [], faults = [], callRefused, callsHidden, redacted } = turn;
   const left = [...remarks];
   const until = (place) => {
     const later = left.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
@@ -114,7 +115,10 @@ function between({ toolCalls, remarks = [], attachments = [], callRefused, calls
   const calls = toolCalls.map((call, at) => [until(at), item(call, at)]);
   const why = callRefused || callsHidden;
   const hidden = redacted && notice("Secrets were said in this turn: [redacted] is in their place.");
-  return [list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why)), hidden];
+  const failed = faults.map(({ kind, at }) =>
+    notice("The scenario made request ", String(at), " to the agent's model fail: ", foreign(kind)),
+  );
+  return [failed, list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why)), hidden];
 }
 
 function attachment({ name, mimeType, bytes, uri }) {
