@@ -128,6 +128,8 @@ class ModelCalls(CallSource):
 
     def __init__(self, conversation: ModelConversation) -> None:
         self._conversation = conversation
+        self.lane = conversation.lane
+        """The copy of the agent's server that has the conversation; None if there are no copies."""
 
     @contextmanager
     def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:

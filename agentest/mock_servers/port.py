@@ -30,6 +30,10 @@ class Addresses:
             model=self.model and f"{self.model}/c/{conversation}",
         )
 
+    def in_lane(self, lane: int | None) -> Addresses:
+        """Return the addresses for one copy of the agent's server; None: it has no copies."""
+        return self if lane is None else replace(self, model=self.model and f"{self.model}/lane/{lane}")
+
     @property
     def by_placeholder(self) -> dict[str, str]:
         """Return the existing addresses by the name of their placeholder."""
@@ -218,6 +222,9 @@ class SpanReceiver(SpanSource, Protocol):
 class ModelConversation(Protocol):
     """A conversation under way whose agent calls its model through our gateway."""
 
+    lane: int | None
+    """The copy of the agent's server that has this conversation; None if there are no copies."""
+
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""
         ...
@@ -243,7 +250,8 @@ class ModelTraffic(Protocol):
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
-        Conversations that begin alike run one after the other, because their requests cannot be told apart.
+        Each copy of the agent's server has one conversation at a time. Without copies, conversations that
+        begin alike run one after the other, because their requests cannot be told apart.
 
         Args:
             mocked: names of tools with a mock.

@@ -95,7 +95,7 @@ async def start_servers(
             if group:
                 from agentest.runner.mock_servers import changing_addresses, with_server_addresses
 
-                server = with_server_addresses(server, group.addresses)
+                server = with_server_addresses(server, group.addresses.in_lane(managed.lane))
                 unknown_addresses = changing_addresses(name, prepared.plan.agents[name])
                 break
         callbacks = ServerCallbacks(prepared.loaded.redact, on_note, output, end)
@@ -143,7 +143,7 @@ async def connected_agents(
         on_note=on_note,
         on_secret=hide,
     )
-    return await make_agents(prepared.plan.agents, resources)
+    return await make_agents(prepared.plan.agents, resources, prepared.copies)
 
 
 RAY = "ray"
@@ -164,17 +164,24 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
     """Reserve, for the block, a free port for each server and agent that needs one and has none."""
     with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.managed_servers.servers
-        port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
-        agents = {
-            name: agent.at_port(port_of[name]) if name in port_of else agent
+        ports = {
+            name: [managed.port for managed in servers if managed.port and name in managed.agents]
+            for name in known.plan.agents
+        }
+        placed = {
+            name: tuple(map(agent.at_port, ports[name])) or (agent,)
             for name, agent in known.plan.agents.items()
         }
+        agents = {name: copies[0] for name, copies in placed.items()}
         placed_servers = tuple(
             replace(managed, server=managed.server.at_port(managed.port)) if managed.port else managed
             for managed in servers
         )
         yield replace(
-            known, plan=replace(known.plan, agents=agents), managed_servers=ManagedServers(placed_servers)
+            known,
+            plan=replace(known.plan, agents=agents),
+            managed_servers=ManagedServers(placed_servers),
+            copies={name: copies for name, copies in placed.items() if len(copies) > 1},
         )
 
 

@@ -144,7 +144,8 @@ async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
     if agent.model_gateway:
         from agentest.mock_servers.model_gateway.server import open_model_gateway
 
-        model = await open_model_gateway(agent.model_gateway, opening)
+        lanes = agent.server.copies if agent.server else 1
+        model = await open_model_gateway(agent.model_gateway, opening, lanes)
     if agent.traces:
         from agentest.tracing.server import open_traces_server
 

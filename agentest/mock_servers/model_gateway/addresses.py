@@ -34,6 +34,8 @@ class Target:
 
     conversation: str | None
     """The key of the conversation that the address names."""
+    lane: int | None
+    """The copy of the agent's server that the address names."""
     url: str
     form: WireForm | None
     """None: the gateway passes the request on as it is."""
@@ -42,9 +44,11 @@ class Target:
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
     """Return where a request leads. Raises ValueError for an address that names no model API."""
     parts = path.strip("/").split("/")
-    conversation = None
+    conversation = lane = None
     if len(parts) > 2 and parts[0] == "c":
         conversation, parts = parts[1], parts[2:]
+    elif len(parts) > 2 and parts[0] == "lane" and parts[1].isdecimal():
+        lane, parts = int(parts[1]), parts[2:]
     provider = next((name for name in PROVIDERS if name == parts[0]), None)
     if provider:
         parts.pop(0)
@@ -59,7 +63,8 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
     url = f"{base}/{rest}" if rest else base
-    return Target(conversation=conversation, url=f"{url}?{query}" if query else url, form=form)
+    url = f"{url}?{query}" if query else url
+    return Target(conversation=conversation, lane=lane, url=url, form=form)
 
 
 def _provider_of(path: str) -> Provider:

@@ -55,6 +55,7 @@ class GatewayConversation:
     Args:
         mocked: names of the tools whose calls the gateway answers.
         allows_real: True if tools without a mock may run.
+        lane: the copy of the agent's server that has the conversation; None if there are no copies.
     """
 
     gateway: GatewayState
@@ -63,6 +64,7 @@ class GatewayConversation:
     serving: ActiveConversation
     mocked: frozenset[str]
     allows_real: bool
+    lane: int | None = None
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     waiting: int = 0

@@ -25,6 +25,7 @@ def place(
     request: WireRequest,
     active: Collection[GatewayConversation],
     ended: Collection[GatewayConversation] = (),
+    lane: int | None = None,
 ) -> GatewayConversation | Unplaced:
     """Return the conversation of a request whose address names none.
 
@@ -33,13 +34,22 @@ def place(
 
     Args:
         ended: the last conversations that ended. Their agents may still be at work.
+        lane: the copy of the agent's server that sent the request, which decides among those under way.
     """
     mocked = next((name for name in request.tools for each in active if each.mock_name(name)), None)
+    if lane is not None:
+        active = [each for each in active if each.lane == lane]
+        # Everything else that a copy sends is of its only conversation, so a short text is no evidence.
+        certain = [
+            each for each in ended if each.lane == lane and len("".join(each.texts[-1:])) >= _LEAST_CHARS
+        ]
+    else:
+        certain = [*ended]
     for decide, candidates in (
         (_by_id, [*active, *ended]),
         (_by_text, active),
         (_by_arguments, active),
-        (_by_text, ended),
+        (_by_text, certain),
     ):
         owner = decide(request, candidates)
         if owner is None:
@@ -51,7 +61,8 @@ def place(
     if len(active) == 1:
         return next(iter(active))
     number = f"{len(active)} conversations are" if active else "no conversation is"
-    return Unplaced(f"nothing in it tells its conversation, and {number} under way", mocked)
+    where = "" if lane is None else f" with copy {lane} of the agent"
+    return Unplaced(f"nothing in it tells its conversation, and {number} under way{where}", mocked)
 
 
 def _by_id(request: WireRequest, active: Collection[GatewayConversation]) -> GatewayConversation | None:

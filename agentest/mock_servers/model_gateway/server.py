@@ -43,14 +43,19 @@ _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
 
-async def open_model_gateway(settings: ModelGateway, opening: ServerInputs) -> str:
-    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError."""
+async def open_model_gateway(settings: ModelGateway, opening: ServerInputs, lanes: int = 1) -> str:
+    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
+
+    Args:
+        lanes: number of copies of the agent's server.
+    """
     traffic = GatewayTraffic(
         agent=opening.group.agents[0],
         on_request=lambda: opening.registry.reach(opening.group, "model_gateway", ()),
         mocks=settings.mocks,
         allows_real=opening.passthrough or not settings.mocks,
         on_note=opening.on_note,
+        lanes=lanes,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
@@ -112,7 +117,7 @@ class _Gateway:
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or place(read, self._traffic.active, self._traffic.ended)
+        placed = owner or place(read, self._traffic.active, self._traffic.ended, target.lane)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
             if placed.tool:

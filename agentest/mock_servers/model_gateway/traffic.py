@@ -28,12 +28,20 @@ class GatewayTraffic:
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
     """Is called for each request to a model."""
+    lanes: int = 1
+    """Number of copies of the agent's server. Each copy has one conversation at a time."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
+    _free_lanes: deque[int] = field(init=False)
+    _lane_places: anyio.Semaphore = field(init=False)
     _noted: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._free_lanes = deque(range(1, self.lanes + 1))
+        self._lane_places = anyio.Semaphore(self.lanes)
 
     @property
     def active(self) -> Collection[GatewayConversation]:
@@ -53,18 +61,21 @@ class GatewayTraffic:
         opening: str,
         outside: WaitingBlock = nullcontext,
     ) -> AsyncIterator[GatewayConversation]:
-        lock = self._openings.setdefault(opening, anyio.Lock())
-        if lock.locked():
+        has_lane = self.lanes > 1
+        place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
+        try:
+            place.acquire_nowait()
+        except anyio.WouldBlock:
             async with outside():
-                await lock.acquire()
-        else:
-            await lock.acquire()
+                await place.acquire()
+        lane = self._free_lanes.popleft() if has_lane else None
         conversation = GatewayConversation(
             gateway=self.state,
             who=who,
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
+            lane=lane,
         )
         self._active[who.key] = conversation
         try:
@@ -73,7 +84,9 @@ class GatewayTraffic:
             del self._active[who.key]
             conversation.answers.clear()
             self.ended.append(conversation)
-            lock.release()
+            if lane is not None:
+                self._free_lanes.append(lane)
+            place.release()
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
@@ -81,8 +94,8 @@ class GatewayTraffic:
             self._noted.add(unplaced.why)
             self.on_note(
                 f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
-                "many conversations at once, send the agent {{model_url}}, which names the conversation, or "
-                "write exclusive: true"
+                "many conversations at once, let `server` start several copies of the agent (`copies`), or "
+                "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
             )
         if not offers_tools:
             return
