@@ -136,6 +136,10 @@ class ModelCalls(CallSource):
         with self._conversation.said(turn.user_message):
             yield ctx
 
+    def check(self, cause_of: Exception | None = None) -> None:
+        if error := self._conversation.error_of(cause_of):
+            raise error from cause_of
+
     async def complete(self, turn: TurnProgress) -> None:
         turn.note_traces(await self._conversation.end_turn())
 

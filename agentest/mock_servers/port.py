@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -224,6 +225,14 @@ class ModelConversation(Protocol):
 
     lane: int | None
     """The copy of the agent's server that has this conversation; None if there are no copies."""
+
+    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        """Return the error that ends the conversation at the gateway; None if there is none.
+
+        Args:
+            agent_error: the agent's error, which may result from what happened at the gateway.
+        """
+        ...
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""

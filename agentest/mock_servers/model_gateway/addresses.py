@@ -27,6 +27,8 @@ _FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
     (re.compile(r"(.*/)?models/[^/]+:(stream)?[gG]enerateContent"), Gemini()),
 )
 
+_BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -39,6 +41,8 @@ class Target:
     url: str
     form: WireForm | None
     """None: the gateway passes the request on as it is."""
+    is_batch: bool
+    """True if it sends many requests to a model at once."""
 
 
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
@@ -64,7 +68,9 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
     url = f"{base}/{rest}" if rest else base
     url = f"{url}?{query}" if query else url
-    return Target(conversation=conversation, lane=lane, url=url, form=form)
+    return Target(
+        conversation=conversation, lane=lane, url=url, form=form, is_batch=_BATCH.fullmatch(rest) is not None
+    )
 
 
 def _provider_of(path: str) -> Provider:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
@@ -18,12 +18,19 @@ from agentest.mock_servers.model_gateway.wire_form import (
     normalized,
 )
 from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
-from agentest.support.errors import MockError
+from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.lazy_dataclasses import dataclass
 
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is no object."""
+_MOST_NOTES = 10
+
+
+WAY_TO_REACH = (
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, or let `server` start it; "
+    "`agentest doctor` names the variable of its framework"
+)
 
 
 class CallsEnded(Exception):
@@ -38,6 +45,14 @@ class GatewayState:
     """Its address."""
     reached: bool = False
     """True if a request to a model ever came."""
+    on_note: Callable[[str], None] = lambda _: None
+    noted: set[str] = field(default_factory=set)
+
+    def note(self, text: str) -> None:
+        """Report something once for the whole run."""
+        if text not in self.noted and len(self.noted) < _MOST_NOTES:
+            self.noted.add(text)
+            self.on_note(text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,6 +95,10 @@ class GatewayConversation:
     usage: Usage = Usage()
     requests: int = 0
     """The model's work for the turn."""
+    fault: str | None = None
+    """Why a request for the user's last message got no answer, if the agent is not to blame."""
+    recovered: bool = False
+    """True if the agent received an answer of a model after that."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -102,18 +121,39 @@ class GatewayConversation:
         text = normalized(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
+        if not self.waiting:
+            self.fault, self.recovered = None, False
         self.waiting += 1
         try:
             yield
         finally:
             self.waiting -= 1
 
+    def note_fault(self, why: str) -> None:
+        """Record that a request got no answer, for which the agent is not to blame."""
+        self.fault, self.recovered = self.fault or why, False
+
+    def note_refused_key(self, status: int, address: str) -> None:
+        """Record that the model's API refused the agent's key."""
+        why = f"the model at {address} refuses the key of agent {self.who.agent!r} (status {status})"
+        self.gateway.note(f"{why}: give the agent a valid key for that address")
+        self.note_fault(why)
+
+    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        if self.fault and (agent_error or not self.recovered):
+            return MockError(f"{self.fault}. Then {agent_error or 'the agent answered without its model'}")
+        if agent_error and not self.gateway.reached:
+            return AgentError(
+                f"{agent_error} (no request of the agent had reached the model gateway at "
+                f"{self.gateway.origin}: if the agent failed to call its model, {WAY_TO_REACH})"
+            )
+        return None
+
     async def end_turn(self) -> TurnTraces:
         if not self.gateway.reached:
             raise MockError(
                 f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
-                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
-                "docs/model-gateway.md says, or let `server` start it"
+                f"may have run: {WAY_TO_REACH}"
             )
         pending, self._pending = self._pending, []
         for each in pending:  # such as calls that end the agent's work

@@ -86,10 +86,15 @@ class _Gateway:
             target = target_of(path, request.query_string, self._settings.upstream)
         except ValueError as error:
             return _json_error(404, str(error), None)
+        if problem := self._refusal(request, target):
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(400, problem, target.form)
         try:
             data = await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
-            return _json_error(error.status, f"the body {error}", target.form)
+            problem = f"the body {error}"
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(error.status, problem, target.form)
         upstream = _Upstream(self._client, request.method, target.url, _passed_headers(request))
         reply = _Reply(request, target.form)
         try:
@@ -100,6 +105,20 @@ class _Gateway:
         except GatewayError as error:
             await reply.refuse(error.status, str(error))
         return reply.response
+
+    def _refusal(self, request: web.Request, target: Target) -> str | None:
+        """Return why the gateway does not take a request of this kind; None if it does."""
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return (
+                "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
+                "model by plain HTTP requests"
+            )
+        if request.method == "POST" and target.is_batch and any(c.mocked for c in self._traffic.active):
+            return (
+                "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
+                "requests, or leave the mocks out"
+            )
+        return None
 
     async def _model_request(
         self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
@@ -129,8 +148,11 @@ class _Gateway:
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
-            raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
-        await ModelExchange(form, read, placed, upstream, reply).run()
+            problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
+            placed.note_fault(problem)
+            raise GatewayError(problem, 400)
+        address = target.url.partition("?")[0]
+        await ModelExchange(form, read, placed, upstream, reply, address).run()
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
         return any(map(conversation.mock_name, tools))

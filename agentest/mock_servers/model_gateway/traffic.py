@@ -42,6 +42,7 @@ class GatewayTraffic:
     def __post_init__(self) -> None:
         self._free_lanes = deque(range(1, self.lanes + 1))
         self._lane_places = anyio.Semaphore(self.lanes)
+        self.state.on_note = self.on_note
 
     @property
     def active(self) -> Collection[GatewayConversation]:
@@ -51,6 +52,18 @@ class GatewayTraffic:
     def named(self, key: str) -> GatewayConversation | None:
         """Return the conversation under way with this key."""
         return self._active.get(key)
+
+    def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
+        """Report a request that the gateway does not take, and that the agent is not to blame for its error.
+
+        Args:
+            conversation: the key that its address names.
+            lane: the copy of the agent's server that its address names.
+        """
+        self.state.note(f"a request of agent {self.agent!r} to its model was refused: {problem}")
+        for each in self._active.values():
+            if conversation in (None, each.who.key) and lane in (None, each.lane):
+                each.note_fault(problem)
 
     @asynccontextmanager
     async def under_way(
