@@ -249,6 +249,10 @@ class ModelConversation(Protocol):
 class ModelTraffic(Protocol):
     """The conversations under way whose agents call their model through our gateway."""
 
+    def close_lane(self, lane: int) -> None:
+        """Give no further conversation to this copy of the agent's server, unless it is the last one."""
+        ...
+
     def under_way(
         self,
         who: Identity,

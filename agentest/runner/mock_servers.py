@@ -459,7 +459,9 @@ def prepare_one_conversation(
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
     name = under_test[0]
     # Every call to its servers belongs to the one conversation, even if the call does not identify it.
-    known[name] = known[name].model_copy(update={"exclusive": True})
+    server = known[name].server
+    alone = server and server.model_copy(update={"copies": 1})
+    known[name] = known[name].model_copy(update={"exclusive": True, "server": alone})
     scenario = Scenario(
         name=_NAME,
         file=str(request.root / _NAME),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from aiohttp import web
 from project import Project
 from scripted_provider import FORMS, Provider, Refused, served
 from test_model_gateway import Gateway, anyio_backend, gateway, made
-from test_model_gateway_run import configure
+from test_model_gateway_run import SUPPORT, configure
 
 from agentest.config.file import load
 from agentest.support.errors import ConfigError
@@ -81,6 +82,57 @@ def test_conversations_that_say_the_same_run_at_once_in_copies(project: Project,
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert provider.refused == []
+
+
+def test_repeated_conversations_run_at_once_in_copies(project: Project) -> None:
+    provider = Gathering()
+    project.scenario("""
+scenario("guest", goal="look one", max_turns=1, tools={"find": 1}, trajectory={"expected": ["find"]})
+""")
+    with upstream_of(provider) as upstream:
+        configure(project, upstream, "chat", server={"copies": COPIES})
+        run = project.run("--repeat", f"{COPIES}..{COPIES}", "--offline")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert provider.gathered == 2 * COPIES
+
+
+def test_a_copy_that_dies_gets_no_further_conversation(project: Project) -> None:
+    project.scenario("""
+for i in range(7):
+    scenario(f"guest {i}", turns=["look one" if i else "die"], tools={"find": 1})
+""")
+    agent = project.write(
+        "mortal.py",
+        "import os, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "from scripted_provider import Conversation\n"
+        "say = Conversation.say\n"
+        "Conversation.say = lambda self, text: os._exit(3) if text == 'die' else say(self, text)\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    with upstream_of(Provider()) as upstream:
+        configure(project, upstream, "chat", server={"copies": 2})
+        path = project.root / "agentest.config.yaml"
+        path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+        run = project.run()
+
+    assert run.returncode == 1, run.stdout + run.stderr
+    results = project.results["scenarios"]
+    assert [each["status"] for each in results] == ["failed", *["passed"] * 6]
+    assert "copy 1 of the agent's server exited with status 3" in run.stderr
+
+
+def test_copies_that_do_not_start_are_one_error(project: Project) -> None:
+    project.scenario("scenario('guest', turns=['look one'], tools={'find': 1})")
+    command = [sys.executable, "-c", "raise SystemExit('no')", "{port}"]
+    with upstream_of(Provider()) as upstream:
+        configure(project, upstream, "chat", server={"copies": 2, "command": command})
+        run = project.run()
+
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    assert " ".join(run.stderr.split()).count("exited with status 1 before it was ready") == 1
 
 
 @pytest.mark.anyio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import field
 
 import anyio
@@ -36,6 +36,7 @@ class GatewayTraffic:
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _free_lanes: deque[int] = field(init=False)
+    _closed_lanes: set[int | None] = field(default_factory=set)
     _lane_places: anyio.Semaphore = field(init=False)
     _noted: set[str] = field(default_factory=set)
 
@@ -52,6 +53,15 @@ class GatewayTraffic:
     def named(self, key: str) -> GatewayConversation | None:
         """Return the conversation under way with this key."""
         return self._active.get(key)
+
+    def close_lane(self, lane: int) -> None:
+        if len(self._closed_lanes) + 1 >= self.lanes:
+            return
+        self._closed_lanes.add(lane)
+        if lane in self._free_lanes:
+            with suppress(anyio.WouldBlock):  # a conversation that has just stopped waiting will take it
+                self._lane_places.acquire_nowait()
+                self._free_lanes.remove(lane)
 
     def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
         """Report a request that the gateway does not take, and that the agent is not to blame for its error.
@@ -97,9 +107,10 @@ class GatewayTraffic:
             del self._active[who.key]
             conversation.answers.clear()
             self.ended.append(conversation)
-            if lane is not None:
+            if lane is not None and lane not in self._closed_lanes:
                 self._free_lanes.append(lane)
-            place.release()
+            if lane not in self._closed_lanes:
+                place.release()
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
