@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from inspect import isawaitable
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.port import Agent, OpenAgent, Resources
+from agentest.agents.port import Agent, AgentCopies, OpenAgent, Resources
 from agentest.config.agent_types import AGENT_TYPES, AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.support.calling import run_in_progress
@@ -22,19 +23,26 @@ from agentest.support.http.retries import describe, pause_before_retry
 _CONNECT_TIMEOUT_S = 10.0
 
 
-async def make_agents(configs: Mapping[str, AgentConfig], resources: Resources) -> dict[str, Agent]:
+async def make_agents(
+    configs: Mapping[str, AgentConfig],
+    resources: Resources,
+    copies: Mapping[str, Sequence[AgentConfig]] = MappingProxyType({}),
+) -> dict[str, Agent]:
     """Return the agents by name. `resources.closing` closes what they open.
+
+    Args:
+        copies: agent → its settings for each copy of its server. The result is then an `AgentCopies`.
 
     Raises ConfigError for a handler or an application that cannot be imported or does not start.
     """
     resources.closing.enter_context(run_in_progress())
     apps = await _running_apps(configs, resources)
-    return {
-        name: await _open_agent(
-            name, config, replace(resources, client=apps[name]) if name in apps else resources
-        )
-        for name, config in configs.items()
-    }
+    agents: dict[str, Agent] = {}
+    for name, config in configs.items():
+        own = replace(resources, client=apps[name]) if name in apps else resources
+        opened = [await _open_agent(name, each, own) for each in copies.get(name, (config,))]
+        agents[name] = opened[0] if len(opened) == 1 else AgentCopies(name, tuple(opened))
+    return agents
 
 
 async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources) -> dict[str, Sender]:

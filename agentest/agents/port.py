@@ -233,6 +233,21 @@ class Agent(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class AgentCopies:
+    """An agent whose server runs several times. A conversation talks to one of the copies (`of_lane`)."""
+
+    name: str
+    copies: tuple[Agent, ...]
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        return await self.copies[0].reply(messages, ctx)
+
+    def of_lane(self, lane: int) -> Agent:
+        """Return the copy with this number, from 1."""
+        return self.copies[lane - 1]
+
+
 class ConversationalAgent(Protocol):
     """An agent with per-conversation state."""
 

@@ -40,7 +40,7 @@ from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import CallKey, Level
 from agentest.models.providers import MissingAccess, ModelSpec, key_variables, resolve, resolve_confirming
 from agentest.models.structured_output import StructuredModel
-from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.plan import Plan, agents_under_test, make_plan
 from agentest.runner.prepare import (
     CONFIRM,
@@ -292,6 +292,7 @@ async def check_agent(
     """Start the agent if necessary, check it, and stop whatever was started. `say` reports long waits."""
     calls = _check_calls(checked)
     notes: list[str] = []
+    to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []
     servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
     wanted = Prepared(request, loaded, _startable_plan(checked), (), managed_servers=servers)
     async with anyio.create_task_group() as tasks:
@@ -308,10 +309,35 @@ async def check_agent(
                 tell(good(_subject("agent", checked), _response_text(checked, notes)))
                 if http:
                     tell(await _check_protocol(_subject("protocol", checked), http, started.client))
+                if to_set:
+                    limit_s = loaded.config.request_timeout_ms / 1000
+                    tell(await _check_gateway(checked, started, limit_s, say))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(_subject("agent", checked), str(error)))
         tasks.cancel_scope.cancel()
     tell(calls)
+
+
+def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
+    """Report how the agent learns the gateway's address. Returns the lines that its owner has to set."""
+    from agentest.runner.gateway_setup import how_told, lines_to_set
+
+    text, lines = how_told(checked.config), lines_to_set(checked.config)
+    tell((left_open if lines else good)(_subject("gateway", checked), text, "\n".join(lines)))
+    return lines
+
+
+async def _check_gateway(
+    checked: AgentToCheck, started: StartedServers, limit_s: float, say: Callable[[str], object]
+) -> Check:
+    from agentest.runner.gateway_setup import has_called_model, lines_by_framework
+
+    name = _subject("gateway", checked)
+    say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
+    if await has_called_model(started, checked.name, limit_s):
+        return good(name, "a request of the agent to its model arrived")
+    advice = "\n".join(lines_by_framework(checked.config))
+    return left_open(name, f"no request to a model arrived within {limit_s:g} s", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
@@ -448,6 +474,8 @@ def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
         yield "its protocol tells"
     if agent.mock_servers:
         yield "mock servers tell"
+    if agent.model_gateway:
+        yield "its model gateway tells"
     if "traces" in agent.beside:
         yield "its traces tell"
 

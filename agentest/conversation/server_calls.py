@@ -129,6 +129,8 @@ class ModelCalls(CallSource):
     def __init__(self, conversation: ModelConversation, redact: Callable[[str], str] = str) -> None:
         self._conversation = conversation
         self._redact = redact
+        self.lane = conversation.lane
+        """The copy of the agent's server that has the conversation; None if there are no copies."""
 
     @contextmanager
     def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
@@ -136,8 +138,8 @@ class ModelCalls(CallSource):
             yield ctx
 
     def check(self, cause_of: Exception | None = None) -> None:
-        if problem := self._conversation.problem:
-            raise problem from cause_of
+        if error := self._conversation.error_of(cause_of):
+            raise error from cause_of
 
     async def complete(self, turn: TurnProgress) -> None:
         traces = await self._conversation.end_turn()

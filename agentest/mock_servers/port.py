@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.faults import Fault, InjectedFault
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
-from agentest.support.errors import ModelError
+from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class Addresses:
             rest=self.rest and f"{self.rest}/c/{conversation}",
             model=self.model and f"{self.model}/c/{conversation}",
         )
+
+    def in_lane(self, lane: int | None) -> Addresses:
+        """Return the addresses for one copy of the agent's server; None: it has no copies."""
+        return self if lane is None else replace(self, model=self.model and f"{self.model}/lane/{lane}")
 
     @property
     def by_placeholder(self) -> dict[str, str]:
@@ -276,8 +280,16 @@ class ModelConversation(Protocol):
 
     tape: ModelTape | None
     """Its recordings; None if nothing is recorded or replayed."""
-    problem: ModelError | None
-    """Why it cannot go on; None if it can."""
+    lane: int | None
+    """The copy of the agent's server that has this conversation; None if there are no copies."""
+
+    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        """Return the error that ends the conversation at the gateway; None if there is none.
+
+        Args:
+            agent_error: the agent's error, which may result from what happened at the gateway.
+        """
+        ...
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""
@@ -294,6 +306,10 @@ class ModelConversation(Protocol):
 class ModelTraffic(Protocol):
     """The conversations under way whose agents call their model through our gateway."""
 
+    def close_lane(self, lane: int) -> None:
+        """Give no further conversation to this copy of the agent's server, unless it is the last one."""
+        ...
+
     def under_way(
         self,
         who: Identity,
@@ -305,7 +321,8 @@ class ModelTraffic(Protocol):
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
-        Conversations that begin alike run one after the other, because their requests cannot be told apart.
+        Each copy of the agent's server has one conversation at a time. Without copies, conversations that
+        begin alike run one after the other, because their requests cannot be told apart.
 
         Args:
             mocked: names of tools with a mock.

@@ -5,9 +5,10 @@ Also: which ports servers get, which agents belong to workers, and how the calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -84,18 +85,20 @@ async def start_servers(
 
         def end(status: int) -> None:
             managed.printed.end(status)
+            if managed.lane is not None and group and group.model_traffic:
+                group.model_traffic.close_lane(managed.lane)
             on_end()
             if say:  # `on_note` receives it as well
                 say(f"{managed.called} exited with status {status}")
 
         server: Server = managed.server
-        unknown_addresses = None
-        groups = {name: registry.group_of(name) for name in managed.agents} if registry else {}
-        for name, group in groups.items():
+        unknown_addresses = group = None
+        for name in managed.agents if registry else ():
+            group = registry.group_of(name) if registry else None
             if group:
                 from agentest.runner.mock_servers import changing_addresses, with_server_addresses
 
-                server = with_server_addresses(server, group.addresses)
+                server = with_server_addresses(server, group.addresses.in_lane(managed.lane))
                 unknown_addresses = changing_addresses(name, prepared.plan.agents[name])
                 break
         callbacks = ServerCallbacks(prepared.loaded.redact, on_note, output, end)
@@ -108,16 +111,38 @@ async def start_servers(
             name=managed.called,
             required_knowledge=unknown_addresses,
         )
-        await stack.enter_async_context(running)
-
-    for managed in prepared.managed_servers.of_any(prepared.plan.agents):
         limit = f"at most {managed.server.timeout_s:g} s"
         async with report_wait(f"for {managed.called} to answer at {managed.server.ready}, {limit}", say_now):
-            await start(managed)
+            await stack.enter_async_context(running)
+
+    servers = prepared.managed_servers.of_any(prepared.plan.agents)
+    for _, equal in groupby(servers, lambda managed: managed.agents if managed.lane else managed.name):
+        copies = list(equal)
+        await (start(copies[0]) if len(copies) == 1 else _start_together(start, copies))
     for name, agent in prepared.plan.agents.items():
         async with report_wait(f"for agent {name!r} to be reached", say_now):
             await check_reachable(name, agent, client)
     return StartedServers(client, registry)
+
+
+async def _start_together(
+    start: Callable[[ManagedServer], Awaitable[None]], servers: Iterable[ManagedServer]
+) -> None:
+    """Start the copies of a server at the same time. Raises the first ServerError."""
+    errors: list[ServerError] = []
+
+    async def start_one(managed: ManagedServer) -> None:
+        try:
+            await start(managed)
+        except ServerError as error:  # the task group would wrap it
+            errors.append(error)
+            starting.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as starting:
+        for managed in servers:
+            starting.start_soon(start_one, managed)
+    if errors:
+        raise errors[0]
 
 
 async def connected_agents(
@@ -143,7 +168,7 @@ async def connected_agents(
         on_note=on_note,
         on_secret=hide,
     )
-    return await make_agents(prepared.plan.agents, resources)
+    return await make_agents(prepared.plan.agents, resources, prepared.copies)
 
 
 RAY = "ray"
@@ -164,17 +189,24 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
     """Reserve, for the block, a free port for each server and agent that needs one and has none."""
     with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.managed_servers.servers
-        port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
-        agents = {
-            name: agent.at_port(port_of[name]) if name in port_of else agent
+        ports = {
+            name: [managed.port for managed in servers if managed.port and name in managed.agents]
+            for name in known.plan.agents
+        }
+        placed = {
+            name: tuple(map(agent.at_port, ports[name])) or (agent,)
             for name, agent in known.plan.agents.items()
         }
+        agents = {name: copies[0] for name, copies in placed.items()}
         placed_servers = tuple(
             replace(managed, server=managed.server.at_port(managed.port)) if managed.port else managed
             for managed in servers
         )
         yield replace(
-            known, plan=replace(known.plan, agents=agents), managed_servers=ManagedServers(placed_servers)
+            known,
+            plan=replace(known.plan, agents=agents),
+            managed_servers=ManagedServers(placed_servers),
+            copies={name: copies for name, copies in placed.items() if len(copies) > 1},
         )
 
 

@@ -159,7 +159,8 @@ async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Address
             for name, each in zip(opening.group.agents, agents, strict=True)
             if each.model_gateway
         }
-        model = await open_model_gateway(agent.model_gateway, overrides, opening)
+        lanes = agent.server.copies if agent.server else 1
+        model = await open_model_gateway(agent.model_gateway, overrides, opening, lanes)
     if agent.traces:
         from agentest.tracing.server import open_traces_server
 
@@ -493,7 +494,9 @@ def prepare_one_conversation(
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
     name = under_test[0]
     # Every call to its servers belongs to the one conversation, even if the call does not identify it.
-    known[name] = known[name].model_copy(update={"exclusive": True})
+    server = known[name].server
+    alone = server and server.model_copy(update={"copies": 1})
+    known[name] = known[name].model_copy(update={"exclusive": True, "server": alone})
     scenario = Scenario(
         name=_NAME,
         file=str(request.root / _NAME),

@@ -51,6 +51,8 @@ class ManagedServer:
     """The port chosen for it, if its settings have `{port}`."""
     worker: int | None = None
     """The worker (from 1) that starts it, if each worker has one (`per_worker`). None: the run starts it."""
+    lane: int | None = None
+    """Its number (from 1) among the copies of an agent's server; None if there is only one."""
 
     @property
     def log(self) -> str:
@@ -65,7 +67,7 @@ class ManagedServer:
     def called(self) -> str:
         """Its name in messages."""
         if self.agents and self.server.name is None:
-            return AGENTS_SERVER
+            return AGENTS_SERVER if self.lane is None else f"copy {self.lane} of {AGENTS_SERVER}"
         return f"server {self.name!r}"
 
 
@@ -85,9 +87,12 @@ class ManagedServers:
         """The output of each server."""
         return tuple(each.printed for each in self.servers)
 
-    def of(self, agent: str) -> AgentServers:
-        """Return the output of the servers that an agent depends on."""
-        return AgentServers(tuple(each.printed for each in self.of_any([agent])))
+    def of(self, agent: str, lane: int | None = None) -> AgentServers:
+        """Return the output of the servers that an agent depends on, and of its own only this copy."""
+        servers = self.of_any([agent])
+        return AgentServers(
+            tuple(each.printed for each in servers if lane is None or each.lane in (None, lane))
+        )
 
 
 def managed_servers_of(
@@ -107,9 +112,17 @@ def managed_servers_of(
     names: set[str] = set()
     managed: list[ManagedServer] = []
     for server, agent_names in owned:
-        name = _free_name(_name_of(server, redact), names)
-        printed = RecentOutput(name)
-        managed.append(ManagedServer(name=name, server=server, agents=tuple(agent_names), printed=printed))
+        for lane in range(1, server.copies + 1):
+            name = _free_name(_name_of(server, redact), names)
+            managed.append(
+                ManagedServer(
+                    name=name,
+                    server=server,
+                    agents=tuple(agent_names),
+                    printed=RecentOutput(name),
+                    lane=lane if server.copies > 1 else None,
+                )
+            )
     return ManagedServers(tuple(managed))
 
 
@@ -192,6 +205,8 @@ class Prepared:
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
     managed_servers: ManagedServers = ManagedServers()
+    copies: Mapping[str, tuple[AnyAgent, ...]] = field(default_factory=dict)
+    """Agent → its settings for each copy of its server, if there are several."""
     resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None

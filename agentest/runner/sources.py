@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent
+from agentest.agents.port import Agent, AgentCopies
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
@@ -43,7 +43,7 @@ from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
-    from agentest.conversation.server_calls import MockServerCalls
+    from agentest.conversation.server_calls import MockServerCalls, ModelCalls
     from agentest.conversation.simulated_user import UserTools
     from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, ModelFaults, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
@@ -258,8 +258,10 @@ class LiveConversations:
         user = self.pick_user(unit, number) if self.pick_user else None
         user = user or self._user(unit, number, attempt, user_tools)
 
-        async def run(*sources: CallSource) -> Conversation:
-            agent, servers = self.agents[unit.agent], self.prepared.managed_servers.of(unit.agent)
+        async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
+            agent, servers = self.agents[unit.agent], self.prepared.managed_servers.of(unit.agent, lane)
+            if lane is not None and isinstance(agent, AgentCopies):
+                agent = agent.of_lane(lane)
             redact = self.prepared.loaded.redact.error
             loop = TurnLoop(
                 spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
@@ -285,7 +287,9 @@ class LiveConversations:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
             key = CallKey("agent", unit.scope, number, sample=attempt)
             async with self._model_calls(unit, served, period, outside, key) as model_calls:
-                conversation = await run(served, *traced, *in_process, *model_calls)
+                lane = model_calls.lane if model_calls else None
+                of_model = [model_calls] if model_calls else []
+                conversation = await run(served, *traced, *in_process, *of_model, lane=lane)
             period.failed = conversation.failure is not None
             # The agent was waited for in the turn that never closed.
             unanswered_ms = conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)
@@ -298,10 +302,10 @@ class LiveConversations:
     @asynccontextmanager
     async def _model_calls(
         self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock, key: CallKey
-    ) -> AsyncIterator[Sequence[CallSource]]:
+    ) -> AsyncIterator[ModelCalls | None]:
         """Let the model gateway, if the agent has one, take requests of the conversation."""
         if period.model_traffic is None:
-            yield ()
+            yield None
             return
         from agentest.conversation.server_calls import ModelCalls
         from agentest.domain.tool_visibility import SeenBy
@@ -314,7 +318,7 @@ class LiveConversations:
         ) as conversation:
             if self.models.agent_tape:
                 conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)
-            yield (ModelCalls(conversation, self.prepared.loaded.redact),)
+            yield ModelCalls(conversation, self.prepared.loaded.redact)
 
     def _model_faults(self, scenario: Scenario) -> ModelFaults | None:
         if not scenario.model_faults:

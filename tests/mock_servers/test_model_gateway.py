@@ -64,10 +64,11 @@ class Gateway:
         who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario=name, agent="shop")
         serving = MockServerCalls(who, resolver)
         serving.seen_by = SeenBy.MODEL
-        base = f"{self.origin}/{ROOTS[form]}"
         async with self.traffic.under_way(
             who, serving, {spec.name for spec in resolver.specs()}, name, faults=self.faults
         ) as known:
+            lane = f"/lane/{known.lane}" if known.lane else ""
+            base = f"{self.origin}{lane}/{ROOTS[form]}"
             agent = Conversation(FORM_OF[form](), base, self.client, stream=stream)
             yield Talk(agent, known, serving, resolver)
 
@@ -95,7 +96,7 @@ class Talk:
 
 @asynccontextmanager
 async def gateway(
-    *, allows_real: bool = True, provider: Provider | None = None, **settings: Any
+    *, allows_real: bool = True, provider: Provider | None = None, lanes: int = 1, **settings: Any
 ) -> AsyncIterator[Gateway]:
     provider = provider or Provider()
     notes: list[str] = []
@@ -112,6 +113,7 @@ async def gateway(
             on_note=notes.append,
             on_request=lambda: None,
             overrides={"shop": config.override},
+            lanes=lanes,
         )
         origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))

@@ -53,7 +53,12 @@ def project(tmp_path: Path) -> Project:
 
 
 def configure(
-    project: Project, upstream: str, *words: str, gateway: dict[str, Any] | None = None, **keys: Any
+    project: Project,
+    upstream: str,
+    *words: str,
+    gateway: dict[str, Any] | None = None,
+    server: dict[str, Any] | None = None,
+    **keys: Any,
 ) -> None:
     """Write a configuration whose server starts the agent with these words."""
     agent = {
@@ -68,6 +73,7 @@ def configure(
         "server": {
             "command": [sys.executable, str(SUPPORT / "gateway_agent.py"), "{port}", *words],
             "ready": "tcp://127.0.0.1:{port}",
+            **(server or {}),
         },
     }
     project.config("", agent=agent, metrics=[], **keys)

@@ -143,6 +143,11 @@ class AnyAgent(AgentWithServers):
                 f"`server` starts at {PORT}, a free port, and {where}: write {PORT} in place of the port of "
                 f"`endpoint`, too{'' if self.urls else no_key}"
             )
+        if self.server and self.server.copies > 1 and not self.model_gateway:
+            raise ValueError(
+                "`server.copies` needs `model_gateway`, whose addresses tell the copies apart: write "
+                "`model_gateway: true`, or leave `copies` out"
+            )
         fixed = next((key for key, server in self.beside.items() if server.port), None)
         if self.per_worker and fixed:
             raise ValueError(

@@ -49,6 +49,9 @@ class Server(Section):
     cwd: str | None = None
     per_worker: bool = False
     """If true, each worker starts its own instance at its own port. Only for an agent's own server."""
+    copies: Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=100)] = 1
+    """Instances of an agent's own server that run at once, each at its own port. Each has one conversation at
+    a time and its own address of the model gateway."""
     name: Annotated[str, Field(min_length=1)] | None = None
     """Name in messages and logs. None: the command."""
     watch: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
@@ -103,7 +106,23 @@ class Server(Section):
     def check_own(self) -> None:
         """Raise ValueError if an agent's own server does not receive the port at which the run expects it."""
         problem = None
-        if self.per_worker and not self.awaits_port:
+        if self.copies > 1 and self.per_worker:
+            problem = (
+                "`server.copies` and `server.per_worker` exclude each other: leave out `copies` to run with "
+                "workers, or `per_worker` to run without"
+            )
+        elif self.copies > 1 and "reuse" in self.model_fields_set and self.reuse:
+            problem = (
+                "`server.reuse` uses a server that already runs, and `server.copies` starts "
+                f"{self.copies}: leave `reuse` out"
+            )
+        elif self.copies > 1 and not self.awaits_port:
+            problem = (
+                f"`server.copies` starts the agent {self.copies} times, and all of them would have one port: "
+                f"write {PORT} where the port stands in `server.command` (or `server.env`), in "
+                "`server.ready` and in `endpoint`"
+            )
+        elif self.per_worker and not self.awaits_port:
             problem = (
                 "`server.per_worker` starts the agent once in each worker, and all of them would have one "
                 f"port: write {PORT} where the port stands in `server.command` (or `server.env`), in "
@@ -163,6 +182,10 @@ def _distinct(servers: list[Server]) -> list[Server]:
         raise ValueError(
             "`per_worker` is for an agent's own server: what stands in `servers` is started once, for all "
             "workers; leave it out, or move the server to `agent.server`"
+        )
+    if any(server.copies > 1 for server in servers):
+        raise ValueError(
+            "`copies` is for an agent's own server: leave it out, or move the server to `agent.server`"
         )
     if any(server.awaits_port for server in servers):
         raise ValueError(

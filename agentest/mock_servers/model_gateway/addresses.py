@@ -27,6 +27,8 @@ _FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
     (re.compile(r"(.*/)?models/[^/]+:(stream)?[gG]enerateContent"), Gemini()),
 )
 
+_BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -34,19 +36,25 @@ class Target:
 
     conversation: str | None
     """The key of the conversation that the address names."""
+    lane: int | None
+    """The copy of the agent's server that the address names."""
     url: str
     path: str
     """The end of the address, after the API's base and version."""
     form: WireForm | None
     """None: the gateway passes the request on as it is."""
+    is_batch: bool
+    """True if it sends many requests to a model at once."""
 
 
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
     """Return where a request leads. Raises ValueError for an address that names no model API."""
     parts = path.strip("/").split("/")
-    conversation = None
+    conversation = lane = None
     if len(parts) > 2 and parts[0] == "c":
         conversation, parts = parts[1], parts[2:]
+    elif len(parts) > 2 and parts[0] == "lane" and parts[1].isdecimal():
+        lane, parts = int(parts[1]), parts[2:]
     provider = next((name for name in PROVIDERS if name == parts[0]), None)
     if provider:
         parts.pop(0)
@@ -61,7 +69,15 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
     url = f"{base}/{rest}" if rest else base
-    return Target(conversation=conversation, url=f"{url}?{query}" if query else url, path=rest, form=form)
+    url = f"{url}?{query}" if query else url
+    return Target(
+        conversation=conversation,
+        lane=lane,
+        url=url,
+        path=rest,
+        form=form,
+        is_batch=_BATCH.fullmatch(rest) is not None,
+    )
 
 
 def _provider_of(path: str) -> Provider:

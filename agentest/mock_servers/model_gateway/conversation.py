@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from agentest.mock_servers.port import (
     ServedCall,
     TurnTraces,
 )
-from agentest.support.errors import MockError, ModelError
+from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ _MOST_TOOLS = 500
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is no object."""
+_MOST_NOTES = 10
+
+
+WAY_TO_REACH = (
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, or let `server` start it; "
+    "`agentest doctor` names the variable of its framework"
+)
 
 
 class CallsEnded(Exception):
@@ -60,6 +67,14 @@ class GatewayState:
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
     """The number of conversations that have begun."""
+    on_note: Callable[[str], None] = lambda _: None
+    noted: set[str] = field(default_factory=set)
+
+    def note(self, text: str) -> None:
+        """Report something once for the whole run."""
+        if text not in self.noted and len(self.noted) < _MOST_NOTES:
+            self.noted.add(text)
+            self.on_note(text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +92,7 @@ class GatewayConversation:
     Args:
         mocked: names of the tools whose calls the gateway answers.
         allows_real: True if tools without a mock may run.
+        lane: the copy of the agent's server that has the conversation; None if there are no copies.
     """
 
     gateway: GatewayState
@@ -85,6 +101,7 @@ class GatewayConversation:
     serving: ActiveConversation
     mocked: frozenset[str]
     allows_real: bool
+    lane: int | None = None
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
@@ -118,6 +135,10 @@ class GatewayConversation:
     told: ModelBriefing = ModelBriefing()
     """The same as it was when the last turn ended."""
     faults: ConversationFaults | None = None
+    fault: str | None = None
+    """Why a request for the user's last message got no answer, if the agent is not to blame."""
+    recovered: bool = False
+    """True if the agent received an answer of a model after that."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
@@ -140,6 +161,8 @@ class GatewayConversation:
         text = normalized(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
+        if not self.waiting:
+            self.fault, self.recovered = None, False
         self.waiting += 1
         self.log.begin_turn()
         try:
@@ -185,12 +208,33 @@ class GatewayConversation:
             if self.gateway.owners.get(known) is self:
                 del self.gateway.owners[known]
 
+    def note_fault(self, why: str) -> None:
+        """Record that a request got no answer, for which the agent is not to blame."""
+        self.fault, self.recovered = self.fault or why, False
+
+    def note_refused_key(self, status: int, address: str) -> None:
+        """Record that the model's API refused the agent's key."""
+        why = f"the model at {address} refuses the key of agent {self.who.agent!r} (status {status})"
+        self.gateway.note(f"{why}: give the agent a valid key for that address")
+        self.note_fault(why)
+
+    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        if self.problem:
+            return self.problem
+        if self.fault and (agent_error or not self.recovered):
+            return MockError(f"{self.fault}. Then {agent_error or 'the agent answered without its model'}")
+        if agent_error and not self.gateway.reached:
+            return AgentError(
+                f"{agent_error} (no request of the agent had reached the model gateway at "
+                f"{self.gateway.origin}: if the agent failed to call its model, {WAY_TO_REACH})"
+            )
+        return None
+
     async def end_turn(self) -> TurnTraces:
         if not self.gateway.reached:
             raise MockError(
                 f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
-                "may have run: set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it as "
-                "docs/model-gateway.md says, or let `server` start it"
+                f"may have run: {WAY_TO_REACH}"
             )
         pending, self._pending = self._pending, []
         for each in pending:  # such as calls that end the agent's work

@@ -101,6 +101,8 @@ class ModelExchange:
     conversation: GatewayConversation
     upstream: ModelApi
     reply: Reply
+    address: str = ""
+    """The model's address, for messages."""
 
     async def run(self) -> None:
         """Answer the agent."""
@@ -113,12 +115,17 @@ class ModelExchange:
         except CallsEnded as error:
             await self._fail(409, str(error), stream)
         except GatewayError as error:
+            self.conversation.note_fault(str(error))
             await self._fail(error.status, str(error), stream)
         except CutStream as error:
             if not error.told:
-                await self._fail(502, str(error), stream)
+                await self._fault(str(error), stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
-            await self._fail(502, f"the model's answer cannot be read: {describe(error)}", stream)
+            await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
+
+    async def _fault(self, message: str, stream: AnswerStream | None) -> None:
+        self.conversation.note_fault(message)
+        await self._fail(502, message, stream)
 
     async def _fail(self, status: int, message: str, stream: AnswerStream | None) -> None:
         if stream is not None and self.reply.begun:
@@ -181,6 +188,8 @@ class ModelExchange:
         self, response: ModelResponse, data: bytes, stream: AnswerStream | None, *, first: bool
     ) -> None:
         """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
+        if response.status_code in (401, 403) or b"API_KEY_INVALID" in data:
+            self.conversation.note_refused_key(response.status_code, self.address)
         if first or stream is None:
             await self.reply.whole(response, data)
             return
@@ -221,6 +230,7 @@ class ModelExchange:
             shown = self.form.answer(body)
             shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
+        conversation.recovered = True
         conversation.passed(
             PassedAnswer(
                 before=rounds.new,

@@ -30,6 +30,7 @@ def place(
     active: Collection[GatewayConversation],
     ended: Collection[GatewayConversation],
     owners: Owners,
+    lane: int | None = None,
 ) -> GatewayConversation | Unplaced:
     """Return the conversation of a request whose address names none.
 
@@ -38,8 +39,15 @@ def place(
 
     Args:
         ended: the last conversations that ended. Their agents may still be at work.
+        lane: the copy of the agent's server that sent the request, which decides among those under way.
     """
+    if lane is not None:
+        active = [each for each in active if each.lane == lane]
+        ended = [each for each in ended if each.lane == lane]
     at_work = [each for each in ended if each.at_work]
+    if lane is not None:
+        # Everything else that a copy sends is of its only conversation, so a short text is no evidence.
+        ended = [each for each in ended if len("".join(each.texts[-1:])) >= _LEAST_CHARS]
     owner = _by_id(request, active, owners)
     if owner is None:
         owner = _by_text(request, [*active, *ended])
@@ -56,7 +64,8 @@ def place(
         )
     if owner is None:
         number = f"{len(active)} conversations are" if active else "no conversation is"
-        owner = f"nothing in it tells its conversation, and {number} under way"
+        where = "" if lane is None else f" with copy {lane} of the agent"
+        owner = f"nothing in it tells its conversation, and {number} under way{where}"
     return Unplaced(owner, _mocked(request, [*active, *at_work]))
 
 

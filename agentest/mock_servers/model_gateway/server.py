@@ -45,12 +45,13 @@ _FINAL = {"x-should-retry": "false"}
 
 
 async def open_model_gateway(
-    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs
+    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs, lanes: int = 1
 ) -> str:
     """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
 
     Args:
         overrides: agent → its override. The agents of a comparison may share a gateway.
+        lanes: number of copies of the agent's server.
     """
     traffic = GatewayTraffic(
         agent=opening.group.agents[0],
@@ -61,6 +62,7 @@ async def open_model_gateway(
         replays=opening.replays,
         redact=opening.redact,
         overrides=overrides,
+        lanes=lanes,
     )
     app = gateway_application(settings, traffic, opening.client)
     origin = await listen(
@@ -90,10 +92,15 @@ class _Gateway:
             target = target_of(request.path, request.query_string, self._settings.upstream)
         except ValueError as error:
             return _json_error(404, str(error), None)
+        if problem := self._refusal(request, target):
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(400, problem, target.form)
         try:
             data = await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
-            return _json_error(error.status, f"the body {error}", target.form)
+            problem = f"the body {error}"
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(error.status, problem, target.form)
         upstream = _Upstream(self._client, request.method, target.url, _passed_headers(request))
         reply = _Reply(request, target.form)
         try:
@@ -104,6 +111,20 @@ class _Gateway:
         except GatewayError as error:
             await reply.refuse(error.status, str(error))
         return reply.response
+
+    def _refusal(self, request: web.Request, target: Target) -> str | None:
+        """Return why the gateway does not take a request of this kind; None if it does."""
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return (
+                "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
+                "model by plain HTTP requests"
+            )
+        if request.method == "POST" and target.is_batch and any(c.mocked for c in self._traffic.active):
+            return (
+                "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
+                "requests, or leave the mocks out"
+            )
+        return None
 
     async def _model_request(
         self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
@@ -120,7 +141,7 @@ class _Gateway:
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or self._placed(read)
+        placed = owner or self._placed(read, target.lane)
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
             if placed.tool:
@@ -136,14 +157,16 @@ class _Gateway:
             await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
-            raise GatewayError(f"mocks cannot answer the calls of this request: {read.unmockable}", 400)
+            problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
+            placed.note_fault(problem)
+            raise GatewayError(problem, 400)
         override = self._traffic.override_of(placed.who.agent)
         read = replace(read, body=form.overridden(body, override))
         upstream = replace(upstream, url=_with_model(upstream.url, override.model))
         api = self._api(placed, target, upstream)
         model = self._model_of(placed, form, read, api, reply)
         with placed.requested(read):
-            await ModelExchange(form, read, placed, model, reply).run()
+            await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0]).run()
 
     async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
         """Pass a request on that asks no model for an answer, such as for embeddings."""
@@ -152,16 +175,16 @@ class _Gateway:
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
             read = WireRequest(body={}, streams=False, user_texts=texts)
             owner = self._traffic.named(target.conversation) if target.conversation else None
-            placed = owner or self._placed(read)
+            placed = owner or self._placed(read, target.lane)
             if isinstance(placed, Unplaced):
                 self._check_live(placed)
             else:
                 api = self._api(placed, target, upstream)
         await _pass_on(api, data, reply)
 
-    def _placed(self, request: WireRequest) -> GatewayConversation | Unplaced:
+    def _placed(self, request: WireRequest, lane: int | None) -> GatewayConversation | Unplaced:
         traffic = self._traffic
-        return place(request, traffic.active, traffic.ended, traffic.state.owners)
+        return place(request, traffic.active, traffic.ended, traffic.state.owners, lane)
 
     def _api(
         self, conversation: GatewayConversation, target: Target, upstream: _Upstream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import field
 
 import anyio
@@ -37,12 +37,22 @@ class GatewayTraffic:
     """Removes secrets from what is recorded of requests."""
     overrides: Mapping[str, Override] = field(default_factory=dict)
     """Agent → the settings that replace its own in requests to the model."""
+    lanes: int = 1
+    """Number of copies of the agent's server. Each copy has one conversation at a time."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The conversations that ended last."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
+    _free_lanes: deque[int] = field(init=False)
+    _closed_lanes: set[int | None] = field(default_factory=set)
+    _lane_places: anyio.Semaphore = field(init=False)
     _noted: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._free_lanes = deque(range(1, self.lanes + 1))
+        self._lane_places = anyio.Semaphore(self.lanes)
+        self.state.on_note = self.on_note
 
     @property
     def active(self) -> Collection[GatewayConversation]:
@@ -68,6 +78,27 @@ class GatewayTraffic:
         """Return the conversation under way with this key."""
         return self._active.get(key)
 
+    def close_lane(self, lane: int) -> None:
+        if len(self._closed_lanes) + 1 >= self.lanes:
+            return
+        self._closed_lanes.add(lane)
+        if lane in self._free_lanes:
+            with suppress(anyio.WouldBlock):  # a conversation that has just stopped waiting will take it
+                self._lane_places.acquire_nowait()
+                self._free_lanes.remove(lane)
+
+    def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
+        """Report a request that the gateway does not take, and that the agent is not to blame for its error.
+
+        Args:
+            conversation: the key that its address names.
+            lane: the copy of the agent's server that its address names.
+        """
+        self.state.note(f"a request of agent {self.agent!r} to its model was refused: {problem}")
+        for each in self._active.values():
+            if conversation in (None, each.who.key) and lane in (None, each.lane):
+                each.note_fault(problem)
+
     @asynccontextmanager
     async def under_way(
         self,
@@ -78,12 +109,14 @@ class GatewayTraffic:
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
     ) -> AsyncIterator[GatewayConversation]:
-        lock = self._openings.setdefault(opening, anyio.Lock())
-        if lock.locked():
+        has_lane = self.lanes > 1
+        place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
+        try:
+            place.acquire_nowait()
+        except anyio.WouldBlock:
             async with outside():
-                await lock.acquire()
-        else:
-            await lock.acquire()
+                await place.acquire()
+        lane = self._free_lanes.popleft() if has_lane else None
         self.state.begun += 1
         conversation = GatewayConversation(
             gateway=self.state,
@@ -93,6 +126,7 @@ class GatewayTraffic:
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
             log=RequestLog(redact=self.redact),
+            lane=lane,
         )
         if faults:
             from agentest.mock_servers.model_gateway.faults import ConversationFaults
@@ -108,7 +142,10 @@ class GatewayTraffic:
                 self.ended[0].forget()
             conversation.log = RequestLog()
             self.ended.append(conversation)
-            lock.release()
+            if lane is not None and lane not in self._closed_lanes:
+                self._free_lanes.append(lane)
+            if lane not in self._closed_lanes:
+                place.release()
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
@@ -116,8 +153,8 @@ class GatewayTraffic:
             self._noted.add(unplaced.why)
             self.on_note(
                 f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
-                "many conversations at once, send the agent {{model_url}}, which names the conversation, or "
-                "write exclusive: true"
+                "many conversations at once, let `server` start several copies of the agent (`copies`), or "
+                "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
             )
         if not offers_tools:
             return

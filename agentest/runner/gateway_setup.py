@@ -1,0 +1,80 @@
+"""How an agent learns the address of its model gateway, and whether it uses it, for `agentest doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from agentest.config.agent_types import AgentConfig
+from agentest.mock_servers.listener import HOST
+from agentest.mock_servers.port import model_variables
+from agentest.runner.agents import StartedServers
+
+FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
+    (
+        "OpenAI's clients, OpenAI Agents SDK, pydantic-ai, AI SDK, Mastra, smolagents, Strands, Agno, "
+        "CrewAI, Microsoft Agent Framework",
+        ("OPENAI_BASE_URL",),
+    ),
+    ("LlamaIndex", ("OPENAI_API_BASE",)),
+    ("LangChain and LangGraph", ("OPENAI_BASE_URL", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL")),
+    ("Anthropic's clients, Claude Agent SDK", ("ANTHROPIC_BASE_URL",)),
+    ("google-genai, google-adk", ("GOOGLE_GEMINI_BASE_URL",)),
+    ("LiteLLM", ("OPENAI_BASE_URL", "ANTHROPIC_API_BASE", "GEMINI_API_BASE")),
+    ("Azure", ("AZURE_OPENAI_ENDPOINT",)),
+)
+"""Frameworks, and the variables from which they read the address of a model, as in docs/model-gateway.md."""
+_USUAL = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "AZURE_OPENAI_ENDPOINT")
+
+
+def lines_to_set(agent: AgentConfig) -> list[str]:
+    """Return the usual variable for each provider, if the owner of a running agent has to set it; else []."""
+    told = agent.server or agent.in_process or "model_url" in agent.sent_placeholders
+    if told or not agent.urls:
+        return []
+    variables = model_variables(_origin(agent))
+    return [
+        "Start the agent with the line of its model's API:",
+        *(f"{name}={variables[name]}" for name in _USUAL),
+    ]
+
+
+def how_told(agent: AgentConfig) -> str:
+    """Return in words how the agent learns the address."""
+    if agent.server:
+        copies = f", each of its {agent.server.copies} copies its own" if agent.server.copies > 1 else ""
+        return f"its `server` is told the address{copies} (OPENAI_BASE_URL and others)"
+    if "model_url" in agent.sent_placeholders:
+        return "each request tells the agent the address ({{model_url}})"
+    return "the agent runs already, and its owner tells it the address"
+
+
+def lines_by_framework(agent: AgentConfig) -> list[str]:
+    """Return what each framework needs."""
+    origin = _origin(agent)
+    known = model_variables(origin)
+    return [
+        "Start the agent with what its framework reads, and send it a message meanwhile:",
+        *(f"{who}: {', '.join(f'{name}={known[name]}' for name in names)}" for who, names in FRAMEWORKS),
+        f"AI SDK with Google reads none: write baseURL {origin}/google/v1beta into its constructor",
+    ]
+
+
+async def has_called_model(started: StartedServers, agent: str, limit_s: float) -> bool:
+    """Wait until a request to a model arrives at the agent's gateway. Returns False after the time limit."""
+    registry = started.registry
+    group = registry.group_of(agent) if registry else None
+    if registry is None or group is None:
+        return False
+    came = anyio.Event()
+    registry.on_reached = lambda _: came.set()
+    if (agent, "model_gateway") not in group.reached:
+        with anyio.move_on_after(limit_s):
+            await came.wait()
+    return (agent, "model_gateway") in group.reached
+
+
+def _origin(agent: AgentConfig) -> str:
+    assert agent.model_gateway is not None
+    return f"http://{HOST}:{agent.model_gateway.port}"

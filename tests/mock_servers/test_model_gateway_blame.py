@@ -1,0 +1,170 @@
+"""What goes wrong between an agent and its model is never the agent's fault, and is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio.from_thread
+import pytest
+from aiohttp import web
+from project import Project
+from scripted_provider import Provider, served
+from test_model_gateway import anyio_backend, gateway
+from test_model_gateway_faults import Faulty, request_of
+from test_model_gateway_run import SUPPORT, configure
+from wire import closed_port
+
+__all__ = ["anyio_backend"]
+
+SCENARIOS = """
+for i in range(3):
+    scenario(f"guest {i}", turns=[f"look {i}"], tools={"find": 1})
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    project.scenario(SCENARIOS)
+    return project
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """An API that accepts no key."""
+
+    async def refuse(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
+
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(Faulty(refuse).app())) as origin,
+    ):
+        yield origin
+
+
+def printed(project: Project, *, status: int) -> str:
+    run = project.run()
+    assert run.returncode == status, run.stdout + run.stderr
+    return " ".join((run.stdout + run.stderr).split())
+
+
+def apologize(project: Project) -> None:
+    """Let the agent answer its user with status 200 if its model fails."""
+    agent = project.write(
+        "polite.py",
+        "import runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "from aiohttp import web\n"
+        "answer = web.json_response\n"
+        "def polite(data, status=200):\n"
+        "    return answer({'reply': 'Sorry, something went wrong.'} if status == 500 else data)\n"
+        "web.json_response = polite\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+
+
+@pytest.mark.parametrize("polite", [False, True], ids=["500", "200"])
+def test_a_model_that_cannot_be_reached_is_not_the_agents_fault(project: Project, polite: bool) -> None:
+    upstream = f"http://127.0.0.1:{closed_port()}"
+    configure(project, upstream, "chat")
+    if polite:
+        apologize(project)
+    text = printed(project, status=2)
+
+    assert f"the gateway cannot reach the model at {upstream}/v1/chat/completions" in text
+    assert {each["status"] for each in project.results["scenarios"]} == {"errored"}
+
+
+def test_a_model_without_tls_is_not_the_agents_fault(project: Project, refusing: str) -> None:
+    configure(project, refusing.replace("http:", "https:"), "anthropic")
+    text = printed(project, status=2)
+
+    assert "it does not speak TLS" in text
+    assert {each["status"] for each in project.results["scenarios"]} == {"errored"}
+
+
+@pytest.mark.parametrize("form", ["chat", "anthropic", "gemini"])
+def test_a_key_that_the_model_refuses_is_told_once(project: Project, refusing: str, form: str) -> None:
+    configure(project, refusing, form)
+    text = printed(project, status=2)
+
+    assert text.count("give the agent a valid key") == 1
+    assert f"the model at {refusing}/" in text
+    assert {each["status"] for each in project.results["scenarios"]} == {"errored"}
+
+
+def test_an_error_before_any_request_mentions_the_gateway(project: Project) -> None:
+    upstream = f"http://127.0.0.1:{closed_port()}"
+    configure(project, upstream, "chat")
+    agent = project.write(
+        "elsewhere.py",
+        "import os, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        f"os.environ['OPENAI_BASE_URL'] = '{upstream}/v1'\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+    text = printed(project, status=1)
+
+    assert "no request of the agent had reached the model gateway at http://127.0.0.1:" in text
+    assert "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL" in text
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_recovers_is_judged() -> None:
+    async def once(_: web.Request, number: int) -> web.StreamResponse:
+        if number == 1:
+            return web.json_response({}, status=401)
+        return web.json_response(provider_answer())
+
+    def provider_answer() -> dict[str, Any]:
+        return {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
+
+    async with gateway(provider=Faulty(once)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        await gate.client.post(gate.origin + path, json=body)
+        assert "refuses the key" in str(talk.known.error_of(None))
+        await gate.client.post(gate.origin + path, json=body)
+
+    assert talk.known.error_of(None) is None
+    assert "refuses the key" in str(talk.known.error_of(Exception("it failed")))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["openai/v1/batches", "anthropic/v1/messages/batches"])
+async def test_batches_are_refused_under_mocks_and_else_passed_on(path: str) -> None:
+    async def accept(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"id": "batch_1"})
+
+    async with gateway(provider=Faulty(accept)) as gate, gate.talk("chat", "a") as talk:
+        refused = await gate.client.post(f"{gate.origin}/{path}", json={})
+        assert "sends a batch" in str(talk.known.error_of(None))
+    async with gateway(provider=Faulty(accept)) as other, other.talk("chat", "a", mocks={}):
+        passed = await other.client.post(f"{other.origin}/{path}", json={})
+        listed = await other.client.get(f"{other.origin}/{path}")
+
+    assert refused.status_code == 400
+    assert "mocks cannot answer" in refused.json()["error"]["message"]
+    assert [note.count("sends a batch") for note in gate.notes] == [1]
+    assert passed.json() == {"id": "batch_1"}
+    assert listed.status_code != 400
+
+
+@pytest.mark.anyio
+async def test_websockets_are_refused_and_told() -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    async with gateway(provider=Provider()) as gate, gate.talk("responses", "a") as talk:
+        responses = [
+            await gate.client.get(f"{gate.origin}/openai/v1/responses", headers=upgrade) for _ in range(2)
+        ]
+
+    assert [each.status_code for each in responses] == [400, 400]
+    assert "opens a WebSocket" in responses[0].json()["error"]["message"]
+    assert [note.count("opens a WebSocket") for note in gate.notes] == [1]
+    assert "opens a WebSocket" in str(talk.known.error_of(Exception("it failed")))

@@ -1,0 +1,231 @@
+"""Copies of an agent's server: each has one conversation at a time, and its own address of the gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+from aiohttp import web
+from project import Project
+from scripted_provider import FORMS, Provider, Refused, served
+from test_model_gateway import Gateway, anyio_backend, gateway, made
+from test_model_gateway_run import SUPPORT, configure
+
+from agentest.config.file import load
+from agentest.support.errors import ConfigError
+
+__all__ = ["anyio_backend"]
+
+COPIES = 3
+SERVER = {"command": "serve --port {port}", "ready": "tcp://h:{port}", "copies": 2}
+ALIKE = """
+def found(i):
+    return lambda q: {"mocked": i}
+
+for i in range(7):
+    scenario(
+        f"guest {i}",
+        turns=["both one", "recall"],
+        tools={"find": found(f"table {i}")},
+        trajectory={"expected": ["find", "send", "find"]},
+        expect={"says": f"I recall {{'mocked': 'table {i}'}} {{'real': 'one'}} {{'mocked': 'table {i}'}}"},
+    )
+"""
+
+
+@dataclass
+class Gathering(Provider):
+    """A provider that answers its first requests together, once as many have come as there are copies."""
+
+    gathered: int = 0
+    complete: anyio.Event = field(default_factory=anyio.Event)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.gathered += 1
+        if self.gathered == COPIES:
+            self.complete.set()
+        with anyio.fail_after(60):
+            await self.complete.wait()
+        return await super()._handle(request)
+
+
+@contextmanager
+def upstream_of(provider: Provider) -> Iterator[str]:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(provider.app())) as origin,
+    ):
+        yield origin
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_conversations_that_say_the_same_run_at_once_in_copies(project: Project, form: str) -> None:
+    provider = Gathering()
+    project.scenario(ALIKE)
+    with upstream_of(provider) as upstream:
+        configure(project, upstream, form, server={"copies": COPIES}, unmocked_tools="passthrough")
+        run = project.run()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert provider.refused == []
+
+
+def test_repeated_conversations_run_at_once_in_copies(project: Project) -> None:
+    provider = Gathering()
+    project.scenario("""
+scenario("guest", goal="look one", max_turns=1, tools={"find": 1}, trajectory={"expected": ["find"]})
+""")
+    with upstream_of(provider) as upstream:
+        configure(project, upstream, "chat", server={"copies": COPIES})
+        run = project.run("--repeat", f"{COPIES}..{COPIES}", "--offline")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert provider.gathered == 2 * COPIES
+
+
+def test_a_copy_that_dies_gets_no_further_conversation(project: Project) -> None:
+    project.scenario("""
+for i in range(7):
+    scenario(f"guest {i}", turns=["look one" if i else "die"], tools={"find": 1})
+""")
+    agent = project.write(
+        "mortal.py",
+        "import os, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "from scripted_provider import Conversation\n"
+        "say = Conversation.say\n"
+        "Conversation.say = lambda self, text: os._exit(3) if text == 'die' else say(self, text)\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    with upstream_of(Provider()) as upstream:
+        configure(project, upstream, "chat", server={"copies": 2})
+        path = project.root / "agentest.config.yaml"
+        path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+        run = project.run()
+
+    assert run.returncode == 1, run.stdout + run.stderr
+    results = project.results["scenarios"]
+    assert [each["status"] for each in results] == ["failed", *["passed"] * 6]
+    assert "copy 1 of the agent's server exited with status 3" in run.stderr
+
+
+def test_copies_that_do_not_start_are_one_error(project: Project) -> None:
+    project.scenario("scenario('guest', turns=['look one'], tools={'find': 1})")
+    command = [sys.executable, "-c", "raise SystemExit('no')", "{port}"]
+    with upstream_of(Provider()) as upstream:
+        configure(project, upstream, "chat", server={"copies": 2, "command": command})
+        run = project.run()
+
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    assert " ".join(run.stderr.split()).count("exited with status 1 before it was ready") == 1
+
+
+@pytest.mark.anyio
+async def test_a_copy_has_one_conversation_at_a_time() -> None:
+    at_work: set[int | None] = set()
+    all_lanes: set[int | None] = set()
+    both = anyio.Event()
+
+    async def hold(gate: Gateway) -> None:
+        async with gate.talk("chat", "same") as talk:
+            assert talk.known.lane not in at_work
+            at_work.add(talk.known.lane)
+            all_lanes.add(talk.known.lane)
+            if len(at_work) == 2:
+                both.set()
+            await both.wait()
+            assert await talk.say("look one") == "Done."
+            assert made(talk.calls) == [("find", "one", True)]
+            at_work.remove(talk.known.lane)
+
+    async with gateway(lanes=2) as gate, anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(hold, gate)
+    assert all_lanes == {1, 2}
+
+
+@pytest.mark.anyio
+async def test_whatever_a_copy_sends_is_of_its_conversation() -> None:
+    async with gateway(lanes=2) as gate, gate.talk("chat", "a") as first, gate.talk("chat", "b") as second:
+        first.known.texts.append("look one")
+        second.known.texts.append("look two")
+        assert await first.agent.say("look two") == "Done."
+        assert await second.agent.say("look one, which the user never said") == "Done."
+
+    assert made(first.resolver.calls) == [("find", "two", True)]
+    assert [name for name, *_ in made(second.resolver.calls)] == ["find"]
+
+
+@pytest.mark.anyio
+async def test_a_late_request_of_a_copy_is_not_taken_for_one_of_its_next_conversation() -> None:
+    async with gateway(lanes=2) as gate:
+        async with gate.talk("chat", "a") as first:
+            await first.say("look one hour later")
+        async with gate.talk("chat", "b") as other, gate.talk("chat", "c") as next_one:
+            assert (other.known.lane, next_one.known.lane) == (2, 1)
+            next_one.known.texts.append("look two")
+            with pytest.raises(Refused, match="conversation a of agent 'shop', which has ended"):
+                await first.agent.say("look one again")
+
+    assert next_one.resolver.calls == ()
+
+
+@pytest.mark.anyio
+async def test_a_copy_without_a_conversation_is_refused_mocked_tools() -> None:
+    async with gateway(lanes=2) as gate, gate.talk("chat", "a") as first:
+        first.agent.base = f"{gate.origin}/lane/2/openai"
+        with pytest.raises(Refused, match="no conversation is under way with copy 2 of the agent"):
+            await first.agent.say("look one")
+
+    assert gate.provider.histories == []
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "one port": (
+        {"server": {"command": "x", "ready": "tcp://h:1", "copies": 2}, "endpoint": "http://h:1/v1"},
+        "`server.copies` starts the agent 2 times, and all of them would have one port: write {port}",
+    ),
+    "reuse": (
+        {"server": {**SERVER, "reuse": True}},
+        "`server.copies` starts 2: leave `reuse` out",
+    ),
+    "per worker": (
+        {"server": {**SERVER, "per_worker": True}},
+        "`server.copies` and `server.per_worker` exclude each other",
+    ),
+    "no gateway": ({"model_gateway": False}, "`server.copies` needs `model_gateway`"),
+    "none": ({"server": {**SERVER, "copies": 0}}, "copies"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_copies_are_explained(tmp_path: Path, name: str) -> None:
+    keys, problem = WRONG[name]
+    agent = {"endpoint": "http://h:{port}/v1", "model_gateway": True, "server": SERVER, **keys}
+    path = tmp_path / "agentest.config.yaml"
+    path.write_text(f"agent: {json.dumps(agent)}")
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load(path, {})
+
+
+def test_servers_of_all_agents_have_no_copies(tmp_path: Path) -> None:
+    path = tmp_path / "agentest.config.yaml"
+    servers = [{"command": "x", "ready": "tcp://h:1", "copies": 2}]
+    path.write_text(f"agent: {{endpoint: 'http://h:1/'}}\nservers: {json.dumps(servers)}")
+    with pytest.raises(ConfigError, match="`copies` is for an agent's own server"):
+        load(path, {})
