@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
@@ -55,6 +55,7 @@ from agentest.version import __version__
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_T = TypeVar("_T")
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 
@@ -443,6 +444,14 @@ def _at(journal: Any, line: tuple[int, int]) -> bytes:
     return content
 
 
+def _read_numbered(number: int, cls: type[_T], data: Json) -> _T:
+    """Decode what a line contains. Raises JournalError with the number of the line."""
+    try:
+        return CODECS.read(cls, data)
+    except _UNREADABLE as error:
+        raise JournalError(f"line {number}: {error}") from None
+
+
 def read_finished(path: Path) -> FinishedParts:
     """Read the finished part of a journal's run. An incomplete last line is skipped.
 
@@ -453,7 +462,7 @@ def read_finished(path: Path) -> FinishedParts:
     scenarios: dict[Place, ScenarioResult] = {}
     try:
         with path.open("rb") as journal:
-            for start, length, line in read_lines(journal):
+            for number, (start, length, line) in enumerate(read_lines(journal), start=1):
                 match line:
                     case RunLine():
                         run = line
@@ -464,10 +473,10 @@ def read_finished(path: Path) -> FinishedParts:
                     case ConversationLine():
                         lines.setdefault((line.scenario, line.agent), {})[line.number] = start, length
                     case ScenarioLine():
-                        result = CODECS.read(ScenarioResult, line.scenario)
+                        result = _read_numbered(number, ScenarioResult, line.scenario)
                         scenarios[result.name, result.agent] = result
                     case EndLine():
-                        end = CODECS.read(RunHead, line.run)
+                        end = _read_numbered(number, RunHead, line.run)
         if run is None:
             raise ValueError("its first line is not whole")
     except OSError as error:

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from builders import conversation_result, events, run_result, scenario_result
 
-from agentest.domain.results import ModelUsage, RunResult
+from agentest.domain.results import ModelUsage, Reason, ReasonKind, RunResult, Status, Verdict
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
+from agentest.store.reader import read_finished
 from agentest.store.runs.folder import RunKind, RunRecord, read_record, with_end, write_record
 from agentest.store.runs.past_runs import find_earlier_run, read_earlier_run
+from agentest.support.errors import UsageError
 
 
 def some_run(*, comparison: bool = False) -> RunResult:
@@ -56,6 +58,41 @@ def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
     found = read_earlier_run(kept(tmp_path, run)[0])
     assert found is not None
     assert found.took["a", "booking"].cost is None
+
+
+def test_an_interrupted_scenario_counts_with_its_conversations(tmp_path: Path) -> None:
+    """A scenario that Ctrl-C or the budget has cut short took what it took, whatever run.json has of it."""
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "after 2 of 9 conversations")
+    cut = Verdict(Status.ERRORED, (reason,))
+    held = [conversation_result("b-1"), conversation_result("b-2")]
+    interrupted = scenario_result("b", held, verdict=cut, usage={"user": ModelUsage(3, cost=0.01)})
+    for name, ends in (("ctrl-c", {"interrupted": True}), ("budget", {"stopped": "no more model calls"})):
+        run = run_result(*some_run().scenarios, interrupted, **ends)
+        folder = tmp_path / name
+        folder.mkdir()
+        results, journal = kept(folder, run)
+        write_record(folder, with_end(record(1, {}), run))
+        for path in (results, journal):
+            found = read_earlier_run(path)
+            assert found is not None
+            assert {key: each.conversations for key, each in found.took.items()} == {
+                ("a", "booking"): 2,
+                ("b", "booking"): 2,
+            }
+            assert (found.took["b", "booking"].calls, found.took["b", "booking"].cost) == (3, 0.01)
+
+
+def test_an_unreadable_line_of_a_journal_is_named_by_its_number(tmp_path: Path) -> None:
+    """A line that is JSON but no scenario of this version is found by its number."""
+    journal = kept(tmp_path, some_run())[1]
+    first = journal.read_bytes().splitlines(keepends=True)[0]
+    for line in (
+        b'{"type": "scenario", "scenario": {"name": "a", "agent": "b"}}',
+        b'{"type": "end", "run": {}}',
+    ):
+        journal.write_bytes(first + line + b"\n")
+        with pytest.raises(UsageError, match="line 2: it has no "):
+            read_finished(journal)
 
 
 def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:

@@ -395,11 +395,12 @@ def with_end(record: RunRecord, result: RunResult) -> RunRecord:
             cost=result.usage.cost,
             stopped=result.stopped is not None and not result.interrupted,
         ),
-        took=tuple(_took(each) for each in result.finished if each.totals.conversations),
+        took=tuple(recorded_scenario(each) for each in result.finished if each.totals.conversations),
     )
 
 
-def _took(scenario: ScenarioResult) -> RecordedScenario:
+def recorded_scenario(scenario: ScenarioResult) -> RecordedScenario:
+    """Return what the conversations of a scenario took."""
     time, used = scenario.totals.time, sum(scenario.usage.values(), ModelUsage())
     return RecordedScenario(
         scenario=scenario.name,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
-from agentest.store.reader import read_line, read_results
+from agentest.store.reader import KILLED, read_line, read_results
 from agentest.store.run_results import entries
 from agentest.store.runs.folder import (
     JOURNAL,
@@ -21,7 +21,7 @@ from agentest.store.runs.folder import (
     StoredRunFolder,
     list_stored_runs,
     read_record,
-    with_end,
+    recorded_scenario,
 )
 from agentest.store.shapes import CONVERSATION, RunLine, ScenarioLine
 from agentest.support.errors import UsageError
@@ -214,10 +214,12 @@ def find_earlier_run(
 def read_earlier_run(path: Path) -> PastRun | None:
     """Return the resources of the run in a results.json or a journal.
 
-    None if it is unreadable or has no finished conversations.
+    None if it is unreadable or has no finished conversations. An interrupted scenario counts with those that
+    it has. In a killed run it does not, because its calls are not known.
     """
     record = read_record(path.parent)
-    if record is None or not record.took:
+    is_whole = record and record.ended and not (record.ended.interrupted or record.ended.stopped)
+    if record is None or not record.took or not is_whole:
         try:
             run = read_results(path)
         except UsageError:
@@ -225,7 +227,9 @@ def read_earlier_run(path: Path) -> PastRun | None:
         about = RunRecord(
             id="", kind=RunKind.RUN, started_at=run.started_at, version=run.version, models=run.models
         )
-        record = with_end(about, run)
+        scenarios = run.finished if run.stopped == KILLED else run.scenarios
+        took = tuple(recorded_scenario(each) for each in scenarios if each.totals.conversations)
+        record = replace(about, took=took)
     return _resources(record) if record.took else None
 
 
