@@ -41,6 +41,7 @@ def place(
         ended: the last conversations that ended. Their agents may still be at work.
         lane: the copy of the agent's server that sent the request, which decides among those under way.
     """
+    under_way = active
     if lane is not None:
         active = [each for each in active if each.lane == lane]
         ended = [each for each in ended if each.lane == lane]
@@ -60,13 +61,13 @@ def place(
             return owner
         return Unplaced(
             f"it is of {owner.who}, which has ended",
-            _mocked(request, [*active, owner]) or next(iter(request.tools), None),
+            _mocked(request, [*under_way, owner]) or next(iter(request.tools), None),
         )
     if owner is None:
         number = f"{len(active)} conversations are" if active else "no conversation is"
         where = "" if lane is None else f" with copy {lane} of the agent"
         owner = f"nothing in it tells its conversation, and {number} under way{where}"
-    return Unplaced(owner, _mocked(request, [*active, *at_work]))
+    return Unplaced(owner, _mocked(request, [*under_way, *at_work]))
 
 
 def _mocked(request: WireRequest, conversations: Iterable[GatewayConversation]) -> str | None:
@@ -91,7 +92,7 @@ def _by_id(
     if not request.user_texts:
         return _several(found) if others else newest
     # An agent that mixes histories up sends ids of one conversation with the text of another.
-    text = _Text(request.user_texts[-1])
+    text = _SaidText(request.user_texts[-1])
     if others and (not text.covered_by(newest) or any(map(text.covered_by, others))):
         return _several(found)
     said = text.said_by(newest)
@@ -116,7 +117,7 @@ def _by_text(
     If one accounts for a part and another for the next, the request belongs to none of them. Conversations
     that repeat the texts of one that ended are no rivals of it, unless its agent was given up.
     """
-    texts = [text for each in request.user_texts if (text := _Text(each)).text]
+    texts = [text for each in request.user_texts if (text := _SaidText(each)).text]
     joined, outer = "\n".join(text.text for text in texts), [text.text for text in (*texts[:1], *texts[-1:])]
 
     def may_account(conversation: GatewayConversation) -> bool:  # most conversations do not: look once
@@ -152,7 +153,7 @@ def _is_rival(conversation: GatewayConversation) -> bool:
     return conversation.at_work or not conversation.over
 
 
-class _Text:
+class _SaidText:
     """A text of the user in a request, which a framework may have wrapped in others."""
 
     def __init__(self, text: str) -> None:
