@@ -328,13 +328,15 @@ def _without_encrypted(item: Json, *, asked: bool) -> Json:
 def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
     """Return a request whose history the provider has, with the results that the agent does not know of."""
     items = _input(body)
-    named = {body.get("previous_response_id"), *(item.get("call_id") for item in items if _is_result(item))}
+    before = body.get("previous_response_id")
+    called = (item.get("call_id") for item in items if _is_result(item))
+    named = {known for known in (before, *called) if isinstance(known, str)}
     owed: list[Json] = []
     for each in answers:
         if named.isdisjoint(each.shown.ids):
             continue
         owed += each.owed
-        if body.get("previous_response_id") in each.shown.ids and each.answer_id:
+        if before in each.shown.ids and each.answer_id:
             body = {**body, "previous_response_id": each.answer_id}
     return {**body, "input": [*owed, *items]} if owed else body
 
