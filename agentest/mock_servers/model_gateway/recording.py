@@ -41,7 +41,7 @@ class RecordedApi:
     """A model's API whose responses are recorded or replayed (implements `exchange.ModelApi`).
 
     Args:
-        path: the path of the request after the API's base.
+        path: the path of the request after the API's base, with its query.
         ignored: parts of bodies that differ from run to run, as in `ModelGateway.ignore`.
         on_problem: receives the error that ends the conversation.
     """
@@ -81,12 +81,13 @@ class RecordedApi:
 
 @dataclass(slots=True)
 class _Taped:
-    """A live response that is recorded once it has been read."""
+    """A live response that is recorded once it has been read, or when the agent reads no further."""
 
     _response: ModelResponse
     _request: TapedRequest
     _hide: Callable[[str], str]
     _fail: Callable[[ModelError], GatewayError]
+    _unfinished: bytearray | None = None
 
     @property
     def status_code(self) -> int:
@@ -106,16 +107,21 @@ class _Taped:
         return body
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        read = bytearray()
+        read = self._unfinished = bytearray()
         async for piece in self._response.pieces():
             read += piece
             yield piece
+        self._unfinished = None
         self._record(bytes(read))
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        try:
+            if self._unfinished:
+                self._record(bytes(self._unfinished), cut=True)
+        finally:
+            await self._response.aclose()
 
-    def _record(self, body: bytes) -> None:
+    def _record(self, body: bytes, *, cut: bool = False) -> None:
         hide, headers = self._hide, self._response.headers
         kept = {
             name.lower(): hide(value)
@@ -127,6 +133,7 @@ class _Taped:
             status_code=self._response.status_code,
             headers=kept,
             body=text.encode(errors="surrogateescape"),
+            cut=cut,
         )
         try:
             self._request.record(stored)

@@ -155,7 +155,7 @@ class _Gateway:
         return RecordedApi(
             live=upstream,
             tape=conversation.tape,
-            path=target.path,
+            path="".join((target.path, *target.url.partition("?")[1:])),
             ignored=self._settings.ignore,
             on_problem=conversation.fail,
         )
