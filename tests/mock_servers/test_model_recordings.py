@@ -61,6 +61,7 @@ class Recordings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.problems: list[ModelError] = []
+        self.session_id: str | None = None
 
     @property
     def text(self) -> str:
@@ -77,6 +78,7 @@ class Recordings:
             tape=tape,
             path=live.url.partition("/v1beta/")[2],
             ignored=ignored,
+            session_id=self.session_id,
             on_problem=self.problems.append,
         )
 
@@ -117,6 +119,18 @@ async def test_a_stream_that_the_agent_left_is_replayed_up_to_there(recordings: 
     asked = await recordings.api(CassetteMode.FILL, live).send({"a": 1})
     assert await asked.read() == b"three"
     assert len(live.sent) == 1
+
+
+async def test_the_session_of_a_replay_is_another(recordings: Recordings) -> None:
+    recordings.session_id = "agentest-asks-1-0123"
+    live = Live([b'{"user": "agentest-asks-1-0123"}'])
+    response = await recordings.api(CassetteMode.RECORD, live).send({"user": "agentest-asks-1-0123"})
+    assert await response.read() == b'{"user": "agentest-asks-1-0123"}'
+    recordings.cassettes.close()
+
+    recordings.session_id = "agentest-asks-1-4567"
+    replayed = await recordings.api(CassetteMode.REPLAY, Live([])).send({"user": "agentest-asks-1-4567"})
+    assert await replayed.read() == b'{"user": "agentest-asks-1-4567"}'
 
 
 async def test_a_miss_ends_the_conversation_and_asks_nobody(recordings: Recordings) -> None:

@@ -13,13 +13,14 @@ from agentest.mock_servers.model_gateway.wire_form import Json
 from agentest.mock_servers.port import ModelTape, TapedRequest
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 
 _KEPT_HEADERS = re.compile(
     r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
 )
 _IGNORED = "(ignored)"
+_SESSION = "(session-id-of-agentest)"
 _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
 
@@ -43,6 +44,7 @@ class RecordedApi:
     Args:
         path: the path of the request after the API's base, with its query.
         ignored: parts of bodies that differ from run to run, as in `ModelGateway.ignore`.
+        session_id: the id that Agentest made for the session, which is another in every run.
         on_problem: receives the error that ends the conversation.
     """
 
@@ -50,6 +52,7 @@ class RecordedApi:
     tape: ModelTape
     path: str
     ignored: Sequence[str]
+    session_id: str | None
     on_problem: Callable[[ModelError], None]
 
     async def send(self, body: Json) -> ModelResponse:
@@ -62,14 +65,18 @@ class RecordedApi:
         """
         live = self.live
         secrets = (*header_secrets(dict(live.headers)), *url_secrets(live.url))
-        hide = partial(_hidden, [secret for secret in secrets if len(secret) >= _SHORTEST_KEY])
+        hidden = {secret: HIDDEN for secret in secrets if len(secret) >= _SHORTEST_KEY}
+        if self.session_id:
+            hidden[self.session_id] = _SESSION
+        hide = partial(_hidden, hidden)
         body = _body_of(data)
         sent = _mapped({live.method: self.path, **body}, hide)
         model = body.get("model")
         compared = partial(without_ignored, ignored=self.ignored)
         taped = self.tape.begin(sent, model if isinstance(model, str) else "", compared)
         if recorded := taped.recorded():
-            return recorded
+            session_id = self.session_id or _SESSION
+            return replace(recorded, body=recorded.body.replace(_SESSION.encode(), session_id.encode()))
         if not taped.is_live:
             raise self._fail(ModelError(taped.missing()))
         return _Taped(await live.send_bytes(data), taped, hide, self._fail)
@@ -141,9 +148,9 @@ class _Taped:
             raise self._fail(error) from None
 
 
-def _hidden(secrets: Sequence[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
+def _hidden(hidden: Mapping[str, str], text: str) -> str:
+    for part, replacement in hidden.items():
+        text = text.replace(part, replacement)
     return text
 
 

@@ -157,6 +157,7 @@ class _Gateway:
             tape=conversation.tape,
             path="".join((target.path, *target.url.partition("?")[1:])),
             ignored=self._settings.ignore,
+            session_id=conversation.who.session_id,
             on_problem=conversation.fail,
         )
 
