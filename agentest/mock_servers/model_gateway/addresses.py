@@ -35,8 +35,8 @@ class Target:
     conversation: str | None
     """The key of the conversation that the address names."""
     url: str
-    path: str
-    """The end of the address, after the API's base and version."""
+    base: str
+    """The beginning of `url`: the API's address with its version."""
     form: WireForm | None
     """None: the gateway passes the request on as it is."""
 
@@ -61,7 +61,7 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
     url = f"{base}/{rest}" if rest else base
-    return Target(conversation=conversation, url=f"{url}?{query}" if query else url, path=rest, form=form)
+    return Target(conversation=conversation, url=f"{url}?{query}" if query else url, base=base, form=form)
 
 
 def _provider_of(path: str) -> Provider:

@@ -155,7 +155,7 @@ class _Gateway:
         return RecordedApi(
             live=upstream,
             tape=conversation.tape,
-            path="".join((target.path, *target.url.partition("?")[1:])),
+            path=upstream.url[len(target.base) :].lstrip("/"),
             ignored=self._settings.ignore,
             session_id=conversation.who.session_id,
             on_problem=conversation.fail,
