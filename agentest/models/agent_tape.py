@@ -171,7 +171,7 @@ class AgentRequest:
     def record(self, response: StoredResponse) -> None:
         redact = self.tape.tape.redact
         headers = {name: redact(value) for name, value in response.headers.items()}
-        http = HttpExchange(self.content, response.status_code, headers)
+        http = HttpExchange(self.content, response.status_code, headers, response.cut)
         body = response.body.decode(errors="surrogateescape")
         self.tape.record(CassetteEntry(self.request, "", "response", body, ModelUsage(), http))
 

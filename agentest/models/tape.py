@@ -82,6 +82,8 @@ class HttpExchange:
     """What identifies the request: its path and its body without what changes from run to run."""
     status: int
     headers: Mapping[str, str]
+    cut: bool = False
+    """True if the end of the response is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class CassetteEntry:
     @property
     def failed(self) -> bool:
         """True if the model gave no answer, so that another attempt may."""
-        return self.kind == "error" or (self.http is not None and self.http.status >= 400)
+        http = self.http
+        return self.kind == "error" or (http is not None and (http.cut or http.status >= 400))
 
     @property
     def part(self) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from agentest.domain.results import ModelUsage
 from agentest.models.agent_tape import AgentTape, agent_tape, first_difference
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey
-from agentest.models.tape import CassetteMode
+from agentest.models.tape import CassetteEntry, CassetteMode, RecordedRequest
 from agentest.support.http.client import StoredResponse
 from agentest.support.redaction import Redactor
 
@@ -117,6 +118,35 @@ def test_an_error_of_the_model_is_replayed_and_otherwise_asked_again(recording: 
     request.record(response(b"1"))
     recording.cassettes.close()
     assert answer_of(recording.tape(CassetteMode.REPLAY), {"ask": "one"}) == b"1"
+
+
+@pytest.mark.parametrize("kept", ["agent", "user"])
+def test_what_is_recorded_anew_leaves_the_rest_of_a_cassette(recording: Recording, kept: str) -> None:
+    def record_user(cassettes: Cassettes, text: str) -> None:
+        request = RecordedRequest(CallKey("user", "scope", 1, 0), 0, 0, "h", "m")
+        cassettes.record(CassetteEntry(request, "m", "text", text, ModelUsage()))
+
+    tape = recording.tape(CassetteMode.RECORD)
+    tape.begin({"ask": "one"}, "m", same).record(response(b"old"))
+    record_user(recording.cassettes, "old")
+    recording.cassettes.close()
+    mode, agent_mode = CassetteMode.RECORD, CassetteMode.REPLAY
+    if kept == "user":
+        mode, agent_mode = agent_mode, mode
+    again = Cassettes(recording.folder, mode, Redactor(), agent_modes={"scope": agent_mode})
+    tape = AgentTape(again, CallKey("agent", "scope", 1), lambda: 0)
+    request = tape.begin({"ask": "one"}, "m", same)
+    if kept == "user":
+        request.record(response(b"new"))
+    else:
+        assert request.recorded()
+        record_user(again, "new")
+    again.done("scope", 1)
+    again.close()
+
+    recording.tape(CassetteMode.REPLAY)
+    found = {each.part: each.content for each in recording.cassettes.page("scope", 1).recorded}
+    assert found == {"user": "new", "agent": "new", kept: "old"}
 
 
 @pytest.mark.parametrize(

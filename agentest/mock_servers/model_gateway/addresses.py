@@ -39,8 +39,8 @@ class Target:
     lane: int | None
     """The copy of the agent's server that the address names."""
     url: str
-    path: str
-    """The end of the address, after the API's base and version."""
+    base: str
+    """The beginning of `url`: the API's address with its version."""
     form: WireForm | None
     """None: the gateway passes the request on as it is."""
     is_batch: bool
@@ -74,7 +74,7 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         conversation=conversation,
         lane=lane,
         url=url,
-        path=rest,
+        base=base,
         form=form,
         is_batch=_BATCH.fullmatch(rest) is not None,
     )

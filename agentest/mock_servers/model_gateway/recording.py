@@ -13,13 +13,14 @@ from agentest.mock_servers.model_gateway.wire_form import Json
 from agentest.mock_servers.port import ModelTape, TapedRequest
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 
 _KEPT_HEADERS = re.compile(
     r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
 )
 _IGNORED = "(ignored)"
+_SESSION = "(session-id-of-agentest)"
 _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
 
@@ -41,8 +42,9 @@ class RecordedApi:
     """A model's API whose responses are recorded or replayed (implements `exchange.ModelApi`).
 
     Args:
-        path: the path of the request after the API's base.
+        path: the path of the request after the API's base, with its query.
         ignored: parts of bodies that differ from run to run, as in `ModelGateway.ignore`.
+        session_id: the id that Agentest made for the session, which is another in every run.
         on_problem: receives the error that ends the conversation.
     """
 
@@ -50,6 +52,7 @@ class RecordedApi:
     tape: ModelTape
     path: str
     ignored: Sequence[str]
+    session_id: str | None
     on_problem: Callable[[ModelError], None]
 
     async def send(self, body: Json) -> ModelResponse:
@@ -62,14 +65,18 @@ class RecordedApi:
         """
         live = self.live
         secrets = (*header_secrets(dict(live.headers)), *url_secrets(live.url))
-        hide = partial(_hidden, [secret for secret in secrets if len(secret) >= _SHORTEST_KEY])
+        hidden = {secret: HIDDEN for secret in secrets if len(secret) >= _SHORTEST_KEY}
+        if self.session_id:
+            hidden[self.session_id] = _SESSION
+        hide = partial(_hidden, hidden)
         body = _body_of(data)
         sent = _mapped({live.method: self.path, **body}, hide)
         model = body.get("model")
         compared = partial(without_ignored, ignored=self.ignored)
         taped = self.tape.begin(sent, model if isinstance(model, str) else "", compared)
         if recorded := taped.recorded():
-            return recorded
+            session_id = self.session_id or _SESSION
+            return replace(recorded, body=recorded.body.replace(_SESSION.encode(), session_id.encode()))
         if not taped.is_live:
             raise self._fail(ModelError(taped.missing()))
         return _Taped(await live.send_bytes(data), taped, hide, self._fail)
@@ -81,12 +88,13 @@ class RecordedApi:
 
 @dataclass(slots=True)
 class _Taped:
-    """A live response that is recorded once it has been read."""
+    """A live response that is recorded once it has been read, or when the agent reads no further."""
 
     _response: ModelResponse
     _request: TapedRequest
     _hide: Callable[[str], str]
     _fail: Callable[[ModelError], GatewayError]
+    _unfinished: bytearray | None = None
 
     @property
     def status_code(self) -> int:
@@ -106,16 +114,21 @@ class _Taped:
         return body
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        read = bytearray()
+        read = self._unfinished = bytearray()
         async for piece in self._response.pieces():
             read += piece
             yield piece
+        self._unfinished = None
         self._record(bytes(read))
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        try:
+            if self._unfinished:
+                self._record(bytes(self._unfinished), cut=True)
+        finally:
+            await self._response.aclose()
 
-    def _record(self, body: bytes) -> None:
+    def _record(self, body: bytes, *, cut: bool = False) -> None:
         hide, headers = self._hide, self._response.headers
         kept = {
             name.lower(): hide(value)
@@ -127,6 +140,7 @@ class _Taped:
             status_code=self._response.status_code,
             headers=kept,
             body=text.encode(errors="surrogateescape"),
+            cut=cut,
         )
         try:
             self._request.record(stored)
@@ -134,9 +148,9 @@ class _Taped:
             raise self._fail(error) from None
 
 
-def _hidden(secrets: Sequence[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
+def _hidden(hidden: Mapping[str, str], text: str) -> str:
+    for part, replacement in hidden.items():
+        text = text.replace(part, replacement)
     return text
 
 

@@ -196,8 +196,9 @@ class _Gateway:
         return RecordedApi(
             live=upstream,
             tape=conversation.tape,
-            path=target.path,
+            path=upstream.url[len(target.base) :].lstrip("/"),
             ignored=self._settings.ignore,
+            session_id=conversation.who.session_id,
             on_problem=conversation.fail,
         )
 

@@ -240,6 +240,8 @@ class StoredResponse:
     status_code: int
     headers: Mapping[str, str]
     body: bytes
+    cut: bool = False
+    """True if its end is missing."""
 
     @property
     def is_success(self) -> bool:
