@@ -20,6 +20,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
 from agentest.mock_servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import shortened
 
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
@@ -141,7 +142,8 @@ class GatewayConversation:
 
     def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.fault and (agent_error or not self.recovered):
-            return MockError(f"{self.fault}. Then {agent_error or 'the agent answered without its model'}")
+            then = shortened(str(agent_error), 200) if agent_error else "the agent answered without its model"
+            return MockError(f"{self.fault}. Then {then}")
         if agent_error and not self.gateway.reached:
             return AgentError(
                 f"{agent_error} (no request of the agent had reached the model gateway at "

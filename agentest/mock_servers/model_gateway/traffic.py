@@ -37,6 +37,7 @@ class GatewayTraffic:
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)
+    _rests_until: dict[int | None, float] = field(default_factory=dict)
     _lane_places: anyio.Semaphore = field(init=False)
     _noted: set[str] = field(default_factory=set)
 
@@ -63,6 +64,9 @@ class GatewayTraffic:
                 self._lane_places.acquire_nowait()
                 self._free_lanes.remove(lane)
 
+    def rest_lane(self, lane: int, seconds: float) -> None:
+        self._rests_until[lane] = anyio.current_time() + seconds
+
     def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
         """Report a request that the gateway does not take, and that the agent is not to blame for its error.
 
@@ -84,6 +88,26 @@ class GatewayTraffic:
         opening: str,
         outside: WaitingBlock = nullcontext,
     ) -> AsyncIterator[GatewayConversation]:
+        async with self._place(opening, outside) as lane:
+            conversation = GatewayConversation(
+                gateway=self.state,
+                who=who,
+                serving=serving,
+                mocked=frozenset(mocked) if self.mocks else frozenset(),
+                allows_real=self.allows_real,
+                lane=lane,
+            )
+            self._active[who.key] = conversation
+            try:
+                yield conversation
+            finally:
+                del self._active[who.key]
+                conversation.answers.clear()
+                self.ended.append(conversation)
+
+    @asynccontextmanager
+    async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
+        """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
         has_lane = self.lanes > 1
         place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
         try:
@@ -91,26 +115,24 @@ class GatewayTraffic:
         except anyio.WouldBlock:
             async with outside():
                 await place.acquire()
-        lane = self._free_lanes.popleft() if has_lane else None
-        conversation = GatewayConversation(
-            gateway=self.state,
-            who=who,
-            serving=serving,
-            mocked=frozenset(mocked) if self.mocks else frozenset(),
-            allows_real=self.allows_real,
-            lane=lane,
-        )
-        self._active[who.key] = conversation
+        lane = self._next_lane() if has_lane else None
         try:
-            yield conversation
+            if self._rests_until.get(lane, 0.0) > anyio.current_time():
+                async with outside():
+                    await anyio.sleep_until(self._rests_until[lane])
+            yield lane
         finally:
-            del self._active[who.key]
-            conversation.answers.clear()
-            self.ended.append(conversation)
-            if lane is not None and lane not in self._closed_lanes:
-                self._free_lanes.append(lane)
             if lane not in self._closed_lanes:
+                if lane is not None:
+                    self._free_lanes.append(lane)
                 place.release()
+
+    def _next_lane(self) -> int:
+        """Take the free lane that has been free for longest, if possible one that does not rest."""
+        now = anyio.current_time()
+        lane = min(self._free_lanes, key=lambda each: max(now, self._rests_until.get(each, now)))
+        self._free_lanes.remove(lane)
+        return lane
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
