@@ -310,6 +310,10 @@ class ModelTraffic(Protocol):
         """Give no further conversation to this copy of the agent's server, unless it is the last one."""
         ...
 
+    def rest_lane(self, lane: int, seconds: float) -> None:
+        """Give no conversation to this copy for a while, because it may still work on its last one."""
+        ...
+
     def under_way(
         self,
         who: Identity,

@@ -290,13 +290,16 @@ class LiveConversations:
                 lane = model_calls.lane if model_calls else None
                 of_model = [model_calls] if model_calls else []
                 conversation = await run(served, *traced, *in_process, *of_model, lane=lane)
-            period.failed = conversation.failure is not None
-            # The agent was waited for in the turn that never closed.
-            unanswered_ms = conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)
-            timeout_ms = self.prepared.loaded.config.request_timeout_ms
-            # The gateway itself knows requests of conversations that have ended.
-            if period.failed and period.model_traffic is None and unanswered_ms >= timeout_ms:
-                period.at_work_s = timeout_ms / 1000
+                period.failed = conversation.failure is not None
+                # The agent was waited for in the turn that never closed.
+                answered_ms = sum(turn.latency_ms for turn in conversation.turns)
+                timeout_ms = self.prepared.loaded.config.request_timeout_ms
+                if period.failed and conversation.time.agent_ms - answered_ms >= timeout_ms:
+                    if period.model_traffic is None:
+                        period.at_work_s = timeout_ms / 1000
+                    elif lane is not None:
+                        # Without lanes the gateway itself knows requests of conversations that have ended.
+                        period.model_traffic.rest_lane(lane, timeout_ms / 1000)
             return conversation
 
     @asynccontextmanager

@@ -97,30 +97,43 @@ scenario("guest", goal="look one", max_turns=1, tools={"find": 1}, trajectory={"
     assert provider.gathered == 2 * COPIES
 
 
-def test_a_copy_that_dies_gets_no_further_conversation(project: Project) -> None:
-    project.scenario("""
-for i in range(7):
-    scenario(f"guest {i}", turns=["look one" if i else "die"], tools={"find": 1})
-""")
+def changed_agent(project: Project, say: str) -> None:
+    """Let the agent do something else, if the user says "odd"."""
     agent = project.write(
-        "mortal.py",
-        "import os, runpy, sys\n"
+        "odd_agent.py",
+        "import asyncio, os, runpy, sys\n"
         f"sys.path.insert(0, {str(SUPPORT)!r})\n"
         "from scripted_provider import Conversation\n"
         "say = Conversation.say\n"
-        "Conversation.say = lambda self, text: os._exit(3) if text == 'die' else say(self, text)\n"
+        f"Conversation.say = lambda self, text: {say} if text == 'odd' else say(self, text)\n"
         "runpy.run_module('gateway_agent', run_name='__main__')\n",
     )
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+
+
+@pytest.mark.parametrize(
+    ("say", "printed"),
+    [
+        ("os._exit(3)", "copy 1 of the agent's server exited with status 3"),
+        ("asyncio.Event().wait()", ""),
+    ],
+    ids=["dies", "hangs"],
+)
+def test_a_copy_that_fails_gets_no_further_conversation(project: Project, say: str, printed: str) -> None:
+    project.scenario("""
+for i in range(7):
+    scenario(f"guest {i}", turns=["look one" if i else "odd"], tools={"find": 1})
+""")
     with upstream_of(Provider()) as upstream:
-        configure(project, upstream, "chat", server={"copies": 2})
-        path = project.root / "agentest.config.yaml"
-        path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+        configure(project, upstream, "chat", server={"copies": 2}, request_timeout_ms=8000)
+        changed_agent(project, say)
         run = project.run()
 
     assert run.returncode == 1, run.stdout + run.stderr
     results = project.results["scenarios"]
     assert [each["status"] for each in results] == ["failed", *["passed"] * 6]
-    assert "copy 1 of the agent's server exited with status 3" in run.stderr
+    assert printed in run.stderr
 
 
 def test_copies_that_do_not_start_are_one_error(project: Project) -> None:
@@ -157,6 +170,18 @@ async def test_a_copy_has_one_conversation_at_a_time() -> None:
         for _ in range(6):
             tasks.start_soon(hold, gate)
     assert all_lanes == {1, 2}
+
+
+@pytest.mark.anyio
+async def test_a_copy_that_may_still_be_at_work_rests() -> None:
+    lanes = []
+    async with gateway(lanes=2) as gate:
+        gate.traffic.rest_lane(1, 3600)
+        for _ in range(3):
+            async with gate.talk("chat", "same") as talk:
+                lanes.append(talk.known.lane)
+
+    assert lanes == [2, 2, 2]
 
 
 @pytest.mark.anyio

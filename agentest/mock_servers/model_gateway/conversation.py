@@ -31,6 +31,7 @@ from agentest.mock_servers.port import (
 )
 from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import shortened
 
 if TYPE_CHECKING:
     from agentest.mock_servers.model_gateway.faults import ConversationFaults
@@ -222,7 +223,8 @@ class GatewayConversation:
         if self.problem:
             return self.problem
         if self.fault and (agent_error or not self.recovered):
-            return MockError(f"{self.fault}. Then {agent_error or 'the agent answered without its model'}")
+            then = shortened(str(agent_error), 200) if agent_error else "the agent answered without its model"
+            return MockError(f"{self.fault}. Then {then}")
         if agent_error and not self.gateway.reached:
             return AgentError(
                 f"{agent_error} (no request of the agent had reached the model gateway at "

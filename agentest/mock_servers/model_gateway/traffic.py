@@ -46,6 +46,7 @@ class GatewayTraffic:
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)
+    _rests_until: dict[int | None, float] = field(default_factory=dict)
     _lane_places: anyio.Semaphore = field(init=False)
     _noted: set[str] = field(default_factory=set)
 
@@ -87,6 +88,9 @@ class GatewayTraffic:
                 self._lane_places.acquire_nowait()
                 self._free_lanes.remove(lane)
 
+    def rest_lane(self, lane: int, seconds: float) -> None:
+        self._rests_until[lane] = anyio.current_time() + seconds
+
     def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
         """Report a request that the gateway does not take, and that the agent is not to blame for its error.
 
@@ -109,6 +113,36 @@ class GatewayTraffic:
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
     ) -> AsyncIterator[GatewayConversation]:
+        async with self._place(opening, outside) as lane:
+            self.state.begun += 1
+            conversation = GatewayConversation(
+                gateway=self.state,
+                number=self.state.begun,
+                who=who,
+                serving=serving,
+                mocked=frozenset(mocked) if self.mocks else frozenset(),
+                allows_real=self.allows_real,
+                log=RequestLog(redact=self.redact),
+                lane=lane,
+            )
+            if faults:
+                from agentest.mock_servers.model_gateway.faults import ConversationFaults
+
+                conversation.faults = ConversationFaults(faults)
+            self._active[who.key] = conversation
+            try:
+                yield conversation
+            finally:
+                del self._active[who.key]
+                conversation.end()
+                if len(self.ended) == _REMEMBERED:
+                    self.ended[0].forget()
+                conversation.log = RequestLog()
+                self.ended.append(conversation)
+
+    @asynccontextmanager
+    async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
+        """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
         has_lane = self.lanes > 1
         place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
         try:
@@ -116,36 +150,24 @@ class GatewayTraffic:
         except anyio.WouldBlock:
             async with outside():
                 await place.acquire()
-        lane = self._free_lanes.popleft() if has_lane else None
-        self.state.begun += 1
-        conversation = GatewayConversation(
-            gateway=self.state,
-            number=self.state.begun,
-            who=who,
-            serving=serving,
-            mocked=frozenset(mocked) if self.mocks else frozenset(),
-            allows_real=self.allows_real,
-            log=RequestLog(redact=self.redact),
-            lane=lane,
-        )
-        if faults:
-            from agentest.mock_servers.model_gateway.faults import ConversationFaults
-
-            conversation.faults = ConversationFaults(faults)
-        self._active[who.key] = conversation
+        lane = self._next_lane() if has_lane else None
         try:
-            yield conversation
+            if self._rests_until.get(lane, 0.0) > anyio.current_time():
+                async with outside():
+                    await anyio.sleep_until(self._rests_until[lane])
+            yield lane
         finally:
-            del self._active[who.key]
-            conversation.end()
-            if len(self.ended) == _REMEMBERED:
-                self.ended[0].forget()
-            conversation.log = RequestLog()
-            self.ended.append(conversation)
-            if lane is not None and lane not in self._closed_lanes:
-                self._free_lanes.append(lane)
             if lane not in self._closed_lanes:
+                if lane is not None:
+                    self._free_lanes.append(lane)
                 place.release()
+
+    def _next_lane(self) -> int:
+        """Take the free lane that has been free for longest, if possible one that does not rest."""
+        now = anyio.current_time()
+        lane = min(self._free_lanes, key=lambda each: max(now, self._rests_until.get(each, now)))
+        self._free_lanes.remove(lane)
+        return lane
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
