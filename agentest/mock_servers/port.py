@@ -240,6 +240,7 @@ class ModelTraffic(Protocol):
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        recorded: Collection[str] = (),
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
@@ -248,6 +249,7 @@ class ModelTraffic(Protocol):
         Args:
             mocked: names of tools with a mock.
             opening: what the conversation begins with, for as far as that is known.
+            recorded: names of tools with recorded answers, which may be real for other arguments.
         """
         ...
 

@@ -308,7 +308,12 @@ class LiveConversations:
         scenario = unit.scenario
         opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
         async with period.model_traffic.under_way(
-            served.who, served, scenario.tools, opening, outside
+            served.who,
+            served,
+            scenario.tools,
+            opening,
+            outside,
+            {each.name for each in scenario.recorded or ()},
         ) as conversation:
             yield (ModelCalls(conversation),)
 

@@ -39,6 +39,7 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+_RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
@@ -72,6 +73,7 @@ class _Gateway:
     def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
         self._settings = settings
         self._traffic = traffic
+        traffic.state.memory, traffic.state.on_note = settings.memory, traffic.on_note
         self._client = client
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -85,7 +87,8 @@ class _Gateway:
             data = await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
             return _json_error(error.status, f"the body {error}", target.form)
-        upstream = _Upstream(self._client, request.method, target.url, _passed_headers(request))
+        url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
+        upstream = _Upstream(self._client, request.method, url, _passed_headers(request))
         reply = _Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
@@ -130,7 +133,7 @@ class _Gateway:
             await ModelExchange(form, read, placed, upstream, reply).run()
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Mapping[str, Json]) -> bool:
-        return any(map(conversation.mock_name, tools))
+        return any(map(conversation.guards, tools))
 
 
 @dataclass(frozen=True, slots=True)

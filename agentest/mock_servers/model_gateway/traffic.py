@@ -44,6 +44,12 @@ class GatewayTraffic:
         """Return the conversation under way with this key."""
         return self._active.get(key)
 
+    def last_id(self, known: str) -> str:
+        """Return the provider's id of the last answer behind an id that an agent received."""
+        owner = self.state.owners.get(known)
+        answers = owner.answers if owner else ()
+        return next((each.answer_id for each in answers if each.answer_id and known in each.shown.ids), known)
+
     @asynccontextmanager
     async def under_way(
         self,
@@ -52,6 +58,7 @@ class GatewayTraffic:
         mocked: Collection[str],
         opening: str,
         outside: WaitingBlock = nullcontext,
+        recorded: Collection[str] = (),
     ) -> AsyncIterator[GatewayConversation]:
         lock = self._openings.setdefault(opening, anyio.Lock())
         if lock.locked():
@@ -67,6 +74,7 @@ class GatewayTraffic:
             serving=serving,
             mocked=frozenset(mocked) if self.mocks else frozenset(),
             allows_real=self.allows_real,
+            recorded=frozenset(recorded) if self.mocks else frozenset(),
         )
         self._active[who.key] = conversation
         try:
