@@ -322,6 +322,7 @@ class ModelTraffic(Protocol):
         opening: str,
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
+        recorded: Collection[str] = (),
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
@@ -331,6 +332,7 @@ class ModelTraffic(Protocol):
         Args:
             mocked: names of tools with a mock.
             opening: what the conversation begins with, for as far as that is known.
+            recorded: names of tools with recorded answers, which may be real for other arguments.
         """
         ...
 

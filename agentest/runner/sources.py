@@ -317,7 +317,13 @@ class LiveConversations:
         scenario = unit.scenario
         opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
         async with period.model_traffic.under_way(
-            served.who, served, scenario.tools, opening, outside, self._model_faults(scenario)
+            served.who,
+            served,
+            scenario.tools,
+            opening,
+            outside,
+            self._model_faults(scenario),
+            {each.name for each in scenario.recorded or ()},
         ) as conversation:
             if self.models.agent_tape:
                 conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)

@@ -23,7 +23,7 @@ from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.server import gateway_application
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
 from agentest.mock_servers.port import Identity, ModelFaults
-from agentest.mocks.binding import bind
+from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
@@ -52,7 +52,13 @@ class Gateway:
 
     @asynccontextmanager
     async def talk(
-        self, form: str, name: str, *, stream: bool = False, mocks: dict[str, Any] | None = None
+        self,
+        form: str,
+        name: str,
+        *,
+        stream: bool = False,
+        mocks: dict[str, Any] | None = None,
+        recorded: Sequence[RecordedAnswer] | None = None,
     ) -> AsyncIterator[Talk]:
         """Begin a conversation whose tool `find` is mocked; `send` is a real one."""
         resolver = MockResolver(
@@ -60,12 +66,18 @@ class Gateway:
             scenario=name,
             conversation_id=name,
             unmocked_tools="passthrough" if self.traffic.allows_real else "error",
+            recorded=recorded,
         )
         who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario=name, agent="shop")
         serving = MockServerCalls(who, resolver)
         serving.seen_by = SeenBy.MODEL
         async with self.traffic.under_way(
-            who, serving, {spec.name for spec in resolver.specs()}, name, faults=self.faults
+            who,
+            serving,
+            {spec.name for spec in resolver.specs()},
+            name,
+            recorded={answer.name for answer in recorded or ()},
+            faults=self.faults,
         ) as known:
             lane = f"/lane/{known.lane}" if known.lane else ""
             base = f"{self.origin}{lane}/{ROOTS[form]}"

@@ -227,14 +227,10 @@ SAID = st.sampled_from(
         "and what is on the menu? yes",
     ]
 )
-STEP = st.tuples(
-    st.sampled_from(
-        ["begin", "say", "answer", "call", "full", "last", "text", "window", "sub-agent", "empty", "end"]
-        + ["give up", "late", "late text", "background", "leak"]
-    ),
-    st.integers(0, 7),
-    SAID,
+KINDS = (
+    "begin say answer call full last text window sub-agent empty end give-up late late-text background leak"
 )
+STEP = st.tuples(st.sampled_from(KINDS.split()), st.integers(0, 7), SAID)
 
 
 def as_text(history: Sequence[Json]) -> list[Json]:
@@ -261,7 +257,7 @@ def test_no_request_is_ever_placed_in_another_conversation(steps: list[tuple[str
                 ids += 1
                 # Every third id is one that a careless provider uses again and again.
                 talk.answer("", [("call_0" if ids % 3 == 0 else f"call_{ids}_{ids}", text)])
-            case "full" | "background":
+            case "full":
                 messages = talk.history
             case "last":
                 messages = [user(talk.known.texts[-1])]
@@ -271,13 +267,13 @@ def test_no_request_is_ever_placed_in_another_conversation(steps: list[tuple[str
                 messages = talk.history[-(number + 1) :]
             case "sub-agent" if talk.known.arguments:
                 messages = [user(f"Task: {talk.known.arguments[-1]}")]
-            case "end" | "give up":
-                talks.end(talk, given_up=kind == "give up")
+            case "end" | "give-up":
+                talks.end(talk, given_up=kind == "give-up")
             case "leak" if talk.known.texts[-1] not in json.dumps(talks.active[0].history):
                 messages = [*talks.active[0].history, *talk.history]
             case "empty" if len(talks.active) > 1:
                 messages = [{"role": "system", "content": "Write."}]
-            case "late" | "late text" if talks.ended:
+            case "late" | "late-text" if talks.ended:
                 talk = talks.ended[number % len(talks.ended)]
                 if talk.known.at_work:
                     messages = talk.history if kind == "late" else as_text(talk.history)

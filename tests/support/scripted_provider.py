@@ -619,7 +619,7 @@ class Provider:
 
     def app(self) -> web.Application:
         app = web.Application()
-        app.router.add_post("/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self._handle)
         return app
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -709,7 +709,7 @@ class Conversation:
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[str]:
     """Serve an application on loopback. Yields its origin."""
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

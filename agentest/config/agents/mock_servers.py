@@ -131,6 +131,8 @@ class ModelGateway(CompanionServer):
     """Provider → the base URL of its API, where it is not the usual one."""
     mocks: bool = True
     """False: calls are only seen, and the agent runs its tools."""
+    memory: Literal["auto", "keep", "turn"] = "auto"
+    """Whether the model remembers results of mocks in later turns. auto: as it does those of real tools."""
     override: Override = Field(default_factory=Override)
     ignore: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Parts of requests that differ from run to run, which a replay ignores.

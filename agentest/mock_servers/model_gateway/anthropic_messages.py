@@ -164,7 +164,7 @@ class _MessageRound:
     """Index of a call → the JSON text of its arguments."""
     final: Json | None = None
     """The event with the reason why the answer ended."""
-    held: list[bytes] = field(default_factory=list)
+    held: list[Json] = field(default_factory=list)
     """Events for the agent that wait for the end of the answer."""
 
 
@@ -211,11 +211,10 @@ class _MessageStream:
         place, handling = self._places.get(index, (index, CallHandling.SHOW))
         if handling is CallHandling.HIDE:
             return b""
-        shown = sse({**data, "index": place}, kind)
         if handling is CallHandling.HOLD:
-            self._round.held.append(shown)
+            self._round.held.append(data)
             return b""
-        return shown
+        return sse({**data, "index": place}, kind)
 
     def _open(self, index: int, block: Json) -> None:
         self._round.blocks[index] = block
@@ -224,8 +223,10 @@ class _MessageStream:
             if block.get("type") == "tool_use"
             else CallHandling.SHOW
         )
+        if handling is CallHandling.SHOW and self._round.held:
+            handling = CallHandling.HOLD
         self._places[index] = self._shown, handling
-        self._shown += handling is not CallHandling.HIDE
+        self._shown += handling is CallHandling.SHOW
         self.text += block.get("text") or ""
 
     def _grow(self, index: int, delta: Json) -> None:
@@ -262,12 +263,17 @@ class _MessageStream:
         self._last, self._round, self._places = now, _MessageRound(), {}
         return body
 
-    def end(self, shown: Json) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        answered, held = {call.call_id for call in hidden}, list[bytes]()
+        for data in self._last.held:
+            if self._last.blocks[count(data.get("index"))].get("id") not in answered:
+                held.append(sse({**data, "index": self._shown}, data["type"]))
+                self._shown += data["type"] == "content_block_stop"
         final = self._last.final or {}
         usage = {**entry(final, "usage"), "output_tokens": shown["usage"]["output_tokens"]}
         delta = {**entry(final, "delta"), "stop_reason": shown["stop_reason"]}
         last = sse({**final, "delta": delta, "usage": usage}, "message_delta")
-        return b"".join([*self._last.held, last, sse({"type": "message_stop"}, "message_stop")])
+        return b"".join([*held, last, sse({"type": "message_stop"}, "message_stop")])
 
     def error(self, message: str) -> bytes:
         return sse(AnthropicMessages().error(500, message), "error")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -184,9 +184,9 @@ class _ChatStream:
         self._holds_text = holds_text
         self._round = _ChatRound()
         self._id: str | None = None
-        self._places: dict[int, int | None] = {}
-        """Index of a call in this round → index for the agent; None if the call is hidden."""
-        self._held_calls: set[int] = set()
+        self._handlings: dict[int, CallHandling] = {}
+        self._places: dict[int, int] = {}
+        """Index of a call in this round → index for the agent."""
         self._shown_calls = 0
         self._has_role = False
         self._last = self._round
@@ -222,11 +222,11 @@ class _ChatStream:
         waiting: list[Json] = []
         at_once: list[Json] = []
         for call in objects(delta.get("tool_calls")):
-            place = self._place(call)
-            if place is not None:
-                (waiting if count(call.get("index")) in self._held_calls else at_once).append(
-                    {**call, "index": place}
-                )
+            index = count(call.get("index"))
+            if (handling := self._handling(index, call)) is CallHandling.HOLD:
+                waiting.append(call)
+            elif handling is CallHandling.SHOW:
+                at_once.append({**call, "index": self._place(index)})
         if waiting:
             now.held.append(_chunk(chunk, choice, {"tool_calls": waiting}, self._id))
         if self._holds_text and shown.get("content"):
@@ -245,16 +245,31 @@ class _ChatStream:
             return sse(data)
         return sse(_chunk(chunk, choice, shown, self._id))
 
-    def _place(self, call: Json) -> int | None:
-        """Return the call's index for the agent, deciding about a new call by its name."""
-        index = count(call.get("index"))
+    def _handling(self, index: int, call: Json) -> CallHandling:
+        """Decide about a new call by its name."""
+        if index not in self._handlings:
+            self._handlings[index] = self._handling_of(str(_function(call).get("name") or ""))
+        return self._handlings[index]
+
+    def _place(self, index: int) -> int:
+        """Return a call's index for the agent."""
         if index not in self._places:
-            handling = self._handling_of(str(_function(call).get("name") or ""))
-            if handling is CallHandling.HOLD:
-                self._held_calls.add(index)
-            self._places[index] = None if handling is CallHandling.HIDE else self._shown_calls
-            self._shown_calls += handling is not CallHandling.HIDE
+            self._places[index] = self._shown_calls
+            self._shown_calls += 1
         return self._places[index]
+
+    def _released(self, held: Json, hidden: Collection[str | None]) -> Json | None:
+        """Return a chunk that was held back without calls that are hidden; None if nothing is left."""
+        choice = objects(held["choices"])[0]
+        if "tool_calls" not in choice["delta"]:
+            return held
+        indexed = [(count(call.get("index")), call) for call in choice["delta"]["tool_calls"]]
+        calls = [
+            {**call, "index": self._place(index)}
+            for index, call in indexed
+            if self._last.calls[index]["id"] not in hidden
+        ]
+        return {**held, "choices": [{**choice, "delta": {"tool_calls": calls}}]} if calls else None
 
     def round(self) -> Json:
         now = self._round
@@ -273,12 +288,13 @@ class _ChatStream:
         if now.usage:
             body["usage"] = now.usage["usage"]
         self._last, self._round = now, _ChatRound()
-        self._places, self._held_calls = {}, set()
+        self._places, self._handlings = {}, {}
         return body
 
-    def end(self, shown: Json) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        answered = {call.call_id for call in hidden}
         finish, choice = self._last.finish or {}, objects(shown.get("choices"))[0]
-        events = [*map(sse, self._last.held)]
+        events = [sse(chunk) for held in self._last.held if (chunk := self._released(held, answered))]
         if self._holds_text:
             self.text = texts_of(choice["message"].get("content"))
         last = {**objects(finish.get("choices"))[0], "finish_reason": choice["finish_reason"]}

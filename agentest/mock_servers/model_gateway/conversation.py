@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     PassedAnswer,
     WireRequest,
     normalized,
+    same_text,
 )
 from agentest.mock_servers.port import (
     ActiveConversation,
@@ -68,8 +69,11 @@ class GatewayState:
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
     """The number of conversations that have begun."""
+    memory: str = "auto"
+    """As `model_gateway.memory`."""
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
+    noted_memory: bool = False
 
     def note(self, text: str) -> None:
         """Report something once for the whole run."""
@@ -92,6 +96,7 @@ class GatewayConversation:
 
     Args:
         mocked: names of the tools whose calls the gateway answers.
+        recorded: names of tools of which it may have a recorded answer, depending on the arguments.
         allows_real: True if tools without a mock may run.
         lane: the copy of the agent's server that has the conversation; None if there are no copies.
     """
@@ -103,6 +108,7 @@ class GatewayConversation:
     mocked: frozenset[str]
     allows_real: bool
     lane: int | None = None
+    recorded: Collection[str] = ()
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
@@ -140,22 +146,27 @@ class GatewayConversation:
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
     recovered: bool = False
     """True if the agent received an answer of a model after that."""
+    turn: int = 0
+    forgets: bool = False
+    """True if the agent sends no calls of earlier turns, although it ran some."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
-        if name in self.mocked:
-            return name
-        short = _MCP_NAME.fullmatch(name)
-        return short[1] if short and short[1] in self.mocked else None
+        return _known(name, self.mocked)
 
     def handling(self, name: str) -> CallHandling:
         """Decide about a call by its name alone. The call of a tool that must not run is held back."""
         if self.mock_name(name):
             return CallHandling.HIDE
-        return CallHandling.SHOW if self.allows_real else CallHandling.HOLD
+        shows = self.allows_real and not _known(name, self.recorded)
+        return CallHandling.SHOW if shows else CallHandling.HOLD
+
+    def guards(self, name: str) -> bool:
+        """Return True if a tool must not run unless the gateway allows the call."""
+        return self.handling(name) is not CallHandling.SHOW
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
@@ -184,6 +195,35 @@ class GatewayConversation:
             yield
         finally:
             self.open_requests -= 1
+
+    def remembered(self, request: WireRequest) -> list[PassedAnswer]:
+        """Return the answers of which the model is to be given what the agent did not receive.
+
+        An agent that keeps only texts loses the results of real tools, so it must lose those of mocks, too.
+        """
+        if request.chained:
+            return self.answers
+        ids = frozenset(request.ids)
+        kept = [each for each in self.answers if not each.shown.calls or _has_calls_of(request, ids, each)]
+        memory, told = self.gateway.memory, request.user_texts[:-1]
+        self.forgets = self.forgets or (
+            len(kept) < len(self.answers)
+            and any(
+                each.turn < self.turn and any(same_text(each.user_text, text) for text in told)
+                for each in self.answers
+                if each.shown.calls and not _has_calls_of(request, ids, each)
+            )
+        )
+        if memory == "turn" or (memory == "auto" and self.forgets):
+            return [each for each in kept if each.turn == self.turn]
+        unsure = memory == "auto" and not (ids or self.gateway.noted_memory)
+        if unsure and any(each.hides and each.turn < self.turn for each in kept):
+            self.gateway.noted_memory = True
+            self.gateway.on_note(
+                "nothing shows whether the agent remembers results of tools in later turns, so those of "
+                "mocks are put back: write model_gateway.memory: turn if it keeps only texts, else keep"
+            )
+        return kept
 
     def end(self) -> None:
         """Take no more calls."""
@@ -255,6 +295,7 @@ class GatewayConversation:
             models=models,
         )
         self.told = self.briefing
+        self.turn += 1
         return traces
 
     def fail(self, error: ModelError) -> None:
@@ -271,7 +312,7 @@ class GatewayConversation:
         """
         if self.over:
             raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
-        name = self.mock_name(call.name)
+        name = self.mock_name(call.name) or _known(call.name, self.recorded)
         problem = call.problem
         if problem and cut:
             problem = f"{problem} (the model's answer was cut off)"
@@ -333,6 +374,22 @@ def _brief(name: str, tool: ToolSpec) -> ToolSpec:
     """Return a tool in a size to store with each conversation."""
     parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
     return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
+
+
+def _known(name: str, names: Collection[str]) -> str | None:
+    if name in names:
+        return name
+    short = _MCP_NAME.fullmatch(name)
+    return short[1] if short and short[1] in names else None
+
+
+def _has_calls_of(request: WireRequest, ids: Collection[str], answer: PassedAnswer) -> bool:
+    """Return True if a history has the calls of an answer, perhaps as text."""
+    return any(
+        call.call_id in ids
+        or any((call.call_id or f"{call.name}(") in text for text in request.history_texts)
+        for call in answer.shown.calls
+    )
 
 
 def _is_result_of(result: CallResult, call: ModelCall) -> bool:

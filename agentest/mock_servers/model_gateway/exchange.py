@@ -108,7 +108,7 @@ class ModelExchange:
         """Answer the agent."""
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
-        body = self.form.completed(self.request, self.conversation.answers)
+        body = self.form.completed(self.request, self.conversation.remembered(self.request))
         stream = self.form.stream(self.request, self.conversation.handling) if self.request.streams else None
         try:
             await self._rounds(body, stream)
@@ -226,7 +226,7 @@ class ModelExchange:
             shown = self.form.answer(body)
             await self.reply.whole(response, json.dumps(body, ensure_ascii=False).encode())
         else:
-            end = stream.end(body)
+            end = stream.end(body, hidden)
             shown = self.form.answer(body)
             shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
@@ -239,6 +239,7 @@ class ModelExchange:
                 hidden_calls=hidden,
                 shown=shown,
                 user_text=self.request.user_texts[-1] if self.request.user_texts else "",
+                turn=conversation.turn,
                 answer_id=answer.body.get("id"),
             )
         )

@@ -63,7 +63,9 @@ class Gemini:
                 reversed([known for content in contents for part in _parts(content) for known in _ids(part)])
             ),
             results=tuple(_new_results(contents)),
-            history_texts=tuple(text for role, text in texts if role == "model"),
+            history_texts=tuple(
+                _text_and_calls(_parts(content)) for content in contents if content.get("role") == "model"
+            ),
             forced=(allowed[0] if len(allowed) == 1 else ANY_TOOL) if config.get("mode") == "ANY" else None,
             unmockable=(
                 "its stream is no stream of events (`alt=sse`)" if streams and "alt=sse" not in path else None
@@ -167,8 +169,8 @@ class _GeminiRound:
     body: Json = field(default_factory=dict)
     """The last chunk."""
     parts: list[Json] = field(default_factory=list)
-    held: list[Json] = field(default_factory=list)
-    """Calls for the agent that wait for the end of the answer."""
+    held: list[tuple[int, Json]] = field(default_factory=list)
+    """Places and parts for the agent that wait for the end of the answer."""
 
 
 class _GeminiStream:
@@ -197,14 +199,15 @@ class _GeminiStream:
             self._told = self._told or "error" in chunk
             return sse(event.data)
         parts = _parts(_content(chunk))
+        before = len(self._round.parts)
         self._round.parts += parts
         self._round.body = {**self._round.body, **chunk}
-        shown = [part for part in map(self._passed, parts) if part]
+        shown = [shown for i, part in enumerate(parts, before) if (shown := self._passed(i, part))]
         if not shown:
             return b""
         return self._keep(_chunk(chunk, shown))
 
-    def _passed(self, part: Json) -> Json | None:
+    def _passed(self, place: int, part: Json) -> Json | None:
         """Return a part as the agent receives it now; None if it is hidden or held."""
         call = _get(part, "functionCall")
         handling = self._handling_of(str(call.get("name"))) if call else CallHandling.SHOW
@@ -213,8 +216,8 @@ class _GeminiStream:
             return None
         if call and self._signature and _SIGNATURE not in part:
             part, self._signature = {**part, _SIGNATURE: self._signature}, None
-        if handling is CallHandling.HOLD:
-            self._round.held.append(part)
+        if handling is CallHandling.HOLD or self._round.held:
+            self._round.held.append((place, part))
             return None
         return part
 
@@ -233,8 +236,11 @@ class _GeminiStream:
         self._last, self._round, self._signature = now, _GeminiRound(), None
         return _chunk(now.body, now.parts, last=True)
 
-    def end(self, shown: Json) -> bytes:
-        before = self._keep(_chunk(shown, self._last.held)) if self._last.held else b""
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        parts = [part for _, part in self._last.held]
+        answered = {call.place for call in hidden}
+        held = _without(parts, {i for i, (place, _) in enumerate(self._last.held) if place in answered})
+        before = self._keep(_chunk(shown, held)) if held else b""
         kept = _parts(_content(self._kept)) if self._kept else [{"text": ""}]
         return before + sse(_chunk(shown, kept, last=True))
 

@@ -71,7 +71,7 @@ def place(
 
 
 def _mocked(request: WireRequest, conversations: Iterable[GatewayConversation]) -> str | None:
-    return next((name for each in conversations for name in request.tools if each.mock_name(name)), None)
+    return next((name for each in conversations for name in request.tools if each.guards(name)), None)
 
 
 def _several(conversations: Sequence[GatewayConversation]) -> str:

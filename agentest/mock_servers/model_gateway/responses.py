@@ -87,6 +87,7 @@ class Responses:
             else choice.get("name")
             if isinstance(choice, dict)
             else None,
+            chained=_is_chained(body),
             unmockable="it runs in the background" if body.get("background") is True else None,
         )
 
@@ -220,7 +221,9 @@ class _ResponseStream:
         index, item = count(data["output_index"]), entry(data, "item")
         if index not in self._places:
             handling = self._handling_of(str(item.get("name"))) if _is_call(item) else CallHandling.SHOW
-            before = sum(handling is not CallHandling.HIDE for _, handling in self._places.values())
+            if handling is CallHandling.SHOW and self._round.held:
+                handling = CallHandling.HOLD
+            before = sum(handling is CallHandling.SHOW for _, handling in self._places.values())
             self._places[index] = len(self._shown) + before, handling
         place, handling = self._places[index]
         if kind == "response.output_item.done":
@@ -231,11 +234,10 @@ class _ResponseStream:
             self.text += data.get("delta") or ""
         if item:
             data = {**data, "item": _without_encrypted(item, asked=self._asked)}
-        data = {**data, "output_index": place}
         if handling is CallHandling.HOLD:
             self._round.held.append(data)
             return b""
-        return self._sent(data)
+        return self._sent({**data, "output_index": place})
 
     def _sent(self, data: Json) -> bytes:
         if "sequence_number" in data:
@@ -248,9 +250,7 @@ class _ResponseStream:
             raise CutStream(told=self._told)
         items = [now.items[index] for index in sorted(now.items)]
         shown = [
-            item
-            for index, item in sorted(now.items.items())
-            if self._places[index][1] is not CallHandling.HIDE
+            item for index, item in sorted(now.items.items()) if self._places[index][1] is CallHandling.SHOW
         ]
         self._shown += shown
         self.ids += [known for item in shown for known in _ids(item)]
@@ -258,11 +258,19 @@ class _ResponseStream:
         response = entry(now.final, "response")
         return {**response, "output": response.get("output") or items}
 
-    def end(self, shown: Json) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        answered, held = {call.call_id for call in hidden}, list[bytes]()
+        for data in self._last.held:
+            item = self._last.items.get(count(data["output_index"]), {})
+            if not item or item.get("call_id") in answered:
+                continue
+            held.append(self._sent({**data, "output_index": len(self._shown)}))
+            if data.get("type") == "response.output_item.done":
+                self._shown.append(item)
         output = [_without_encrypted(item, asked=self._asked) for item in self._shown]
         response = {**shown, "id": self._id or shown.get("id"), "output": output}
         last = {**(self._last.final or {}), "response": response}
-        return b"".join([*map(self._sent, self._last.held), self._sent(last)])
+        return b"".join([*held, self._sent(last)])
 
     def error(self, message: str) -> bytes:
         error = {"type": "error", "code": "agentest_gateway", "message": message, "param": None}

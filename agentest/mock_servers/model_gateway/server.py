@@ -40,6 +40,7 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+_RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
@@ -84,6 +85,7 @@ class _Gateway:
     def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
         self._settings = settings
         self._traffic = traffic
+        traffic.state.memory = settings.memory
         self._client = client
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -101,7 +103,8 @@ class _Gateway:
             problem = f"the body {error}"
             self._traffic.note_refused(problem, target.conversation, target.lane)
             return _json_error(error.status, problem, target.form)
-        upstream = _Upstream(self._client, request.method, target.url, _passed_headers(request))
+        url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
+        upstream = _Upstream(self._client, request.method, url, _passed_headers(request))
         reply = _Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
@@ -234,7 +237,7 @@ class _Gateway:
         )
 
     def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
-        return any(map(conversation.mock_name, tools))
+        return any(map(conversation.guards, tools))
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,12 @@ class GatewayTraffic:
             if conversation in (None, each.who.key) and lane in (None, each.lane):
                 each.note_fault(problem)
 
+    def last_id(self, known: str) -> str:
+        """Return the provider's id of the last answer behind an id that an agent received."""
+        owner = self.state.owners.get(known)
+        answers = owner.answers if owner else ()
+        return next((each.answer_id for each in answers if each.answer_id and known in each.shown.ids), known)
+
     @asynccontextmanager
     async def under_way(
         self,
@@ -112,6 +118,7 @@ class GatewayTraffic:
         opening: str,
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
+        recorded: Collection[str] = (),
     ) -> AsyncIterator[GatewayConversation]:
         async with self._place(opening, outside) as lane:
             self.state.begun += 1
@@ -124,6 +131,7 @@ class GatewayTraffic:
                 allows_real=self.allows_real,
                 log=RequestLog(redact=self.redact),
                 lane=lane,
+                recorded=frozenset(recorded) if self.mocks else frozenset(),
             )
             if faults:
                 from agentest.mock_servers.model_gateway.faults import ConversationFaults

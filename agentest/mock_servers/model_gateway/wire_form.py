@@ -29,7 +29,7 @@ class CallHandling(Enum):
     SHOW = "show"
     """The agent receives it as it comes."""
     HOLD = "hold"
-    """The agent receives it when the model's answer is complete and the call was allowed."""
+    """The agent receives it, and what follows, when the answer is complete and the call was not answered."""
     HIDE = "hide"
     """The gateway answers it, and the agent never receives it."""
 
@@ -81,6 +81,8 @@ class WireRequest:
     """All texts of earlier messages, in which frameworks may write ids of calls."""
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
+    chained: bool = False
+    """True if the provider has the history."""
     unmockable: str | None = None
     """Why calls of this request cannot be mocked; None if they can."""
 
@@ -120,6 +122,7 @@ class PassedAnswer:
     """What the agent received."""
     user_text: str
     """The user's text before it."""
+    turn: int = 0
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
 
@@ -163,11 +166,12 @@ class AnswerStream(Protocol):
         """
         ...
 
-    def end(self, shown: Json) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
         """Return the events that complete the agent's stream after the last round.
 
         Args:
             shown: the last round's answer without hidden calls.
+            hidden: calls that the gateway answered, some of which may have been held back.
         """
         ...
 

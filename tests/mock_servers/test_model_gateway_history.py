@@ -1,0 +1,230 @@
+"""Histories that agents keep in ways of their own, and answers that only some calls of a tool have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from aiohttp import web
+from scripted_provider import FORMS, Chat, Json, Provider, Responses, Said
+from test_model_gateway import BOTH_WAYS, EACH_FORM, Talk, anyio_backend, gateway, made
+from test_model_gateway_faults import Faulty, events, request_of, sent
+
+from agentest.mocks.binding import RecordedAnswer
+
+__all__ = ["anyio_backend"]
+pytestmark = pytest.mark.anyio
+
+
+def texts_of(form: str, message: Json) -> str:
+    """Return the text in a message of the model; empty for other messages."""
+    match form:
+        case "chat":
+            return (message.get("content") or "") if message["role"] == "assistant" else ""
+        case "responses":
+            return str(message["content"][0]["text"]) if message.get("type") == "message" else ""
+        case "anthropic":
+            blocks = message["content"] if message["role"] == "assistant" else []
+            return "".join(block.get("text", "") for block in blocks)
+    return "".join(part.get("text", "") for part in message["parts"]) if message["role"] == "model" else ""
+
+
+def assistant(form: str, text: str) -> Json:
+    match form:
+        case "anthropic":
+            thought = {"type": "thinking", "thinking": "x", "signature": "sig:x"}
+            return {"role": "assistant", "content": [thought, {"type": "text", "text": text}]}
+        case "gemini":
+            return {"role": "model", "parts": [{"text": text}]}
+    return {"role": "assistant", "content": text}
+
+
+async def say_and_keep_texts(talk: Talk, form: str, text: str, *, preambles: bool = False) -> str:
+    """Let an agent work as usual, and then keep only the texts of the turn."""
+    history = talk.agent.history
+    start = len(history)
+    reply = await talk.say(text)
+    await talk.known.end_turn()
+    kept = (
+        [known for each in history[start + 1 :] if (known := texts_of(form, each))] if preambles else [reply]
+    )
+    history[start + 1 :] = [assistant(form, each) for each in kept]
+    return reply
+
+
+UNSTORED = pytest.mark.parametrize("form", [form for form in FORMS if form != "stored responses"])
+
+
+@UNSTORED
+@BOTH_WAYS
+@pytest.mark.parametrize("preambles", [False, True])
+async def test_an_agent_that_loses_real_results_loses_mocked_ones_too(
+    form: str, stream: bool, preambles: bool
+) -> None:
+    async with gateway() as gate, gate.talk(form, "a", stream=stream) as talk:
+        replies = [
+            await say_and_keep_texts(talk, form, text, preambles=preambles)
+            for text in ("look one", "recall", "both two", "recall", "look three", "recall")
+        ]
+
+    assert replies[1] == "I recall {'mocked': 'one'}"  # nothing was known of this agent
+    assert replies[3] == replies[5] == "I recall "
+    assert gate.provider.refused == []
+    assert [call.name for call in talk.calls] == ["find", "find", "send", "find", "find"]
+
+
+@UNSTORED
+@pytest.mark.parametrize(
+    ("memory", "recalled"), [("keep", "{'mocked': 'one'} {'mocked': 'two2'}"), ("turn", "")]
+)
+async def test_the_memory_of_the_model_can_be_set(form: str, memory: str, recalled: str) -> None:
+    async with gateway(memory=memory) as gate, gate.talk(form, "a") as talk:
+        for text in ("look one", "both two"):
+            await say_and_keep_texts(talk, form, text)
+        assert await say_and_keep_texts(talk, form, "recall") == f"I recall {recalled}"
+
+    assert gate.provider.refused == []
+    assert gate.notes == []
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_an_agent_that_keeps_calls_keeps_mocked_results(form: str, stream: bool) -> None:
+    async with gateway() as gate, gate.talk(form, "a", stream=stream) as talk:
+        for text in ("both one", "look two"):
+            await talk.say(text)
+            await talk.known.end_turn()
+        reply = await talk.say("recall")
+
+    assert [word for word in ("one", "one2", "two") if f"'{word}'" not in reply] == []
+
+
+@EACH_FORM
+@BOTH_WAYS
+@pytest.mark.parametrize("real_first", [False, True])
+async def test_a_tool_with_a_recorded_answer_is_real_for_other_arguments(
+    form: str, stream: bool, real_first: bool
+) -> None:
+    wanted = ["real", "known"] if real_first else ["known", "real"]
+
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        if history[-1].role == "result":
+            return "Done.", []
+        return "One moment.", [("send", {"q": word}) for word in wanted]
+
+    recorded = [RecordedAnswer("send", {"q": "known"}, {"mocked": "record"})]
+    async with (
+        gateway(provider=Provider(reply)) as gate,
+        gate.talk(form, "a", stream=stream, mocks={}, recorded=recorded) as talk,
+    ):
+        assert (await talk.say("go")).endswith("Done.")
+
+    assert talk.agent.ran == [("send", {"q": "real"})]
+    assert made(talk.calls) == [("send", word, word == "known") for word in wanted]
+    results = [each.result for each in gate.provider.histories[-1] if each.role == "result"]
+    assert sorted(map(str, results)) == ["{'mocked': 'record'}", "{'real': 'real'}"]
+    assert gate.provider.refused == []
+
+
+@EACH_FORM
+@BOTH_WAYS
+async def test_recorded_answers_alone_never_reach_the_agent(form: str, stream: bool) -> None:
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        return ("Done.", []) if history[-1].role == "result" else ("", [("send", {"q": "known"})])
+
+    recorded = [RecordedAnswer("send", {"q": "known"}, {"mocked": "record"})]
+    async with (
+        gateway(provider=Provider(reply)) as gate,
+        gate.talk(form, "a", stream=stream, mocks={}, recorded=recorded) as talk,
+    ):
+        assert [await talk.say(text) for text in ("go", "go again")] == ["Done.", "Done."]
+
+    assert talk.agent.ran == []
+    assert gate.provider.refused == []
+
+
+async def test_text_before_a_mocked_call_does_not_break_structured_output() -> None:
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        calls = [("find", {"q": "x"})] if number == 1 else []
+        return await sent(request, events("chat", "Let me see." if calls else '{"a": 1}', calls))
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a"):
+        path, body = request_of("chat", stream=True)
+        body["response_format"] = {"type": "json_schema", "json_schema": {}}
+        response = await gate.client.post(gate.origin + path, json=body)
+
+    lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
+    assert Chat().assembled(list(map(json.loads, lines)))["choices"][0]["message"]["content"] == '{"a": 1}'
+
+
+async def test_a_model_that_has_to_call_a_tool_may_answer_after_it_repeats_a_call() -> None:
+    choices: list[Any] = []
+
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        body = await request.json()
+        choices.append(body["tool_choice"])
+        calls = [("find", {"q": "x"})] if body["tool_choice"] == "required" else []
+        return web.json_response(Chat().answer(body, "" if calls else "Done.", calls))
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a"):
+        path, body = request_of("chat", stream=False)
+        response = await gate.client.post(gate.origin + path, json={**body, "tool_choice": "required"})
+
+    assert choices == ["required", "required", "auto"]
+    assert response.json()["choices"][0]["message"]["content"] == "Done."
+
+
+async def test_the_first_id_of_a_streamed_response_names_the_last_one_of_the_provider() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        if request.method != "POST":
+            asked.append(f"{request.method} {request.path}")
+            return web.json_response({})
+        made = Responses()
+        calls = [("find", {"q": "x"})] if number == 1 else []
+        body = made.answer({"model": "m", "include": ["reasoning.encrypted_content"]}, "Done.", calls)
+        body["id"] = f"resp_{number}"
+        pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in made.events(body)]
+        return await sent(request, pieces)
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("responses", "a"):
+        path, body = request_of("responses", stream=True)
+        await gate.client.post(gate.origin + path, json=body)
+        for method in ("GET", "DELETE"):
+            await gate.client.request(method, f"{gate.origin}/openai/v1/responses/resp_1")
+        await gate.client.get(f"{gate.origin}/openai/v1/responses/resp_1/input_items")
+
+    assert asked == [
+        "GET /v1/responses/resp_2",
+        "DELETE /v1/responses/resp_2",
+        "GET /v1/responses/resp_2/input_items",
+    ]
+
+
+@EACH_FORM
+async def test_the_model_is_released_when_the_agent_goes_away_in_the_middle_of_a_stream(form: str) -> None:
+    released = anyio.Event()
+
+    async def hang(request: web.Request, _: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in events(form, "A long answer.", [])[:3]:  # with Gemini, the gateway keeps one back
+            await response.write(event)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            released.set()
+        return response
+
+    async with gateway(provider=Faulty(hang)) as gate, gate.talk(form, "a"):
+        path, body = request_of(form, stream=True)
+        async with gate.client.stream("POST", gate.origin + path, json=body) as response:
+            assert response.status_code == 200
+        with anyio.fail_after(10):
+            await released.wait()
+    assert isinstance(response, httpx.Response)
