@@ -61,7 +61,7 @@ def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_scenario_counts_with_its_conversations(tmp_path: Path) -> None:
-    """A scenario that Ctrl-C or the budget has cut short took what it took, whatever run.json has of the run."""
+    """A scenario that Ctrl-C or the budget has cut short took what it took, whatever run.json has of it."""
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "after 2 of 9 conversations")
     cut = Verdict(Status.ERRORED, (reason,))
     held = [conversation_result("b-1"), conversation_result("b-2")]

@@ -92,7 +92,7 @@ def _by_id(
     if not request.user_texts:
         return _several(found) if others else newest
     # An agent that mixes histories up sends ids of one conversation with the text of another.
-    text = _SaidText(request.user_texts[-1])
+    text = _UserText(request.user_texts[-1])
     if others and (not text.covered_by(newest) or any(map(text.covered_by, others))):
         return _several(found)
     said = text.said_by(newest)
@@ -117,7 +117,7 @@ def _by_text(
     If one accounts for a part and another for the next, the request belongs to none of them. Conversations
     that repeat the texts of one that ended are no rivals of it, unless its agent was given up.
     """
-    texts = [text for each in request.user_texts if (text := _SaidText(each)).text]
+    texts = [text for each in request.user_texts if (text := _UserText(each)).text]
     joined, outer = "\n".join(text.text for text in texts), [text.text for text in (*texts[:1], *texts[-1:])]
 
     def may_account(conversation: GatewayConversation) -> bool:  # most conversations do not: look once
@@ -153,7 +153,7 @@ def _is_rival(conversation: GatewayConversation) -> bool:
     return conversation.at_work or not conversation.over
 
 
-class _SaidText:
+class _UserText:
     """A text of the user in a request, which a framework may have wrapped in others."""
 
     def __init__(self, text: str) -> None:
