@@ -134,6 +134,8 @@ def _by_text(
     candidates = [each for each in covered.values() if any(each[1])]
     if not candidates:
         return None
+    if len(covered) == 1:  # as for most requests
+        return candidates[0][0]
     best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
     # Agents write texts of the model and short arguments into their own texts, so these rule others out only.
     whole = [part | text.written_by(best) for part, text in zip(most, texts, strict=True)]
