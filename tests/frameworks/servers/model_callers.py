@@ -277,7 +277,9 @@ def crewai(api: str, *, stream: bool) -> Reply:
     from crewai.tools import tool
 
     tools = [tool(each.__name__)(each) for each in TOOLS]
-    agent = Agent(role="r", goal="g", backstory="b", llm=LLM(model="openai/gpt-4o", stream=stream), tools=tools)
+    agent = Agent(
+        role="r", goal="g", backstory="b", llm=LLM(model="openai/gpt-4o", stream=stream), tools=tools
+    )
     histories: dict[str, list[dict[str, str]]] = {}
 
     async def reply(session: str, message: str) -> str:
