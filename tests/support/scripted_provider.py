@@ -25,6 +25,11 @@ Json = dict[str, Any]
 FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
 TOOLS = ("find", "send")
 WORDS = ("look", "both", "recall")
+SNAKE = {
+    "function_call": "functionCall",
+    "function_response": "functionResponse",
+    "thought_signature": "thoughtSignature",
+}
 CREATED = 1_700_000_000
 _NEXT = count(1)
 
@@ -332,7 +337,8 @@ class Gemini:
     def history(self, body: Json) -> list[Said]:
         history: list[Said] = []
         for content in body["contents"]:
-            parts = content["parts"]
+            # The API takes its keys in both spellings, and clients use both.
+            parts = [{SNAKE.get(key, key): value for key, value in p.items()} for p in content["parts"]]
             if content["role"] == "model":
                 made = [part for part in parts if "functionCall" in part]
                 if made and not made[0].get("thoughtSignature"):
