@@ -13,10 +13,12 @@ from agentest.runner.agents import StartedServers
 
 FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
     (
-        "OpenAI's clients, OpenAI Agents SDK, pydantic-ai, AI SDK, Mastra, smolagents, Strands, Agno, "
-        "CrewAI, Microsoft Agent Framework",
+        "OpenAI's clients, OpenAI Agents SDK, Mastra, smolagents, CrewAI, Microsoft Agent Framework",
         ("OPENAI_BASE_URL",),
     ),
+    ("Strands, Agno", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")),
+    ("pydantic-ai", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL")),
+    ("AI SDK", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")),
     ("LlamaIndex", ("OPENAI_API_BASE",)),
     ("LangChain and LangGraph", ("OPENAI_BASE_URL", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL")),
     ("Anthropic's clients, Claude Agent SDK", ("ANTHROPIC_BASE_URL",)),

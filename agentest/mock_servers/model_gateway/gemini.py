@@ -43,14 +43,15 @@ class Gemini:
     def request(self, body: Json, path: str) -> WireRequest:
         contents = objects(body.get("contents"))
         streams = "streamGenerateContent" in path
-        config = _get(_get(body, "toolConfig") or {}, "functionCallingConfig") or {}
-        allowed = _get(config, "allowedFunctionNames") or []
+        config = _object(_object(body, "toolConfig"), "functionCallingConfig")
+        names = _get(config, "allowedFunctionNames")
+        allowed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
         texts = [(content.get("role"), _text(content)) for content in contents]
         return WireRequest(
             body=body,
             streams=streams,
             user_texts=tuple(text for role, text in texts if role != "model" and text),
-            instructions=_text(_get(body, "systemInstruction") or {}),
+            instructions=_text(_object(body, "systemInstruction")),
             tools=offered_tools(
                 (
                     each
@@ -80,7 +81,9 @@ class Gemini:
             body=body,
             text=_text_and_calls(parts),
             calls=tuple(
-                _call(call, place) for place, part in enumerate(parts) if (call := _get(part, "functionCall"))
+                _call(call, place)
+                for place, part in enumerate(parts)
+                if (call := _object(part, "functionCall"))
             ),
             ids=tuple(known for part in parts for known in _ids(part)),
             usage=Usage(
@@ -209,7 +212,7 @@ class _GeminiStream:
 
     def _passed(self, place: int, part: Json) -> Json | None:
         """Return a part as the agent receives it now; None if it is hidden or held."""
-        call = _get(part, "functionCall")
+        call = _object(part, "functionCall")
         handling = self._handling_of(str(call.get("name"))) if call else CallHandling.SHOW
         if handling is CallHandling.HIDE:
             self._signature = part.get(_SIGNATURE) or self._signature
@@ -248,6 +251,12 @@ class _GeminiStream:
         return sse(Gemini().error(500, message))
 
 
+def _object(value: Json, key: str) -> Json:
+    """Return the object under a key; {} if there is none."""
+    found = _get(value, key)
+    return found if isinstance(found, dict) else {}
+
+
 def _get(value: Json, key: str) -> Any:
     """Return a value by its name in camel case or, as some clients write it, in snake case."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
@@ -281,13 +290,13 @@ def _text(content: Json) -> str:
 
 def _text_and_calls(parts: Sequence[Json]) -> str:
     """Return what identifies an answer, because calls need not have ids."""
-    calls = [call for part in parts if (call := _get(part, "functionCall"))]
+    calls = [call for part in parts if (call := _object(part, "functionCall"))]
     made = [f"{call.get('name')}({json.dumps(call.get('args') or {}, sort_keys=True)})" for call in calls]
     return " ".join([_text({"parts": list(parts)}), *made])
 
 
 def _ids(part: Json) -> list[str]:
-    call = _get(part, "functionCall") or {}
+    call = _object(part, "functionCall")
     return [known for known in (call.get("id"), _get(part, _SIGNATURE)) if isinstance(known, str) and known]
 
 
@@ -308,7 +317,7 @@ def _new_results(contents: Sequence[Json]) -> Iterable[CallResult]:
     last = max((i for i, content in enumerate(contents) if content.get("role") == "model"), default=-1)
     for content in contents[last + 1 :]:
         for part in _parts(content):
-            if response := _get(part, "functionResponse"):
+            if response := _object(part, "functionResponse"):
                 yield CallResult(
                     name=str(response.get("name") or ""),
                     result=response.get("response"),
@@ -350,7 +359,7 @@ def _without(parts: Sequence[Json], places: set[int]) -> list[Json]:
     for place, part in enumerate(parts):
         if place in places:
             continue
-        if signature and _get(part, "functionCall") and _SIGNATURE not in part:
+        if signature and _object(part, "functionCall") and _SIGNATURE not in part:
             part, signature = {**part, _SIGNATURE: signature}, None
         left.append(part)
     return left
@@ -360,15 +369,19 @@ def _with_owed(group: Sequence[Json], answer: PassedAnswer) -> list[Json]:
     """Add the results of hidden calls: one result for each call, in the order of the calls."""
     first, *others = group
     parts = _parts(first)
-    given = [part for part in parts if _get(part, "functionResponse")]
+    given = [part for part in parts if _object(part, "functionResponse")]
     rest = [part for part in parts if part not in given]
     hidden, owed = {call.place for call in answer.hidden_calls}, list(answer.owed)
     ordered: list[Json] = []
     for place, part in enumerate(_parts(answer.message[0])):
-        if call := _get(part, "functionCall"):
+        if call := _object(part, "functionCall"):
             source = owed if place in hidden else given
             named = next(
-                (each for each in source if _get(each, "functionResponse").get("name") == call.get("name")),
+                (
+                    each
+                    for each in source
+                    if _object(each, "functionResponse").get("name") == call.get("name")
+                ),
                 None,
             )
             if named is not None:
