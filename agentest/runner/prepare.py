@@ -234,7 +234,8 @@ class Prepared:
         """Scope → how to use recordings of the agent's model, if its gateway overrides the command line."""
         modes: dict[str, str | None] = {}
         for unit in self.plan.units:
-            gateway = self.plan.agents[unit.agent].model_gateway
+            agent = self.plan.agents.get(unit.agent)  # labelled turns have none
+            gateway = agent.model_gateway if agent else None
             if gateway and gateway.mode:
                 modes[unit.scope] = None if gateway.mode == "live" else gateway.mode
         return modes
