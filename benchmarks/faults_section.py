@@ -154,7 +154,7 @@ def _run(
         folder = Path(made)
         patience = _patience(servers.agent_port)
         ports = servers.agent_port, servers.model_port
-        write_project(folder, work, *ports, patience, concurrency=options.concurrency)
+        write_project(folder, work, *ports, patience)
         sample = measure(run_command(options.concurrency), folder, exits=(0, 1, 2))
         counted = servers.counted()
         found, told = list(conversations(folder)), summary(folder)

@@ -33,7 +33,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made:
             folder = Path(made)
             ports = self.servers.agent_port, self.servers.model_port
-            write_project(folder, self.work, *ports, concurrency=concurrency)
+            write_project(folder, self.work, *ports)
             sample = self._measured(run_command(concurrency), folder)
             check_passed(folder)
         return sample

@@ -96,7 +96,7 @@ def _run(address: str, of_roles: Mapping[str, Any], config: Mapping[str, Any] = 
     ):
         folder, ports = Path(made), (servers.agent_port, servers.model_port)
         roles = {"user": of_roles, "judge": of_roles} if of_roles else {}
-        write_project(folder, _WORK, *ports, {**config, **roles}, concurrency=_CONCURRENCY)
+        write_project(folder, _WORK, *ports, {**config, **roles})
         options = (*on_cluster(address, NODES).options, *more)
         measure(run_command(_CONCURRENCY, *options), folder, exits=(0, 2), variables=ray_environment())
         return servers.counted()

@@ -82,7 +82,7 @@ def _at_once(options: Options, least: Sample) -> tuple[Long, int]:
         fakes(work.agent_s, work.model_s) as servers,
     ):
         folder = Path(made)
-        write_project(folder, work, servers.agent_port, servers.model_port, concurrency=_AT_ONCE)
+        write_project(folder, work, servers.agent_port, servers.model_port)
         sample = measure(run_command(_AT_ONCE), folder, exits=(0, 1, 2))
         counted = servers.counted()
         wrong = work.conversations - sum(found["passed"] for found in conversations(folder))

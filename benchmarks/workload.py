@@ -9,8 +9,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from agentest.models.providers import REQUESTS_PER_CONVERSATION
-
 TURN_JUDGES = ("helpfulness", "coherence", "relevance", "faithfulness", "verbosity")
 LABEL_JUDGES = ("agent_behavior_failure", "tool_call_behavior_failure")
 JUDGES_PER_TURN = len(TURN_JUDGES) + len(LABEL_JUDGES)
@@ -97,12 +95,10 @@ def write_project(
     agent_port: int,
     model_port: int,
     more: Mapping[str, Any] = {},
-    *,
-    concurrency: int = 20,
 ) -> None:
     """A folder in which `agentest run` does this work; `more` is added to its configuration.
 
-    The fake model gets as many requests at once as one does by default.
+    The fake model gets as many requests at once as there are, as from the bare clients.
     """
     config: dict[str, Any] = {
         "agent": {"name": "fake", "endpoint": endpoint(agent_port)},
@@ -116,7 +112,7 @@ def write_project(
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
             "judge": {"batch": False},  # one call for each metric, as the bare clients make
-            "max_concurrency": REQUESTS_PER_CONVERSATION * concurrency,
+            "max_concurrency": 3_000,
         }
     write_config(folder, {**config, **more})
     for number in range(work.scenarios):
