@@ -145,6 +145,7 @@ def test_the_theme_is_chosen_and_stays(page: Any, report: str) -> None:
     button = page.get_by_role("button", name="Theme")
     before = page.evaluate(ground)
     button.click()
+    expect(button).to_have_text("Theme: light")
     button.click()
     expect(button).to_have_text("Theme: dark")
     assert page.evaluate(ground) != before
