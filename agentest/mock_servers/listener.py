@@ -24,6 +24,22 @@ from agentest.support.redaction import Redactor
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
+CONNECTION_HEADERS = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers about one connection, which are not passed on over another."""
 _GRACE_S = 1.0
 _LINGER_S = 2.0
 """How long a refused client may write on, because many read the answer only after that."""

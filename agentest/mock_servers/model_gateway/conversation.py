@@ -73,7 +73,6 @@ class GatewayState:
     """As `model_gateway.memory`."""
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
-    noted_memory: bool = False
 
     def note(self, text: str) -> None:
         """Report something once for the whole run."""
@@ -130,8 +129,6 @@ class GatewayConversation:
     at_work: bool = False
     """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
     open_requests: int = 0
-    response_ids: dict[str, str] = field(default_factory=dict)
-    """Id that the agent knows → id of the provider's last answer, where they differ."""
     tape: ModelTape | None = None
     problem: ModelError | None = None
     """The first request that could not be answered because of a recording."""
@@ -216,10 +213,9 @@ class GatewayConversation:
         )
         if memory == "turn" or (memory == "auto" and self.forgets):
             return [each for each in kept if each.turn == self.turn]
-        unsure = memory == "auto" and not (ids or self.gateway.noted_memory)
+        unsure = memory == "auto" and not ids
         if unsure and any(each.hides and each.turn < self.turn for each in kept):
-            self.gateway.noted_memory = True
-            self.gateway.on_note(
+            self.gateway.note(
                 "nothing shows whether the agent remembers results of tools in later turns, so those of "
                 "mocks are put back: write model_gateway.memory: turn if it keeps only texts, else keep"
             )

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import ModelGateway, Override
-from agentest.mock_servers.listener import ServerInputs, listen
+from agentest.mock_servers.listener import CONNECTION_HEADERS, ServerInputs, listen
 from agentest.mock_servers.model_gateway.addresses import Target, target_of
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelApi, ModelExchange, ModelResponse
@@ -25,21 +25,7 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64_000_000
-_HOP_BY_HOP = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding"}
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
@@ -318,11 +304,13 @@ async def _pass_on(upstream: _Upstream | RecordedApi, data: bytes, reply: _Reply
 
 
 def _passed_headers(request: web.Request) -> Headers:
-    return tuple((name, value) for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP)
+    return tuple(
+        (name, value) for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON
+    )
 
 
 def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
-    left_out = _HOP_BY_HOP | {"content-encoding", "date", "server"}
+    left_out = _NOT_PASSED_ON | {"content-encoding", "date", "server"}
     return [(name, value) for name, value in response.headers.items() if name.lower() not in left_out]
 
 

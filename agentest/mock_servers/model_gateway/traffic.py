@@ -17,7 +17,6 @@ from agentest.mock_servers.port import ActiveConversation, Identity, ModelFaults
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
-_MOST_NOTES = 5
 _REMEMBERED = 200
 
 
@@ -48,7 +47,6 @@ class GatewayTraffic:
     _closed_lanes: set[int | None] = field(default_factory=set)
     _rests_until: dict[int | None, float] = field(default_factory=dict)
     _lane_places: anyio.Semaphore = field(init=False)
-    _noted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._free_lanes = deque(range(1, self.lanes + 1))
@@ -179,13 +177,11 @@ class GatewayTraffic:
 
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
-        if unplaced.why not in self._noted and len(self._noted) < _MOST_NOTES:
-            self._noted.add(unplaced.why)
-            self.on_note(
-                f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
-                "many conversations at once, let `server` start several copies of the agent (`copies`), or "
-                "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
-            )
+        self.state.note(
+            f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
+            "many conversations at once, let `server` start several copies of the agent (`copies`), or "
+            "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
+        )
         if not offers_tools:
             return
         for each in list(self._active.values()):

@@ -13,7 +13,14 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
-from agentest.mock_servers.listener import MAX_BODY_BYTES, ServerInputs, callers_of, headers_of, listen
+from agentest.mock_servers.listener import (
+    CONNECTION_HEADERS,
+    MAX_BODY_BYTES,
+    ServerInputs,
+    callers_of,
+    headers_of,
+    listen,
+)
 from agentest.mock_servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import HEADER, Names, names_of
 from agentest.mock_servers.rest.document import Document
@@ -382,22 +389,7 @@ def _number(status: str) -> int | None:
 
 
 _LIMIT_S = 60.0
-_OF_THE_CONNECTION = frozenset(
-    [
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "expect",
-    ]
-)
-_NOT_PASSED_ON = _OF_THE_CONNECTION | {"accept-encoding", "content-encoding", HEADER}
+_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding", HEADER}
 """Headers of a request that are not forwarded; its body is decompressed already."""
 _FAILING = 400
 
@@ -445,7 +437,7 @@ class RealApi:
             content = b"".join([piece async for piece in response.pieces()])
         finally:
             await response.aclose()
-        forwarded = [(n, v) for n, v in response.headers.items() if n.lower() not in _OF_THE_CONNECTION]
+        forwarded = [(n, v) for n, v in response.headers.items() if n.lower() not in CONNECTION_HEADERS]
         answer = ToolHttpResponse(status=response.status_code, headers=tuple(forwarded), body=content)
         status = response.status_code
         return RealAnswer(result=_value(content), raw=answer, failed=status >= _FAILING, status=status)
