@@ -94,6 +94,8 @@ class AnthropicMessages:
         return {**body, **settings}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+        if not any(answer.hides for answer in answers):
+            return request.body
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         owed: list[Json] = []

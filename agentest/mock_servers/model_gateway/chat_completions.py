@@ -93,6 +93,8 @@ class ChatCompletions:
         return {**body, **override.settings}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+        if not any(answer.hides for answer in answers):
+            return request.body
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         for message, answer in zip(given, matched(answers, _seen(given, answers)), strict=True):

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
+from anyio.lowlevel import checkpoint
+
 from agentest.mock_servers.model_gateway.conversation import CallsEnded, GatewayConversation
 from agentest.mock_servers.model_gateway.request_log import RequestRecord
 from agentest.mock_servers.model_gateway.wire_form import (
@@ -20,10 +22,11 @@ from agentest.mock_servers.model_gateway.wire_form import (
     WireAnswer,
     WireForm,
     WireRequest,
+    encoded,
 )
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.http.sse import events
+from agentest.support.http.sse import AT_ONCE, Event, EventParser
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MOST_ROUNDS = 25
@@ -140,7 +143,7 @@ class ModelExchange:
                 answered = await self._round(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return
-            response, answer = answered
+            response, data, answer = answered
             rounds.output_tokens += answer.usage.completion_tokens
             results = [await self.conversation.answer(call, cut=answer.incomplete) for call in answer.calls]
             hidden = [each for each in results if each is not None]
@@ -150,7 +153,9 @@ class ModelExchange:
                 body, new = self.form.next_round(body, answer, hidden, lift=lift)
                 rounds.new += new
                 continue
-            await self._finish(response, answer, results, rounds, stream)
+            if hidden or rounds.new or body is not self.request.body:
+                data = None
+            await self._finish(response, data, answer, results, rounds, stream)
             return
         raise GatewayError(
             f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
@@ -159,7 +164,9 @@ class ModelExchange:
 
     async def _round(
         self, body: Json, stream: AnswerStream | None, record: RequestRecord
-    ) -> tuple[ModelResponse, WireAnswer] | None:
+    ) -> tuple[ModelResponse, bytes | None, WireAnswer] | None:
+        """Ask the model once. Returns its response, the body unless it is a stream, and the answer in it."""
+        data = None
         response = await self.upstream.send(body)
         record.responded(response.status_code)
         first = record.request.round == 0
@@ -175,14 +182,23 @@ class ModelExchange:
             else:
                 if first:
                     self.reply.like(response)
-                async for event in events(response.pieces()):
-                    if shown := stream.feed(event):
-                        await self.reply.write(shown)
+                parser = EventParser()
+                async for piece in response.pieces():
+                    await self._feed(stream, parser.feed(piece))
+                await self._feed(stream, parser.rest())
                 answer = self.form.answer(stream.round())
         finally:
             await response.aclose()
         record.answered(answer, self.form.message(answer))
-        return response, answer
+        return response, data, answer
+
+    async def _feed(self, stream: AnswerStream, events: Sequence[Event]) -> None:
+        """Send what the agent receives of events that came together."""
+        for start in range(0, len(events), AT_ONCE):
+            if shown := b"".join(map(stream.feed, events[start : start + AT_ONCE])):
+                await self.reply.write(shown)
+            if start:
+                await checkpoint()  # a piece may contain thousands
 
     async def _pass_error_on(
         self, response: ModelResponse, data: bytes, stream: AnswerStream | None, *, first: bool
@@ -212,24 +228,32 @@ class ModelExchange:
     async def _finish(
         self,
         response: ModelResponse,
+        data: bytes | None,
         answer: WireAnswer,
         results: Sequence[CallResult | None],
         rounds: _Rounds,
         stream: AnswerStream | None,
     ) -> None:
-        """Send the last round's answer without its hidden calls, and remember both."""
+        """Send the last round's answer without its hidden calls, and remember both.
+
+        Args:
+            data: the answer as it came, if the agent receives it unchanged.
+        """
         conversation = self.conversation
         hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])
-        body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
-        if stream is None:
-            shown = self.form.answer(body)
-            await self.reply.whole(response, json.dumps(body, ensure_ascii=False).encode())
+        if stream is None and data is not None:
+            shown = answer
+            await self.reply.whole(response, data)
         else:
-            end = stream.end(body, hidden)
-            shown = self.form.answer(body)
-            shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
-            await self.reply.write(end)
+            body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
+            shown = self.form.answer(body) if hidden else answer
+            if stream is None:
+                await self.reply.whole(response, encoded(body))
+            else:
+                end = stream.end(body, hidden)
+                shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
+                await self.reply.write(end)
         conversation.recovered = True
         conversation.passed(
             PassedAnswer(

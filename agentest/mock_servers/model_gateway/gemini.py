@@ -103,6 +103,8 @@ class Gemini:
         return {**body, key: {**entry(body, key), **settings}}
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+        if not any(answer.hides for answer in answers):
+            return request.body
         groups = list(_grouped(objects(request.body.get("contents"))))
         contents: list[Json] = []
         owing: PassedAnswer | None = None

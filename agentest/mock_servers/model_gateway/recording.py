@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelResponse
-from agentest.mock_servers.model_gateway.wire_form import Json
+from agentest.mock_servers.model_gateway.wire_form import Json, encoded
 from agentest.mock_servers.port import ModelTape, TapedRequest
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
@@ -56,7 +56,7 @@ class RecordedApi:
     on_problem: Callable[[ModelError], None]
 
     async def send(self, body: Json) -> ModelResponse:
-        return await self.send_bytes(json.dumps(body, ensure_ascii=False).encode())
+        return await self.send_bytes(encoded(body))
 
     async def send_bytes(self, data: bytes | None) -> ModelResponse:
         """Return the recorded response, else the live one, which is recorded when it has been read.

@@ -114,9 +114,10 @@ class Responses:
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         body = request.body
+        hides = any(answer.hides for answer in answers)
         if _is_chained(body):
-            return _continued(body, answers)
-        if isinstance(body.get("input"), list):
+            return _continued(body, answers) if hides else body
+        if hides and isinstance(body.get("input"), list):
             body = {**body, "input": _put_back(_input(body), answers)}
         included = body.get("include") or []
         if body.get("store") is False and _ENCRYPTED not in included:

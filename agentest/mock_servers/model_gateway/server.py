@@ -17,7 +17,7 @@ from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelApi,
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
 from agentest.mock_servers.model_gateway.recording import RecordedApi
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest
+from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest, encoded
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
@@ -140,18 +140,20 @@ class _Gateway:
                     409,
                 )
             self._check_live(placed)
-            override = self._traffic.common_override
-            upstream = replace(upstream, url=_with_model(upstream.url, override.model))
-            body = form.overridden(body, override)
-            await _pass_on(upstream, json.dumps(body, ensure_ascii=False).encode(), reply)
+            if override := self._traffic.common_override:
+                upstream.url = _with_model(upstream.url, override.model)
+                data = encoded(form.overridden(body, override))
+            await _pass_on(upstream, data, reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
             placed.note_fault(problem)
             raise GatewayError(problem, 400)
-        override = self._traffic.override_of(placed.who.agent)
-        read = replace(read, body=form.overridden(body, override))
-        upstream = replace(upstream, url=_with_model(upstream.url, override.model))
+        if override := self._traffic.override_of(placed.who.agent):
+            upstream.url = _with_model(upstream.url, override.model)
+            read = replace(read, body=form.overridden(body, override))
+        else:
+            upstream.given = body, data
         api = self._api(placed, target, upstream)
         model = self._model_of(placed, form, read, api, reply)
         with placed.requested(read):
@@ -226,7 +228,7 @@ class _Gateway:
         return any(map(conversation.guards, tools))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Upstream:
     """Implements `exchange.ModelApi` over HTTP."""
 
@@ -234,9 +236,13 @@ class _Upstream:
     method: str
     url: str
     headers: Headers
+    given: tuple[Json, bytes] | None = None
+    """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
 
     async def send(self, body: Json) -> DirectResponse:
-        return await self.send_bytes(json.dumps(body, ensure_ascii=False).encode())
+        if self.given is not None and body is self.given[0]:
+            return await self.send_bytes(self.given[1])
+        return await self.send_bytes(encoded(body))
 
     async def send_bytes(self, data: bytes | None) -> DirectResponse:
         try:

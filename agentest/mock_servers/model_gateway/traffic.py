@@ -34,7 +34,7 @@ class GatewayTraffic:
     """True if no request may reach the network."""
     redact: Redactor = field(default_factory=Redactor)
     """Removes secrets from what is recorded of requests."""
-    overrides: Mapping[str, Override] = field(default_factory=dict)
+    overrides: Mapping[str, Override | None] = field(default_factory=dict)
     """Agent → the settings that replace its own in requests to the model."""
     lanes: int = 1
     """Number of copies of the agent's server. Each copy has one conversation at a time."""
@@ -49,6 +49,9 @@ class GatewayTraffic:
     _lane_places: anyio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
+        self.overrides = {
+            agent: each if each and each.settings else None for agent, each in self.overrides.items()
+        }
         self._free_lanes = deque(range(1, self.lanes + 1))
         self._lane_places = anyio.Semaphore(self.lanes)
         self.state.on_note = self.on_note
@@ -64,13 +67,13 @@ class GatewayTraffic:
         return self.replays or any(each.tape for each in self.active)
 
     @property
-    def common_override(self) -> Override:
+    def common_override(self) -> Override | None:
         """The override of requests that belong to no certain agent: only what all agents share."""
-        first, *others = self.overrides.values() or (Override(),)
-        return first if all(each == first for each in others) else Override()
+        first, *others = self.overrides.values() or (None,)
+        return first if all(each == first for each in others) else None
 
-    def override_of(self, agent: str) -> Override:
-        """Return an agent's override."""
+    def override_of(self, agent: str) -> Override | None:
+        """Return an agent's override; None if it changes nothing."""
         return self.overrides.get(agent, self.common_override)
 
     def named(self, key: str) -> GatewayConversation | None:

@@ -16,11 +16,13 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
 from agentest.support.http.sse import Event
+from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 Json = dict[str, Any]
 """A JSON object of a model API."""
 ANY_TOOL = "*"
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 class CallHandling(Enum):
@@ -206,7 +208,10 @@ class WireForm(Protocol):
         ...
 
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
-        """Return the request with everything that the agent did not receive of earlier answers."""
+        """Return the request with everything that the agent did not receive of earlier answers.
+
+        Returns the request's own body if nothing is missing.
+        """
         ...
 
     def next_round(
@@ -335,8 +340,13 @@ def entry(value: Any, *keys: str) -> Json:
 
 def sse(data: Json | str, name: str | None = None) -> bytes:
     """Return an event of a stream."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    return f"event: {name}\ndata: {text}\n\n".encode() if name else f"data: {text}\n\n".encode()
+    written = data.encode() if isinstance(data, str) else encoded(data)
+    return b"%bdata: %b\n\n" % (f"event: {name}\n".encode() if name else b"", written)
+
+
+def encoded(value: Json) -> bytes:
+    """Return a body as it is sent."""
+    return well_formed(_ENCODER.encode(value)).encode()
 
 
 def count(value: Any) -> int:
