@@ -47,31 +47,28 @@ class ChatCompletions:
     def request(self, body: Json, path: str) -> WireRequest:
         del path
         messages = objects(body.get("messages"))
-        names = {
-            call.get("id"): _function(call).get("name") for message in messages for call in _calls_in(message)
-        }
+        texts = [(message.get("role"), texts_of(message.get("content"))) for message in messages]
+        calls = [call for message in messages if "tool_calls" in message for call in _calls_in(message)]
+        names = {call.get("id"): _function(call).get("name") for call in calls}
         results = [
             CallResult(
                 name=str(names.get(message.get("tool_call_id")) or ""),
-                result=parsed_result(texts_of(message.get("content"))),
+                result=parsed_result(text),
                 call_id=message.get("tool_call_id"),
             )
-            for message in messages
-            if message.get("role") == "tool"
+            for message, (role, text) in zip(messages, texts, strict=True)
+            if role == "tool"
         ]
-        ids = [call_id for message in messages for call in _calls_in(message) if (call_id := call.get("id"))]
         many = count(body.get("n")) > 1
         return WireRequest(
             body=body,
             streams=body.get("stream") is True,
-            user_texts=tuple(texts_of(m.get("content")) for m in messages if m.get("role") == "user"),
-            instructions="\n\n".join(
-                texts_of(m.get("content")) for m in messages if m.get("role") in _INSTRUCTIONS
-            ),
+            user_texts=tuple([text for role, text in texts if role == "user"]),
+            instructions="\n\n".join([text for role, text in texts if role in _INSTRUCTIONS]),
             tools=offered_tools(map(_function, objects(body.get("tools"))), "parameters"),
-            ids=tuple(reversed(ids)),
+            ids=tuple([call_id for call in reversed(calls) if (call_id := call.get("id"))]),
             results=tuple(results),
-            history_texts=tuple(texts_of(m.get("content")) for m in messages if m.get("role") == "assistant"),
+            history_texts=tuple([text for role, text in texts if role == "assistant"]),
             forced=_forced(body.get("tool_choice")),
             unmockable="it asks for several answers at once (`n`)" if many else None,
         )

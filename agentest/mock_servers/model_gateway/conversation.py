@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -149,6 +149,8 @@ class GatewayConversation:
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
+    _read: tuple[Mapping[str, ToolSpec], str] | None = None
+    """The tools and the instructions of the last request."""
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -355,6 +357,9 @@ class GatewayConversation:
         The instructions are those of the first request that offers tools, which is the main agent's. The
         tools are those of all requests, because agents list some late and have sub-agents.
         """
+        if self._read == (request.tools, request.instructions):
+            return
+        self._read = request.tools, request.instructions
         known = {tool.name: tool for tool in self.briefing.tools}
         offered = {self.mock_name(name) or name: tool for name, tool in request.tools.items()}
         new = [_brief(name, tool) for name, tool in offered.items() if name not in known]
@@ -375,7 +380,7 @@ def _brief(name: str, tool: ToolSpec) -> ToolSpec:
 def _known(name: str, names: Collection[str]) -> str | None:
     if name in names:
         return name
-    short = _MCP_NAME.fullmatch(name)
+    short = _MCP_NAME.fullmatch(name) if name.startswith("mcp__") else None
     return short[1] if short and short[1] in names else None
 
 

@@ -169,7 +169,7 @@ class ModelExchange:
         data = None
         response = await self.upstream.send(body)
         record.responded(response.status_code)
-        first = record.request.round == 0
+        first = record.is_first
         try:
             streams = stream is not None and response.is_success
             if stream is None or not streams:

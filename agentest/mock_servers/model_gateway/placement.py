@@ -51,7 +51,11 @@ def place(
         ended = [each for each in ended if len("".join(each.texts[-1:])) >= _LEAST_CHARS]
     owner = _by_id(request, active, owners)
     if owner is None:
-        owner = _by_text(request, [*active, *ended])
+        texts = [text for each in request.user_texts if (text := _UserText(each)).text]
+        # Those that have ended are no rivals of one that accounts for everything, and there are many.
+        owner = _by_text(texts, [*active, *filter(_is_rival, ended)], wholly=True)
+        if not isinstance(owner, GatewayConversation):
+            owner = _by_text(texts, [*active, *ended])
     if owner is None and len(active) == 1:
         only = next(iter(active))
         rivals = [each for each in at_work if each.number_at_end >= only.number]
@@ -103,27 +107,35 @@ def _by_id(
 
 def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
     found: dict[str, GatewayConversation] = {}
-    for known in ids:
+    for known in ids if owners else ():
         if owner := owners.get(known):
             found.setdefault(owner.who.key, owner)
     return list(found.values())
 
 
 def _by_text(
-    request: WireRequest, conversations: Iterable[GatewayConversation]
+    texts: Sequence[_UserText], conversations: Iterable[GatewayConversation], *, wholly: bool = False
 ) -> GatewayConversation | str | None:
     """Return the conversation that accounts for all parts of the texts that any other accounts for.
 
     If one accounts for a part and another for the next, the request belongs to none of them. Conversations
     that repeat the texts of one that ended are no rivals of it, unless its agent was given up.
+
+    Args:
+        wholly: True for a conversation that accounts for every character, or None.
     """
-    texts = [text for each in request.user_texts if (text := _UserText(each)).text]
-    joined, outer = "\n".join(text.text for text in texts), [text.text for text in (*texts[:1], *texts[-1:])]
+    joined, outer = (
+        "\n".join([text.text for text in texts]),
+        [text.text for text in (*texts[:1], *texts[-1:])],
+    )
 
     def may_account(conversation: GatewayConversation) -> bool:  # most conversations do not: look once
-        return any(said in joined for said in conversation.texts) or any(
-            argument in joined or any(text in argument for text in outer)
-            for argument in conversation.arguments
+        return any(map(joined.__contains__, conversation.texts)) or (
+            bool(conversation.arguments)
+            and any(
+                argument in joined or any(text in argument for text in outer)
+                for argument in conversation.arguments
+            )
         )
 
     covered = {
@@ -134,9 +146,13 @@ def _by_text(
     candidates = [each for each in covered.values() if any(each[1])]
     if not candidates:
         return None
+    best, most = candidates[0]
+    if len(candidates) > 1:
+        best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
+    if wholly and not all(part == text.all for part, text in zip(most, texts, strict=True)):
+        return None
     if len(covered) == 1:  # as for most requests
-        return candidates[0][0]
-    best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
+        return best
     # Agents write texts of the model and short arguments into their own texts, so these rule others out only.
     whole = [part | text.written_by(best) for part, text in zip(most, texts, strict=True)]
     for each, parts in covered.values():
@@ -161,13 +177,17 @@ class _UserText:
     def __init__(self, text: str) -> None:
         self._raw = text
         self.text = normalized(text)
+        self.all = (1 << len(text)) - 1
+        """All its characters."""
 
     def covered_by(self, conversation: GatewayConversation) -> int:
         """Return the characters, as bits, that texts of the user and arguments of calls account for."""
         covered = self.said_by(conversation)
+        if covered == self.all:
+            return covered
         for argument in conversation.arguments if self.text else ():
             if len(self.text) >= _LEAST_CHARS and self.text in argument:
-                return self._all
+                return self.all
             if len(argument) >= _LEAST_CHARS or argument == self.text:
                 covered |= self._covered(argument)
         return covered
@@ -181,20 +201,18 @@ class _UserText:
 
     def said_by(self, conversation: GatewayConversation, *, newest: bool = False) -> int:
         """Return the characters, as bits, that texts of the user account for, or the newest of them."""
-        covered = 0
-        for said in conversation.texts[-1:] if newest else conversation.texts:
+        covered, texts = 0, conversation.texts[-1:] if newest else conversation.texts
+        if self.text in texts:
+            return self.all
+        for said in texts:
             covered |= self._covered(said)
         return covered
-
-    @property
-    def _all(self) -> int:
-        return (1 << len(self._raw)) - 1
 
     def _covered(self, said: str) -> int:
         if not said or said not in self.text:
             return 0
         if said == self.text:
-            return self._all
+            return self.all
         pattern = r"\s+".join(map(re.escape, said.split()))
         if len(said) < _LEAST_CHARS:  # alone in its line, or after a label or tag
             pattern = rf"(?:^|(?<=[:>]))[ \t]*{pattern}[ \t]*(?:$|(?=<))"

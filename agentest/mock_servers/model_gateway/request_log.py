@@ -40,8 +40,19 @@ _KNOWS_NO_SECRET = Redactor()
 class RequestRecord:
     """One request to the model, as far as it is known. Its `begin_ms` is that of the process's clock."""
 
-    request: ModelRequest
+    _begun: ModelRequest
     _redact: Redactor
+    _facts: dict[str, Any] = field(default_factory=dict)
+    """What became known of it since it began."""
+
+    @property
+    def request(self) -> ModelRequest:
+        return replace(self._begun, **self._facts)
+
+    @property
+    def is_first(self) -> bool:
+        """True if the agent made it, and not the gateway after mocked calls."""
+        return self._begun.round == 0
 
     def responded(self, status: int) -> None:
         """Note that the head of a response came."""
@@ -51,7 +62,7 @@ class RequestRecord:
         """Note the model's answer. `message`: the same as messages of the API's history."""
         texts = (texts_of(each.get("content", each.get("parts"))) for each in message)
         self._note(
-            model=_model_of(answer.body) or self.request.model,
+            model=_model_of(answer.body) or self._begun.model,
             usage=answer.usage,
             answer=_shortened("".join(texts), self._redact.transcript),
         )
@@ -72,10 +83,10 @@ class RequestRecord:
 
     def ended(self) -> None:
         """Note that nothing more of the answer will come."""
-        self._note(latency_ms=_now_ms() - self.request.begin_ms)
+        self._note(latency_ms=_now_ms() - self._begun.begin_ms)
 
     def _note(self, **facts: Any) -> None:
-        self.request = replace(self.request, **facts)
+        self._facts |= facts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,8 +158,10 @@ class RequestLog:
 
     def _new_messages(self, body: Json) -> list[Json]:
         items = _messages(body)
-        told = [each for each in items if _role(each) in _INSTRUCTIONS]
-        said = [each for each in items if _role(each) not in _INSTRUCTIONS]
+        told: list[Json] = []
+        said: list[Json] = []
+        for each in items:
+            (told if _role(each) in _INSTRUCTIONS else said).append(each)
         if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
             return items
         same = [_common(said, each) for each in self._sent]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import lru_cache, partial
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.mock_servers.listener import CONNECTION_HEADERS, ServerInputs, listen
@@ -25,7 +26,9 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64_000_000
+_REMEMBERED_TARGETS = 1000
 _NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding"}
+_NOT_RETURNED = _NOT_PASSED_ON | {"content-encoding", "date", "server"}
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
@@ -73,11 +76,12 @@ class _Gateway:
         self._traffic = traffic
         traffic.state.memory = settings.memory
         self._client = client
+        self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer any request."""
         try:
-            target = target_of(request.path, request.query_string, self._settings.upstream)
+            target = self._target_of(request.path, request.query_string)
         except ValueError as error:
             return _json_error(404, str(error), None)
         if problem := self._refusal(request, target):
@@ -278,14 +282,13 @@ class _Reply:
     async def write(self, data: bytes) -> None:
         if not self.begun:
             self.begun = True
-            self.response = web.StreamResponse(status=self._status, headers=_multi(self._headers))
+            self.response = web.StreamResponse(status=self._status, headers=CIMultiDict(self._headers))
             await self.response.prepare(self._request)
         await self.response.write(data)
 
     async def whole(self, response: ModelResponse, body: bytes) -> None:
-        self.response = web.Response(
-            status=response.status_code, headers=_multi(_response_headers(response)), body=body
-        )
+        headers = CIMultiDict(_response_headers(response))
+        self.response = web.Response(status=response.status_code, headers=headers, body=body)
 
     async def refuse(self, status: int, message: str) -> None:
         if not self.begun:
@@ -316,14 +319,7 @@ def _passed_headers(request: web.Request) -> Headers:
 
 
 def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
-    left_out = _NOT_PASSED_ON | {"content-encoding", "date", "server"}
-    return [(name, value) for name, value in response.headers.items() if name.lower() not in left_out]
-
-
-def _multi(headers: list[tuple[str, str]]) -> Any:
-    from multidict import CIMultiDict
-
-    return CIMultiDict(headers)
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED]
 
 
 def _json_error(status: int, message: str, form: WireForm | None) -> web.Response:

@@ -7,6 +7,7 @@ whatever the gateway does not understand must pass through unchanged.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
@@ -251,21 +252,31 @@ class WireForm(Protocol):
         ...
 
 
-def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> dict[str, ToolSpec]:
+_OFFERED: deque[tuple[tuple[tuple[str, ...], list[Json]], Mapping[str, ToolSpec]]] = deque(maxlen=8)
+"""What was read last, because agents send the same tools with each request."""
+
+
+def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[str, ToolSpec]:
     """Return the tools that a request declares, by name.
 
     Args:
         schema_keys: the keys that may have the schema of the arguments.
     """
-    return {
+    declared = schema_keys, list(declarations)
+    for known, tools in _OFFERED:
+        if known == declared:
+            return tools
+    tools = {
         name: ToolSpec(
             name=name,
             description=str(each.get("description") or ""),
             parameters=next((schema for key in schema_keys if (schema := entry(each, key))), {}),
         )
-        for each in declarations
+        for each in declared[1]
         if isinstance(name := each.get("name"), str) and name
     }
+    _OFFERED.append((declared, tools))
+    return tools
 
 
 def parsed_arguments(text: Any) -> tuple[Any, str | None]:

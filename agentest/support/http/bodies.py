@@ -162,6 +162,12 @@ class BodyRefused(ValueError):
 
 async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> bytes:
     """Return the decompressed body. Raises BodyRefused after `most` bytes, received or decompressed."""
+    content = request.content
+    if content.is_eof() and content.exception() is None and "Content-Encoding" not in request.headers:
+        body = content.read_nowait()  # all of it came with the head
+        if len(body) > most:
+            raise _too_large(most)
+        return body
     pieces: list[bytes] = []
     await _receive(request, most, body_s, pieces.append)
     return b"".join(pieces)
