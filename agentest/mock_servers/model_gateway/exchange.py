@@ -27,6 +27,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
+from agentest.support.json_text import parse_json
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MOST_ROUNDS = 25
@@ -271,7 +272,7 @@ class ModelExchange:
 
 def _object(data: bytes) -> Json:
     try:
-        value: Any = json.loads(data)
+        value: Any = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise GatewayError(f"the model's answer is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.json_text import parse_json
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64_000_000
@@ -123,7 +123,7 @@ class _Gateway:
         self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
     ) -> None:
         try:
-            body = json.loads(data)
+            body = parse_json(data)
         except (ValueError, RecursionError) as error:
             raise GatewayError(f"the request is not JSON: {error}", 400) from None
         if not isinstance(body, dict):

@@ -17,7 +17,7 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
 from agentest.support.http.sse import Event
-from agentest.support.json_text import well_formed
+from agentest.support.json_text import parse_json, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 Json = dict[str, Any]
@@ -336,7 +336,7 @@ def normalized(text: str) -> str:
 def object_of(event: Event) -> Json | None:
     """Return the JSON object of an event; None if it has another value."""
     try:
-        value = json.loads(event.data)
+        value = parse_json(event.data)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
