@@ -144,6 +144,8 @@ class GatewayConversation:
     recovered: bool = False
     """True if the agent received an answer of a model after that."""
     turn: int = 0
+    said_in: int = 0
+    """The turn of the last text: what the agent does after its reply belongs to that turn."""
     forgets: bool = False
     """True if the agent sends no calls of earlier turns, although it ran some."""
     wrapper: str | None = None
@@ -173,6 +175,7 @@ class GatewayConversation:
         if not self.waiting:
             self.fault, self.recovered = None, False
         self.waiting += 1
+        self.said_in = self.turn
         self.log.begin_turn()
         try:
             yield
@@ -181,6 +184,9 @@ class GatewayConversation:
             raise
         finally:
             self.waiting -= 1
+
+    async def has_heard(self) -> None:
+        """Return at once: this is the gateway's own process."""
 
     @contextmanager
     def requested(self, request: WireRequest) -> Iterator[None]:
@@ -255,7 +261,7 @@ class GatewayConversation:
         self.gateway.note(f"{why}: give the agent a valid key for that address")
         self.note_fault(why)
 
-    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+    async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
         if self.fault and (agent_error or not self.recovered):

@@ -13,7 +13,7 @@ from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.model_gateway.request_log import RequestLog
-from agentest.mock_servers.port import ActiveConversation, Identity, ModelFaults, WaitingBlock
+from agentest.mock_servers.port import ActiveConversation, Identity, ModelAccess, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
@@ -112,29 +112,28 @@ class GatewayTraffic:
         self,
         who: Identity,
         serving: ActiveConversation,
-        mocked: Collection[str],
-        opening: str,
+        access: ModelAccess,
         outside: WaitingBlock = nullcontext,
-        faults: ModelFaults | None = None,
-        recorded: Collection[str] = (),
     ) -> AsyncIterator[GatewayConversation]:
-        async with self._place(opening, outside) as lane:
+        async with self._place(access.opening, outside) as lane:
             self.state.begun += 1
             conversation = GatewayConversation(
                 gateway=self.state,
                 number=self.state.begun,
                 who=who,
                 serving=serving,
-                mocked=frozenset(mocked) if self.mocks else frozenset(),
+                mocked=access.mocked if self.mocks else frozenset(),
                 allows_real=self.allows_real,
                 log=RequestLog(redact=self.redact),
                 lane=lane,
-                recorded=frozenset(recorded) if self.mocks else frozenset(),
+                recorded=access.recorded if self.mocks else frozenset(),
             )
-            if faults:
+            if access.faults:
                 from agentest.mock_servers.model_gateway.faults import ConversationFaults
 
-                conversation.faults = ConversationFaults(faults)
+                conversation.faults = ConversationFaults(access.faults)
+            if access.open_tape:
+                conversation.tape = access.open_tape(access.tape_key, lambda: conversation.said_in)
             self._active[who.key] = conversation
             try:
                 yield conversation
