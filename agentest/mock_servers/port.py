@@ -287,6 +287,8 @@ class ModelAccess:
     """Names of tools with a mock."""
     opening: str
     """What the conversation begins with, for as far as that is known."""
+    timeout_s: float
+    """The time that the agent has for a reply, and may go on for when it is given up."""
     recorded: frozenset[str] = frozenset()
     """Names of tools with recorded answers, which may be real for other arguments."""
     faults: ModelFaults | None = None
@@ -335,8 +337,12 @@ class ModelTraffic(Protocol):
         """Give no further conversation to this copy of the agent's server, unless it is the last one."""
         ...
 
-    def rest_lane(self, lane: int, seconds: float) -> None:
-        """Give no conversation to this copy for a while, because it may still work on its last one."""
+    def rest(self, key: str, seconds: float) -> None:
+        """Let the next conversation in this one's place wait, because its agent may still be at work.
+
+        Args:
+            key: that of a conversation under way.
+        """
         ...
 
     def under_way(

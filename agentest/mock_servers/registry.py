@@ -114,10 +114,9 @@ async def _at_gateway(
         return
     async with traffic.under_way(active.who, active.serving, access, outside) as period.model:
         yield
-        # Without copies the gateway itself knows requests of conversations that have ended.
-        if period.at_work_s and period.model.lane is not None:
-            traffic.rest_lane(period.model.lane, period.at_work_s)
-        period.at_work_s = 0.0
+        if period.at_work_s:
+            traffic.rest(active.who.key, period.at_work_s)
+            period.at_work_s = 0.0
 
 
 @dataclass(slots=True)

@@ -288,13 +288,14 @@ class LiveConversations:
         from agentest.mock_servers.port import ModelAccess, ModelFaults
 
         scenario, faults = unit.scenario, None
+        timeout_s = self.prepared.loaded.config.request_timeout_ms / 1000
         if scenario.model_faults:
             # The agent has as much time again to go on without an answer.
-            hang_s = self.prepared.loaded.config.request_timeout_ms / 2000
-            faults = ModelFaults(faults=scenario.model_faults, hang_s=hang_s)
+            faults = ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
         return ModelAccess(
             mocked=frozenset(scenario.tools),
             opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
+            timeout_s=timeout_s,
             recorded=frozenset(each.name for each in scenario.recorded or ()),
             faults=faults,
             tape_key=CallKey("agent", unit.scope, number, sample=attempt),

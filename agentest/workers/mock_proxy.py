@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import field, replace
 from functools import partial
 from itertools import count
@@ -72,7 +72,6 @@ class MockProxy:
 
     def leave(self, key: str, at_work_s: float = 0.0, *, failed: bool = True) -> None:
         """End the conversation with this key, or its wait to begin."""
-        self.replied(key, failed=failed)
         if conversation := self._under_way.pop(key, None):
             conversation.period.failed, conversation.period.at_work_s = failed, at_work_s
             conversation.left.set()
@@ -83,13 +82,15 @@ class MockProxy:
         """Let the model gateway know what the user says."""
         conversation = self._under_way.get(key)
         if conversation and conversation.period.model:
-            conversation.request.enter_context(conversation.period.model.said(text))
+            conversation.request = conversation.period.model.said(text)
+            conversation.request.__enter__()
 
     def replied(self, key: str, *, failed: bool) -> None:
         """Let the model gateway know that the agent has replied, or was given up."""
-        if conversation := self._under_way.get(key):
-            error = AgentError() if failed else None
-            conversation.request.__exit__(AgentError if failed else None, error, None)
+        conversation = self._under_way.get(key)
+        if conversation and (request := conversation.request):
+            conversation.request = None
+            request.__exit__(AgentError if failed else None, AgentError() if failed else None, None)
 
     def request(self, key: str, number: int, part: str, method: str, *args: object) -> None:
         """Call a method of a part of the conversation's `ActivePeriod`, and send what it returns."""
@@ -104,7 +105,10 @@ class MockProxy:
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
         for key in [*self._waiting, *self._under_way]:
-            self.leave(key)
+            conversation = self._under_way.get(key)
+            at_work_s = conversation.timeout_s if conversation and conversation.request else 0.0
+            self.replied(key, failed=True)
+            self.leave(key, at_work_s)
         self._closed = True
         for number in self._questions:
             self.answer(number, _WORKER_ENDED)
@@ -135,7 +139,9 @@ class MockProxy:
                     period.failed = True
                     return
                 del self._waiting[who.key]
-                conversation = self._under_way[who.key] = _WorkerConversation(period)
+                conversation = self._under_way[who.key] = _WorkerConversation(
+                    period, access.timeout_s if access else 0.0
+                )
                 self._conversation(who.key).begin(
                     period.addresses,
                     traces=period.traces is not None,
@@ -175,9 +181,11 @@ class _WorkerConversation:
     """A worker's conversation that has begun."""
 
     period: ActivePeriod
+    timeout_s: float
+    """The time that its agent may go on for when the worker has died."""
     left: anyio.Event = field(default_factory=anyio.Event)
-    request: ExitStack = field(default_factory=ExitStack)
-    """Closes what the current request to the agent has opened."""
+    request: AbstractContextManager[None] | None = None
+    """The current request to the agent, as the model gateway knows it."""
 
 
 class _RemoteServing:

@@ -74,6 +74,7 @@ class Gateway:
         access = ModelAccess(
             mocked=frozenset(spec.name for spec in resolver.specs()),
             opening=name,
+            timeout_s=30,
             recorded=frozenset(answer.name for answer in recorded or ()),
             faults=self.faults,
         )

@@ -322,7 +322,7 @@ class FakeGateway:
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.problem: Exception | None = None
-        self.rests: list[tuple[int, float]] = []
+        self.rests: list[tuple[str, float]] = []
         self.place = anyio.Event()
         self.place.set()
 
@@ -334,8 +334,8 @@ class FakeGateway:
         self.heard.append(access.open_tape("the key", lambda: 0) if access.open_tape else None)
         yield self
 
-    def rest_lane(self, lane: int, seconds: float) -> None:
-        self.rests.append((lane, seconds))
+    def rest(self, key: str, seconds: float) -> None:
+        self.rests.append((key, seconds))
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
@@ -359,7 +359,7 @@ class FakeGateway:
         return TurnTraces(model_calls=3)
 
 
-ACCESS = ModelAccess(mocked=frozenset({"t"}), opening="hello")
+ACCESS = ModelAccess(mocked=frozenset({"t"}), opening="hello", timeout_s=20)
 
 
 def test_a_model_gateway_knows_what_a_workers_conversation_says() -> None:
@@ -390,7 +390,7 @@ def test_a_model_gateway_knows_what_a_workers_conversation_says() -> None:
             stay.failed, stay.at_work_s = True, 30.0
         await settled()
         assert gateway.heard[3:] == ["replied", "again", "given up"]
-        assert gateway.rests == [(2, 30.0)]
+        assert gateway.rests == [(one.who.key, 30.0)]
 
     scaling(use)
 
@@ -426,6 +426,8 @@ def test_the_gateway_knows_that_an_agent_is_still_at_work_when_its_worker_dies()
                 await there.close()
                 await scale.gone.wait()
                 assert gateway.heard[-1] == "given up"
+                await settled()
+                assert gateway.rests == [(one.who.key, ACCESS.timeout_s)]
 
     scaling(use)
 

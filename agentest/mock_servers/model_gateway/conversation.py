@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
+
+import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
@@ -98,6 +101,7 @@ class GatewayConversation:
         recorded: names of tools of which it may have a recorded answer, depending on the arguments.
         allows_real: True if tools without a mock may run.
         lane: the copy of the agent's server that has the conversation; None if there are no copies.
+        place: what only one conversation at a time has: its lane or, without copies, its opening.
     """
 
     gateway: GatewayState
@@ -107,6 +111,7 @@ class GatewayConversation:
     mocked: frozenset[str]
     allows_real: bool
     lane: int | None = None
+    place: int | str = ""
     recorded: Collection[str] = ()
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
@@ -126,8 +131,10 @@ class GatewayConversation:
     """The number of conversations that had begun when it ended."""
     over: bool = False
     """True if it has ended. Its agent may still be at work."""
-    at_work: bool = False
+    given_up: bool = False
     """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
+    idle_at: float = math.inf
+    """When an agent that was given up has surely ended its work."""
     open_requests: int = 0
     tape: ModelTape | None = None
     problem: ModelError | None = None
@@ -151,6 +158,11 @@ class GatewayConversation:
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
+
+    @property
+    def at_work(self) -> bool:
+        """True if the agent may make further requests although nobody waits for its reply."""
+        return self.given_up and (self.idle_at == math.inf or anyio.current_time() < self.idle_at)
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -180,7 +192,7 @@ class GatewayConversation:
         try:
             yield
         except BaseException:
-            self.at_work = True
+            self.given_up = True
             raise
         finally:
             self.waiting -= 1
@@ -192,7 +204,7 @@ class GatewayConversation:
     def requested(self, request: WireRequest) -> Iterator[None]:
         """Note that a request of the conversation is under way until the block ends."""
         if not self.waiting and any(map(self.mock_name, request.tools)):
-            self.at_work = True
+            self.given_up = True
         self.open_requests += 1
         try:
             yield
@@ -231,7 +243,7 @@ class GatewayConversation:
         """Take no more calls."""
         self.over = True
         self.number_at_end = self.gateway.begun
-        self.at_work = self.at_work or self.open_requests > 0
+        self.given_up = self.given_up or self.open_requests > 0
         self.answers.clear()
 
     def passed(self, answer: PassedAnswer) -> None:
