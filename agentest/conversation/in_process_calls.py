@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from agentest.agents.in_process.tool_gate import ToolGate, gate_for_lookup
@@ -32,8 +32,8 @@ class InProcessCalls(CallSource):
         """The last request, until its errors have been checked."""
         self._gates: list[ToolGate] = []
 
-    @contextmanager
-    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+    @asynccontextmanager
+    async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         calls = self._request = RequestCalls(turn.turn_index, self._mocks)
         ctx = replace(
             ctx,
@@ -52,7 +52,7 @@ class InProcessCalls(CallSource):
                 calls.close()
                 turn.usage += calls.usage
 
-    def check(self, cause_of: Exception | None = None) -> None:
+    async def check(self, cause_of: Exception | None = None) -> None:
         for gate in self._gates:
             if gate.ended is not None:
                 raise gate.ended from cause_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import asynccontextmanager
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
@@ -51,8 +51,8 @@ class MockServerCalls(CallSource):
     def begin_turn(self, turn_index: int) -> None:
         self.turn_index = turn_index
 
-    @contextmanager
-    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+    @asynccontextmanager
+    async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         """Mark requests with the turn, and count those that were sent with the mark."""
         with in_turn(TraceContext(self.who.key, turn.turn_index)) as sent:
             try:
@@ -61,7 +61,7 @@ class MockServerCalls(CallSource):
                 turn.named += sent.requests
                 turn.stays_open |= sent.stays_open
 
-    def check(self, cause_of: Exception | None = None) -> None:
+    async def check(self, cause_of: Exception | None = None) -> None:
         if self._ended:
             raise self._ended[0] from cause_of
 
@@ -129,16 +129,15 @@ class ModelCalls(CallSource):
     def __init__(self, conversation: ModelConversation, redact: Callable[[str], str] = str) -> None:
         self._conversation = conversation
         self._redact = redact
-        self.lane = conversation.lane
-        """The copy of the agent's server that has the conversation; None if there are no copies."""
 
-    @contextmanager
-    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+    @asynccontextmanager
+    async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         with self._conversation.said(turn.user_message):
+            await self._conversation.has_heard()
             yield ctx
 
-    def check(self, cause_of: Exception | None = None) -> None:
-        if error := self._conversation.error_of(cause_of):
+    async def check(self, cause_of: Exception | None = None) -> None:
+        if error := await self._conversation.error_of(cause_of):
             raise error from cause_of
 
     async def complete(self, turn: TurnProgress) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from secrets import token_hex
 from time import perf_counter
 from typing import Any
@@ -116,7 +116,7 @@ class TurnLoop:
             async with open_conversation(self._agent) as self._connection:
                 ending = await self._talk()
             await self._complete_late()
-            self._check_sources()
+            await self._check_sources()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - every error becomes part of the transcript
             failure = failure_of(error, self._redact)
@@ -192,14 +192,15 @@ class TurnLoop:
     async def _request_reply(self, turn: TurnProgress, context: TurnContext) -> AgentReply:
         turn.requests += 1
         try:
-            with ExitStack() as request, self._agent_wait:
-                for source in self._sources:
-                    context = request.enter_context(source.request(turn, context))
-                reply = well_formed_reply(await self._connection.reply(self._messages, context))
+            async with AsyncExitStack() as request:
+                with self._agent_wait:
+                    for source in self._sources:
+                        context = await request.enter_async_context(source.request(turn, context))
+                    reply = well_formed_reply(await self._connection.reply(self._messages, context))
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(turn.in_rounds(error.observed), may_repeat=error.retells)
-            self._check_sources(error)
+            await self._check_sources(error)
             raise
         except MockBypassed as error:
             self._mocks.observe(error.observed)
@@ -207,12 +208,12 @@ class TurnLoop:
         except RecursionError:
             raise AgentError("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
-            self._check_sources(error)  # frameworks wrap errors that a tool raises
+            await self._check_sources(error)  # frameworks wrap errors that a tool raises
             raise
         turn.reply_count += 1
         if reply.observed:
             self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
-        self._check_sources()
+        await self._check_sources()
         self._check_bypass(turn.turn_index)
         turn.note(reply, self._agent.name, self._redact)
         if self._initial_state is None:
@@ -236,9 +237,9 @@ class TurnLoop:
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
 
-    def _check_sources(self, cause_of: AgentError | None = None) -> None:
+    async def _check_sources(self, cause_of: AgentError | None = None) -> None:
         for source in self._sources:
-            source.check(cause_of)
+            await source.check(cause_of)
 
     def _check_bypass(self, turn_index: int) -> None:
         if self._mocked_tools is not None:

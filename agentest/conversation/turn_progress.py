@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import field
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,13 +57,13 @@ class CallSource:
     def begin_turn(self, turn_index: int) -> None:
         """Assign calls to this turn from now on."""
 
-    @contextmanager
-    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+    @asynccontextmanager
+    async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         """Accompany one request to the agent. Yields the context with what the agent needs for its calls."""
         del turn
         yield ctx
 
-    def check(self, cause_of: Exception | None = None) -> None:
+    async def check(self, cause_of: Exception | None = None) -> None:
         """Raise the error that ended the conversation at this source, if there is one.
 
         Args:

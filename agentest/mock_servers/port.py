@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from enum import StrEnum
@@ -275,15 +275,38 @@ class ModelFaults:
     """The seconds after which a model that times out answers with an error, if its client still waits."""
 
 
+OpenTape = Callable[[Any, Callable[[], int]], ModelTape | None]
+"""Returns the recordings for a key and a function that returns the current turn; None if there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccess:
+    """What the model gateway needs to know of a conversation. It can be sent without `open_tape`."""
+
+    mocked: frozenset[str]
+    """Names of tools with a mock."""
+    opening: str
+    """What the conversation begins with, for as far as that is known."""
+    timeout_s: float
+    """The time that the agent has for a reply, and may go on for when it is given up."""
+    recorded: frozenset[str] = frozenset()
+    """Names of tools with recorded answers, which may be real for other arguments."""
+    faults: ModelFaults | None = None
+    tape_key: Any = None
+    """Identifies its recordings."""
+    open_tape: OpenTape | None = None
+    """Opens them; None if nothing is recorded or replayed."""
+
+
 class ModelConversation(Protocol):
     """A conversation under way whose agent calls its model through our gateway."""
 
-    tape: ModelTape | None
-    """Its recordings; None if nothing is recorded or replayed."""
-    lane: int | None
-    """The copy of the agent's server that has this conversation; None if there are no copies."""
+    @property
+    def lane(self) -> int | None:
+        """The copy of the agent's server that has this conversation; None if there are no copies."""
+        ...
 
-    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+    async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         """Return the error that ends the conversation at the gateway; None if there is none.
 
         Args:
@@ -293,6 +316,10 @@ class ModelConversation(Protocol):
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""
+        ...
+
+    async def has_heard(self) -> None:
+        """Wait until the gateway, perhaps in another process, knows all that was said."""
         ...
 
     async def end_turn(self) -> TurnTraces:
@@ -310,29 +337,25 @@ class ModelTraffic(Protocol):
         """Give no further conversation to this copy of the agent's server, unless it is the last one."""
         ...
 
-    def rest_lane(self, lane: int, seconds: float) -> None:
-        """Give no conversation to this copy for a while, because it may still work on its last one."""
+    def rest(self, key: str, seconds: float) -> None:
+        """Let the next conversation in this one's place wait, because its agent may still be at work.
+
+        Args:
+            key: that of a conversation under way.
+        """
         ...
 
     def under_way(
         self,
         who: Identity,
         serving: ActiveConversation,
-        mocked: Collection[str],
-        opening: str,
+        access: ModelAccess,
         outside: WaitingBlock = nullcontext,
-        faults: ModelFaults | None = None,
-        recorded: Collection[str] = (),
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
         Each copy of the agent's server has one conversation at a time. Without copies, conversations that
         begin alike run one after the other, because their requests cannot be told apart.
-
-        Args:
-            mocked: names of tools with a mock.
-            opening: what the conversation begins with, for as far as that is known.
-            recorded: names of tools with recorded answers, which may be real for other arguments.
         """
         ...
 
@@ -348,8 +371,8 @@ class ActivePeriod:
     """The expected duration of that, if its agent had not answered when the conversation ended."""
     traces: SpanSource | None = None
     """Provides its spans; None if no spans are received."""
-    model_traffic: ModelTraffic | None = None
-    """Takes its requests to a model; None if there is no gateway, or in another process."""
+    model: ModelConversation | None = None
+    """The conversation at the model gateway; None if there is no gateway."""
 
 
 WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
@@ -360,9 +383,17 @@ class Conversations(Protocol):
     """The active conversations, to which servers pass calls."""
 
     def under_way(
-        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        outside: WaitingBlock = nullcontext,
+        access: ModelAccess | None = None,
     ) -> AbstractAsyncContextManager[ActivePeriod]:
-        """Wait until the conversation may begin; its calls are answered until the block ends."""
+        """Wait until the conversation may begin; its calls are answered until the block ends.
+
+        Args:
+            access: what a model gateway needs to know; None if the agent has no gateway.
+        """
         ...
 
 

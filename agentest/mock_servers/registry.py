@@ -22,6 +22,7 @@ from agentest.mock_servers.port import (
     CallOutcome,
     CallReal,
     Identity,
+    ModelAccess,
     ModelTraffic,
     ServedAnswer,
     ServedCall,
@@ -102,6 +103,22 @@ class _Ended:
     failed: bool
 
 
+@asynccontextmanager
+async def _at_gateway(
+    active: _Active, period: ActivePeriod, access: ModelAccess | None, outside: WaitingBlock
+) -> AsyncIterator[None]:
+    """Let the model gateway of the agent, if it has one, take requests of the conversation."""
+    traffic = active.group.model_traffic
+    if traffic is None or access is None:
+        yield
+        return
+    async with traffic.under_way(active.who, active.serving, access, outside) as period.model:
+        yield
+        if period.at_work_s:
+            traffic.rest(active.who.key, period.at_work_s)
+            period.at_work_s = 0.0
+
+
 @dataclass(slots=True)
 class Registry:
     """The active conversations of a run whose agents have mock servers."""
@@ -142,48 +159,42 @@ class Registry:
 
     @asynccontextmanager
     async def under_way(
-        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        outside: WaitingBlock = nullcontext,
+        access: ModelAccess | None = None,
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        period = await self.enter(who, serving, outside)
+        group = self.group_of(who.agent)
+        if group is None:
+            yield ActivePeriod(Addresses())
+            return
+        await group.admission.enter(outside)
+        active = _Active(who, group, serving)
+        self._active |= dict.fromkeys(_names(who), active)
+        if group.traces:
+            group.traces.begin(who)
+        period = ActivePeriod(group.addresses.of(who.key), traces=group.traces)
         try:
-            yield period
+            async with _at_gateway(active, period, access, outside):
+                yield period
         except BaseException:  # the run is being stopped, without notice to the agent
             period.failed = True
             raise
         finally:
-            self.leave(who, failed=period.failed, at_work_s=period.at_work_s)
+            self._leave(active, period)
 
-    async def enter(
-        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
-    ) -> ActivePeriod:
-        """Wait until the conversation may begin. Its calls are answered from then on, until `leave`."""
-        group = self.group_of(who.agent)
-        if group is None:
-            return ActivePeriod(Addresses())
-        await group.admission.enter(outside)
-        self._active |= dict.fromkeys(_names(who), _Active(who, group, serving))
-        if group.traces:
-            group.traces.begin(who)
-        return ActivePeriod(
-            group.addresses.of(who.key), traces=group.traces, model_traffic=group.model_traffic
-        )
-
-    def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
-        """Deactivate the conversation, so that its calls are refused.
-
-        The arguments are the fields of `ActivePeriod`.
-        """
-        active = self._active.get(who.key)
-        if active is None:  # its agent has no servers
-            return
-        ended = _Ended(who, failed)
+    def _leave(self, active: _Active, period: ActivePeriod) -> None:
+        """Deactivate the conversation, so that its calls are refused."""
+        who, at_work_s = active.who, period.at_work_s
+        ended = _Ended(who, period.failed)
         for name in _names(who):
             del self._active[name]
             self._ended[name] = ended
         if active.group.traces:
             active.group.traces.end(who.key)
-        active.group.given_up = ended if failed else None
+        active.group.given_up = ended if period.failed else None
         if active.group.admission.leave(called=active.called, at_work_s=at_work_s):
             self.on_note(
                 f"{who} was given up before its agent had answered, and nothing showed that calls of this "

@@ -5,8 +5,8 @@ To add a source, implement `SourceFactory` and `ConversationSource`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +26,6 @@ from agentest.runner.agents import (
     OnOutput,
     check_mocks,
     connected_agents,
-    is_opened_per_worker,
     part_of,
     start_servers,
     with_ports,
@@ -36,16 +35,13 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
-from agentest.scenarios.model import Scenario
-from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
-    from agentest.conversation.server_calls import MockServerCalls, ModelCalls
     from agentest.conversation.simulated_user import UserTools
-    from agentest.mock_servers.port import ActivePeriod, Conversations, Identity, ModelFaults, WaitingBlock
+    from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
@@ -160,8 +156,6 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
-        if session.has_workers:
-            _check_gateways(session.prepared)
         local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
@@ -177,17 +171,6 @@ class LiveAgents:
             )
 
         return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
-
-
-def _check_gateways(prepared: Prepared) -> None:
-    """Raise ConfigError for a model gateway in this process of conversations in workers."""
-    engine = prepared.request.options.engine
-    for name, agent in prepared.plan.agents.items():
-        if agent.model_gateway and not is_opened_per_worker(agent, engine):
-            raise ConfigError(
-                f"the model_gateway of agent {name!r} works in the process of the conversations alone: run "
-                "without workers, or let each worker start the agent (`server.per_worker: true`, with {port})"
-            )
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
@@ -277,66 +260,47 @@ class LiveConversations:
             in_process.append(InProcessCalls(mocks, mocks_inside=unit.traits.mocks_inside))
         if self.registry is None or not config.beside:
             return await run(*in_process)
-        from agentest.conversation.server_calls import MockServerCalls, TracedCalls
-
-        served = MockServerCalls(_identity(unit, spec), mocks, unit.traits.tool_names)
-        async with self.registry.under_way(served.who, served, outside) as period:
-            served.addresses = period.addresses
-            traced: list[CallSource] = []
-            if period.traces:
-                traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
-            key = CallKey("agent", unit.scope, number, sample=attempt)
-            async with self._model_calls(unit, served, period, outside, key) as model_calls:
-                lane = model_calls.lane if model_calls else None
-                of_model = [model_calls] if model_calls else []
-                conversation = await run(served, *traced, *in_process, *of_model, lane=lane)
-                period.failed = conversation.failure is not None
-                # The agent was waited for in the turn that never closed.
-                answered_ms = sum(turn.latency_ms for turn in conversation.turns)
-                timeout_ms = self.prepared.loaded.config.request_timeout_ms
-                if period.failed and conversation.time.agent_ms - answered_ms >= timeout_ms:
-                    if period.model_traffic is None:
-                        period.at_work_s = timeout_ms / 1000
-                    elif lane is not None:
-                        # Without lanes the gateway itself knows requests of conversations that have ended.
-                        period.model_traffic.rest_lane(lane, timeout_ms / 1000)
-            return conversation
-
-    @asynccontextmanager
-    async def _model_calls(
-        self, unit: Unit, served: MockServerCalls, period: ActivePeriod, outside: WaitingBlock, key: CallKey
-    ) -> AsyncIterator[ModelCalls | None]:
-        """Let the model gateway, if the agent has one, take requests of the conversation."""
-        if period.model_traffic is None:
-            yield None
-            return
-        from agentest.conversation.server_calls import ModelCalls
+        from agentest.conversation.server_calls import MockServerCalls, ModelCalls, TracedCalls
         from agentest.domain.tool_visibility import SeenBy
 
-        served.seen_by = SeenBy.MODEL
-        scenario = unit.scenario
-        opening = scenario.turns[0].user_message if scenario.scripted else scenario.name
-        async with period.model_traffic.under_way(
-            served.who,
-            served,
-            scenario.tools,
-            opening,
-            outside,
-            self._model_faults(scenario),
-            {each.name for each in scenario.recorded or ()},
-        ) as conversation:
-            if self.models.agent_tape:
-                conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)
-            yield ModelCalls(conversation, self.prepared.loaded.redact)
+        served = MockServerCalls(_identity(unit, spec), mocks, unit.traits.tool_names)
+        access = self._model_access(unit, number, attempt) if config.model_gateway else None
+        async with self.registry.under_way(served.who, served, outside, access) as period:
+            served.addresses = period.addresses
+            others: list[CallSource] = []
+            if period.traces:
+                others.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
+            others += in_process
+            if period.model:
+                served.seen_by = SeenBy.MODEL
+                others.append(ModelCalls(period.model, self.prepared.loaded.redact))
+            lane = period.model.lane if period.model else None
+            conversation = await run(served, *others, lane=lane)
+            period.failed = conversation.failure is not None
+            # The agent was waited for in the turn that never closed.
+            answered_ms = sum(turn.latency_ms for turn in conversation.turns)
+            timeout_ms = self.prepared.loaded.config.request_timeout_ms
+            if period.failed and conversation.time.agent_ms - answered_ms >= timeout_ms:
+                period.at_work_s = timeout_ms / 1000
+            return conversation
 
-    def _model_faults(self, scenario: Scenario) -> ModelFaults | None:
-        if not scenario.model_faults:
-            return None
-        from agentest.mock_servers.port import ModelFaults
+    def _model_access(self, unit: Unit, number: int, attempt: int) -> ModelAccess:
+        from agentest.mock_servers.port import ModelAccess, ModelFaults
 
-        # The agent has as much time again to go on without an answer.
-        hang_s = self.prepared.loaded.config.request_timeout_ms / 2000
-        return ModelFaults(faults=scenario.model_faults, hang_s=hang_s)
+        scenario, faults = unit.scenario, None
+        timeout_s = self.prepared.loaded.config.request_timeout_ms / 1000
+        if scenario.model_faults:
+            # The agent has as much time again to go on without an answer.
+            faults = ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
+        return ModelAccess(
+            mocked=frozenset(scenario.tools),
+            opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
+            timeout_s=timeout_s,
+            recorded=frozenset(each.name for each in scenario.recorded or ()),
+            faults=faults,
+            tape_key=CallKey("agent", unit.scope, number, sample=attempt),
+            open_tape=self.models.agent_tape,
+        )
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared

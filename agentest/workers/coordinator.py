@@ -230,7 +230,9 @@ class WorkerPool:
             if self._origin.registry:
                 from agentest.workers.mock_proxy import MockProxy
 
-                member.parts[MOCKS] = MockProxy(self._origin.registry, send, self._tasks)
+                member.parts[MOCKS] = MockProxy(
+                    self._origin.registry, send, self._tasks, self._collectors.agent_tape
+                )
 
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int

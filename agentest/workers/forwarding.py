@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
@@ -27,6 +28,9 @@ from agentest.models.tape import (
 )
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
+
+if TYPE_CHECKING:
+    from agentest.models.agent_tape import AgentTape
 
 COLLECTORS = "collectors"
 _GATHER_S = 0.02
@@ -173,6 +177,12 @@ class RunCollectors:
     def page(self, scope: str, number: int) -> CassettePage | None:
         """Return the recorded responses to send along with a conversation."""
         return self._cassettes.page(scope, number) if self._cassettes else None
+
+    def agent_tape(self, key: CallKey, turn_index: Callable[[], int]) -> AgentTape | None:
+        """Return the recordings of what the agent of a worker's conversation asks its model."""
+        from agentest.models.agent_tape import agent_tape
+
+        return agent_tape(self._cassettes, key, turn_index) if self._cassettes else None
 
     def record(self, entry: CassetteEntry, line: bytes) -> None:
         """Write a model response that a worker recorded, redacted, with its line."""

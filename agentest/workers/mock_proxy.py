@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import field, replace
 from functools import partial
 from itertools import count
@@ -23,6 +23,8 @@ from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
     Identity,
+    ModelAccess,
+    OpenTape,
     ServedAnswer,
     ServedCall,
     SpanRequest,
@@ -30,11 +32,12 @@ from agentest.mock_servers.port import (
     WaitingBlock,
 )
 from agentest.mock_servers.registry import Registry
+from agentest.support.errors import AgentError, AgentestError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, can_be_sent, remote
 from agentest.workers.worker_pool import MOCKS
 
-_TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
+_TOO_DEEP = TurnTraces(missing="traces incomplete: what they tell is nested too deeply to be read")
 _WORKER_ENDED = ServedAnswer(
     how=CallOutcome.REFUSED, message="the process that held the conversation has ended"
 )
@@ -43,36 +46,55 @@ _WORKER_ENDED = ServedAnswer(
 class MockProxy:
     """The conversations of one worker that are registered with the run's mock servers.
 
-    The worker calls `enter`, `leave`, `request_spans` and `answer`.
+    The worker calls `enter`, `leave`, `said`, `replied`, `request` and `answer`.
     """
 
-    def __init__(self, registry: Registry, send: Send, tasks: TaskGroup) -> None:
-        """Register a worker. Conversations that have to wait before they begin wait in `tasks`."""
+    def __init__(
+        self, registry: Registry, send: Send, tasks: TaskGroup, open_tape: OpenTape | None = None
+    ) -> None:
+        """Register a worker. Its conversations are tasks of `tasks`, here with the tapes of this process."""
         self._registry = registry
+        self._open_tape = open_tape
         self._send = send
         self._worker: ProxiedConversations = remote(MOCKS, send)
         self._tasks = tasks
         self._waiting: dict[str, anyio.CancelScope] = {}
-        self._under_way: dict[str, Identity] = {}
+        self._under_way: dict[str, _WorkerConversation] = {}
         self._numbers = count()
         self._questions: dict[int, asyncio.Future[ServedAnswer | None]] = {}
         self._closed = False
 
-    def enter(self, who: Identity) -> None:
-        """Begin a conversation when the agent's mock servers permit."""
+    def enter(self, who: Identity, access: ModelAccess | None = None) -> None:
+        """Begin a conversation when the agent's mock servers and its model gateway permit."""
         scope = self._waiting[who.key] = anyio.CancelScope()
-        self._tasks.start_soon(self._enter, who, scope)
+        access = access and replace(access, open_tape=self._open_tape)
+        self._tasks.start_soon(self._stay, who, access, scope)
 
     def leave(self, key: str, at_work_s: float = 0.0, *, failed: bool = True) -> None:
         """End the conversation with this key, or its wait to begin."""
-        if who := self._under_way.pop(key, None):
-            self._registry.leave(who, failed=failed, at_work_s=at_work_s)
+        if conversation := self._under_way.pop(key, None):
+            conversation.period.failed, conversation.period.at_work_s = failed, at_work_s
+            conversation.left.set()
         elif scope := self._waiting.pop(key, None):
             scope.cancel()
 
-    def request_spans(self, request: SpanRequest) -> None:
-        """Send the tool calls and model usage found in the spans of a turn."""
-        self._tasks.start_soon(self._send_spans, request)
+    def said(self, key: str, text: str) -> None:
+        """Let the model gateway know what the user says."""
+        conversation = self._under_way.get(key)
+        if conversation and conversation.period.model:
+            conversation.request = conversation.period.model.said(text)
+            conversation.request.__enter__()
+
+    def replied(self, key: str, *, failed: bool) -> None:
+        """Let the model gateway know that the agent has replied, or was given up."""
+        conversation = self._under_way.get(key)
+        if conversation and (request := conversation.request):
+            conversation.request = None
+            request.__exit__(AgentError if failed else None, AgentError() if failed else None, None)
+
+    def request(self, key: str, number: int, part: str, method: str, *args: object) -> None:
+        """Call a method of a part of the conversation's `ActivePeriod`, and send what it returns."""
+        self._tasks.start_soon(self._respond, key, number, part, methodcaller(method, *args))
 
     def answer(self, number: int, answer: ServedAnswer | None) -> None:
         """Deliver an answer if the call still waits for it. None confirms that a question was received."""
@@ -83,7 +105,10 @@ class MockProxy:
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
         for key in [*self._waiting, *self._under_way]:
-            self.leave(key)
+            conversation = self._under_way.get(key)
+            at_work_s = conversation.timeout_s if conversation and conversation.request else 0.0
+            self.replied(key, failed=True)
+            self.leave(key, at_work_s)
         self._closed = True
         for number in self._questions:
             self.answer(number, _WORKER_ENDED)
@@ -103,18 +128,27 @@ class MockProxy:
         finally:
             del self._questions[number]
 
-    async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
+    async def _stay(self, who: Identity, access: ModelAccess | None, scope: anyio.CancelScope) -> None:
+        """Take part in the run's mock servers from when the conversation may begin until it leaves."""
         with scope:
             if scope.cancel_called:  # it left before this task began
                 return
-            serving = _RemoteServing(who.key, self)
-            stay = await self._registry.enter(who, serving, partial(self._notify_waiting, who.key))
-            if scope.cancel_called:  # it left at the moment when it could have begun
-                self._registry.leave(who, failed=True)
-                return
-            del self._waiting[who.key]
-            self._under_way[who.key] = who
-            self._conversation(who.key).begin(stay.addresses, traces=stay.traces is not None)
+            serving, outside = _RemoteServing(who.key, self), partial(self._notify_waiting, who.key)
+            async with self._registry.under_way(who, serving, outside, access) as period:
+                if scope.cancel_called:  # it left at the moment when it could have begun
+                    period.failed = True
+                    return
+                del self._waiting[who.key]
+                conversation = self._under_way[who.key] = _WorkerConversation(
+                    period, access.timeout_s if access else 0.0
+                )
+                self._conversation(who.key).begin(
+                    period.addresses,
+                    traces=period.traces is not None,
+                    model=period.model is not None,
+                    lane=period.model.lane if period.model else None,
+                )
+                await conversation.left.wait()
 
     @asynccontextmanager
     async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
@@ -125,14 +159,33 @@ class MockProxy:
         conversation: ProxiedConversation = remote(key, self._send)
         return conversation
 
-    async def _send_spans(self, request: SpanRequest) -> None:
-        who = self._under_way.get(request.key)
-        group = self._registry.group_of(who.agent) if who else None
-        if group is None or group.traces is None:
+    async def _respond(
+        self, key: str, number: int, part: str, call: Callable[[object], Awaitable[object]]
+    ) -> None:
+        conversation = self._under_way.get(key)
+        if conversation is None:
             return  # it has left
-        traces = await group.traces.spans_of(request)
-        if request.key in self._under_way:
-            self._conversation(request.key).accept_spans(traces if can_be_sent(traces) else _TOO_DEEP)
+        result: object = None
+        error: AgentestError | str | None = None
+        try:
+            result = await call(getattr(conversation.period, part))
+        except AgentestError as problem:
+            error = problem
+        except Exception as problem:  # noqa: BLE001 - the worker's conversation ends, and not the run
+            error = described(problem)
+        self._conversation(key).accept(number, result if can_be_sent(result) else _TOO_DEEP, error)
+
+
+@dataclass(slots=True)
+class _WorkerConversation:
+    """A worker's conversation that has begun."""
+
+    period: ActivePeriod
+    timeout_s: float
+    """The time that its agent may go on for when the worker has died."""
+    left: anyio.Event = field(default_factory=anyio.Event)
+    request: AbstractContextManager[None] | None = None
+    """The current request to the agent, as the model gateway knows it."""
 
 
 class _RemoteServing:
@@ -163,29 +216,79 @@ _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the convers
 
 @dataclass(slots=True)
 class ProxiedConversation:
-    """A conversation of this worker. The run's process calls `wait`, `begin` and `accept_spans`."""
+    """A conversation of this worker. The run's process calls `wait`, `begin` and `accept`.
 
+    It asks that process for its spans and what its model did (implements `mock_servers.port.SpanSource` and
+    `mock_servers.port.ModelConversation`).
+    """
+
+    who: Identity
     serving: ActiveConversation
+    run: MockProxy
     answered: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()
-    traces: bool = False
+    has_traces: bool = False
     """True if the agent exports spans to Agentest."""
-    spans: asyncio.Future[TurnTraces] | None = None
-    """The pending response for the spans of the last requested turn."""
+    has_model: bool = False
+    """True if the agent calls its model through a gateway."""
+    lane: int | None = None
+    _requests: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    """The pending requests to the run's process."""
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def wait(self) -> None:
         self.answered.set()
 
-    def begin(self, addresses: Addresses, *, traces: bool) -> None:
-        self.addresses, self.traces = addresses, traces
+    def begin(self, addresses: Addresses, *, traces: bool, model: bool, lane: int | None) -> None:
+        self.addresses, self.has_traces, self.has_model, self.lane = addresses, traces, model, lane
         self.begun.set()
         self.answered.set()
 
-    def accept_spans(self, traces: TurnTraces) -> None:
-        if self.spans and not self.spans.done():
-            self.spans.set_result(traces)
+    def accept(self, number: int, result: object, error: AgentestError | str | None) -> None:
+        if (reply := self._requests.get(number)) is None or reply.done():
+            return
+        if error is None:
+            reply.set_result(result)
+        else:
+            reply.set_exception(RuntimeError(error) if isinstance(error, str) else error)
+
+    async def spans_of(self, request: SpanRequest) -> TurnTraces:
+        traces: TurnTraces = await self._request("traces", "spans_of", request)
+        return traces
+
+    @contextmanager
+    def said(self, text: str) -> Iterator[None]:
+        self.run.said(self.who.key, text)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self.run.replied(self.who.key, failed=failed)
+
+    async def has_heard(self) -> None:
+        await self._request("model", "has_heard")
+
+    async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        sent = AgentError(str(agent_error)) if agent_error else None
+        error: AgentestError | None = await self._request("model", "error_of", sent)
+        return error
+
+    async def end_turn(self) -> TurnTraces:
+        traces: TurnTraces = await self._request("model", "end_turn")
+        return traces
+
+    async def _request(self, part: str, method: str, *args: object) -> Any:
+        """Call a method of a part of this conversation's `ActivePeriod` in the run's process."""
+        number = next(self._numbers)
+        reply = self._requests[number] = asyncio.get_running_loop().create_future()
+        self.run.request(self.who.key, number, part, method, *args)
+        try:
+            return await reply
+        finally:
+            del self._requests[number]
 
 
 class ProxiedConversations:
@@ -207,19 +310,24 @@ class ProxiedConversations:
 
     @asynccontextmanager
     async def under_way(
-        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        outside: WaitingBlock = nullcontext,
+        access: ModelAccess | None = None,
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        conversation = self.hosted[who.key] = ProxiedConversation(serving)
+        conversation = self.hosted[who.key] = ProxiedConversation(who, serving, self._run)
         stay = ActivePeriod(conversation.addresses)
-        self._run.enter(who)
+        self._run.enter(who, access and replace(access, open_tape=None))
         try:
             await conversation.answered.wait()
             if not conversation.begun.is_set():
                 async with outside():
                     await conversation.begun.wait()
             stay.addresses = conversation.addresses
-            stay.traces = self if conversation.traces else None
+            stay.traces = conversation if conversation.has_traces else None
+            stay.model = conversation if conversation.has_model else None
             yield stay
         except BaseException:  # the run is being stopped, and nobody notifies the agent
             stay.failed = True
@@ -227,13 +335,6 @@ class ProxiedConversations:
         finally:
             del self.hosted[who.key]
             self._run.leave(who.key, stay.at_work_s, failed=stay.failed)
-
-    async def spans_of(self, request: SpanRequest) -> TurnTraces:
-        """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
-        conversation = self.hosted[request.key]
-        conversation.spans = asyncio.get_running_loop().create_future()
-        self._run.request_spans(request)
-        return await conversation.spans
 
     def ask(self, number: int, key: str, method: str, *args: object, **options: object) -> None:
         """Call a method of a conversation and send its answer.

@@ -11,7 +11,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 from anyio.abc import TaskGroup
 
-from agentest.mock_servers.port import ActiveConversation, ActivePeriod, Conversations, Identity, WaitingBlock
+from agentest.mock_servers.port import (
+    ActiveConversation,
+    ActivePeriod,
+    Conversations,
+    Identity,
+    ModelAccess,
+    WaitingBlock,
+)
 from agentest.runner.agents import in_worker, part_of, start_servers, with_ports
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
@@ -82,11 +89,15 @@ class ConversationsByAgent:
         self._others = others
 
     def under_way(
-        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        outside: WaitingBlock = nullcontext,
+        access: ModelAccess | None = None,
     ) -> AbstractAsyncContextManager[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         conversations = self._own if who.agent in self._agents else self._others
-        return conversations.under_way(who, serving, outside)
+        return conversations.under_way(who, serving, outside, access)
 
 
 class AgentReports:

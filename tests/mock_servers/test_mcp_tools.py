@@ -70,7 +70,7 @@ def test_every_answer_is_content() -> None:
             for name, (_, arguments, is_error, text) in ANSWERS.items():
                 result = await server.call(name, arguments)
                 assert result == {"content": [{"type": "text", "text": text}], "isError": is_error}, name
-            server.served.check()
+            await server.served.check()
 
     anyio.run(all_of_them)
 
@@ -84,7 +84,7 @@ def test_an_unmocked_tool_ends_the_conversation() -> None:
             assert result["isError"]
             assert "'pay', which has no mock" in result["content"][0]["text"]
             with pytest.raises(UnmockedToolError):
-                server.served.check()
+                await server.served.check()
 
     anyio.run(call)
 
@@ -184,7 +184,7 @@ def test_promised_answers_are_kept(tmp_path: Path) -> None:
             for name, (_, _, structured) in PROMISES.items():
                 result = await server.call(name)
                 assert (result["structuredContent"], result["isError"]) == (structured, False), name
-            server.served.check()
+            await server.served.check()
 
     anyio.run(calls)
 
@@ -205,7 +205,7 @@ def test_a_mock_that_answers_what_the_tool_cannot(answer: Any, problem: str, tmp
         async with mcp_server({"slots": answer}, root=tmp_path, recorded=recorded) as server:
             assert (await server.call("slots"))["isError"]
             with pytest.raises(MockError) as error:
-                server.served.check()
+                await server.served.check()
             said = f"the mock of tool 'slots' answered what the real tool cannot answer: {problem}. Correct"
             assert str(error.value).startswith(said)
             assert server.calls == [("slots", {}, answer)]
@@ -221,7 +221,7 @@ def test_a_failing_mock_breaks_no_promise(tmp_path: Path) -> None:
         async with mcp_server({"broken": broken}, root=tmp_path, recorded=recorded) as server:
             result = await server.call("broken")
             assert result == {"content": [{"type": "text", "text": "the kitchen burns"}], "isError": True}
-            server.served.check()
+            await server.served.check()
 
     anyio.run(call)
 

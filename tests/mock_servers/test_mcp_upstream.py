@@ -78,7 +78,7 @@ def test_without_passthrough_the_real_tool_never_runs() -> None:
         async with real_server() as real, mcp_server(upstream=real.url) as server:
             assert (await server.call("slots"))["isError"]
             with pytest.raises(UnmockedToolError):
-                server.served.check()
+                await server.served.check()
             assert "tools/call" not in [method for method, _ in real.seen]
 
     anyio.run(call)

@@ -22,7 +22,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation
 from agentest.mock_servers.model_gateway.server import gateway_application
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.port import Identity, ModelFaults
+from agentest.mock_servers.port import Identity, ModelAccess, ModelFaults
 from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.support.http.address_guard import AddressGuard
@@ -71,14 +71,14 @@ class Gateway:
         who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario=name, agent="shop")
         serving = MockServerCalls(who, resolver)
         serving.seen_by = SeenBy.MODEL
-        async with self.traffic.under_way(
-            who,
-            serving,
-            {spec.name for spec in resolver.specs()},
-            name,
-            recorded={answer.name for answer in recorded or ()},
+        access = ModelAccess(
+            mocked=frozenset(spec.name for spec in resolver.specs()),
+            opening=name,
+            timeout_s=30,
+            recorded=frozenset(answer.name for answer in recorded or ()),
             faults=self.faults,
-        ) as known:
+        )
+        async with self.traffic.under_way(who, serving, access) as known:
             lane = f"/lane/{known.lane}" if known.lane else ""
             base = f"{self.origin}{lane}/{ROOTS[form]}"
             agent = Conversation(FORM_OF[form](), base, self.client, stream=stream)
@@ -222,7 +222,7 @@ async def test_a_tool_without_a_mock_never_runs_if_it_may_not(form: str, stream:
 
     assert talk.agent.ran == []
     with pytest.raises(Exception, match="has no mock"):
-        talk.serving.check()
+        await talk.serving.check()
 
 
 @EACH_FORM

@@ -129,11 +129,11 @@ async def test_an_agent_that_recovers_is_judged() -> None:
     async with gateway(provider=Faulty(once)) as gate, gate.talk("chat", "a") as talk:
         path, body = request_of("chat", stream=False)
         await gate.client.post(gate.origin + path, json=body)
-        assert "refuses the key" in str(talk.known.error_of(None))
+        assert "refuses the key" in str(await talk.known.error_of(None))
         await gate.client.post(gate.origin + path, json=body)
 
-    assert talk.known.error_of(None) is None
-    assert "refuses the key" in str(talk.known.error_of(Exception("it failed")))
+    assert await talk.known.error_of(None) is None
+    assert "refuses the key" in str(await talk.known.error_of(Exception("it failed")))
 
 
 @pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_batches_are_refused_under_mocks_and_else_passed_on(path: str) -> 
 
     async with gateway(provider=Faulty(accept)) as gate, gate.talk("chat", "a") as talk:
         refused = await gate.client.post(f"{gate.origin}/{path}", json={})
-        assert "sends a batch" in str(talk.known.error_of(None))
+        assert "sends a batch" in str(await talk.known.error_of(None))
     async with gateway(provider=Faulty(accept)) as other, other.talk("chat", "a", mocks={}):
         passed = await other.client.post(f"{other.origin}/{path}", json={})
         listed = await other.client.get(f"{other.origin}/{path}")
@@ -167,4 +167,4 @@ async def test_websockets_are_refused_and_told() -> None:
     assert [each.status_code for each in responses] == [400, 400]
     assert "opens a WebSocket" in responses[0].json()["error"]["message"]
     assert [note.count("opens a WebSocket") for note in gate.notes] == [1]
-    assert "opens a WebSocket" in str(talk.known.error_of(Exception("it failed")))
+    assert "opens a WebSocket" in str(await talk.known.error_of(Exception("it failed")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from test_model_gateway import Gateway, anyio_backend, gateway, made
 from test_model_gateway_run import SUPPORT, configure
 
 from agentest.config.file import load
+from agentest.mock_servers.port import ModelAccess
 from agentest.support.errors import ConfigError
 
 __all__ = ["anyio_backend"]
@@ -176,12 +177,39 @@ async def test_a_copy_has_one_conversation_at_a_time() -> None:
 async def test_a_copy_that_may_still_be_at_work_rests() -> None:
     lanes = []
     async with gateway(lanes=2) as gate:
-        gate.traffic.rest_lane(1, 3600)
+        async with gate.talk("chat", "same") as talk:
+            assert talk.known.lane == 1
+            gate.traffic.rest(talk.known.who.key, 3600)
         for _ in range(3):
             async with gate.talk("chat", "same") as talk:
                 lanes.append(talk.known.lane)
 
     assert lanes == [2, 2, 2]
+
+
+@pytest.mark.anyio
+async def test_without_copies_the_next_conversation_that_says_the_same_waits_for_an_agent_at_work() -> None:
+    async with gateway() as gate, anyio.create_task_group() as tasks:
+        async with gate.talk("chat", "same") as first:
+            with pytest.raises(TimeoutError), first.known.said("look one"):
+                raise TimeoutError
+            gate.traffic.rest(first.known.who.key, 3600)
+
+        @asynccontextmanager
+        async def waits() -> AsyncIterator[None]:
+            tasks.cancel_scope.cancel()
+            yield
+
+        access = ModelAccess(mocked=frozenset(), opening="same", timeout_s=1)
+        async with gate.traffic.under_way(first.known.who, first.serving, access, waits):
+            pytest.fail("it did not wait")
+    async with gateway() as gate:
+        async with gate.talk("chat", "same") as first:
+            with pytest.raises(TimeoutError), first.known.said("look one"):
+                raise TimeoutError
+            gate.traffic.rest(first.known.who.key, 0)
+        async with gate.talk("chat", "same") as second:
+            assert await second.say("look one") == "Done."
 
 
 @pytest.mark.anyio

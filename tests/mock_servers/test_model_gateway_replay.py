@@ -314,16 +314,18 @@ def test_an_invalid_pattern_is_refused(project: Project) -> None:
     assert "is not a regular expression" in " ".join(project.run().stderr.split())
 
 
-def test_agents_of_workers_are_recorded_and_replayed(project: Project) -> None:
+@pytest.mark.parametrize("per_worker", [False, True])
+def test_what_workers_record_any_number_of_processes_replays(project: Project, per_worker: bool) -> None:
     project.scenario(SCENARIOS)
     with running(Provider()) as upstream:
         configure(project, upstream, "chat", unmocked_tools="passthrough")
         path = project.root / "agentest.config.yaml"
-        path.write_text(path.read_text().replace('"env": {}', '"per_worker": true'))
+        path.write_text(path.read_text().replace('"env": {}', f'"per_worker": {json.dumps(per_worker)}'))
         recorded = project.run("--record", "--workers", "2")
     assert recorded.returncode == 0, recorded.stdout + recorded.stderr
-    before = said(project)
+    before = said(project), cassettes(project)
 
-    replayed = project.run("--replay", "--workers", "2")
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    assert said(project) == before
+    for workers in ([], ["--workers", "3"]):
+        replayed = project.run("--replay", *workers)
+        assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+        assert (said(project), cassettes(project)) == before

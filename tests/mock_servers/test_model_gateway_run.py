@@ -159,13 +159,35 @@ def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, 
     assert "the agent called no model through the gateway" in " ".join(run.stdout.split())
 
 
-def test_workers_need_an_agent_of_their_own(project: Project, upstream: str) -> None:
+@pytest.mark.parametrize("copies", [1, 2])
+def test_conversations_in_workers_have_the_gateway_of_the_run(
+    project: Project, upstream: str, provider: Provider, copies: int
+) -> None:
     project.scenario(SCENARIOS)
-    configure(project, upstream, "chat")
+    configure(project, upstream, "chat", server={"copies": copies}, unmocked_tools="passthrough")
     run = project.run("--workers", "2")
 
+    assert run.returncode == 0, run.stdout + run.stderr
+    turns = [turn for each in project.results["scenarios"] for turn in each["conversations"][0]["turns"]]
+    assert [len(turn["modelRequests"]) for turn in turns] == [3, 1] * 5
+    assert [call["result"] for call in turns[4]["toolCalls"]] == [
+        {"mocked": "2"},
+        {"real": "2"},
+        {"mocked": "22"},
+    ]
+    assert turns[4]["usage"]["completionTokens"] == 15
+    assert {tool["name"] for tool in turns[4]["briefing"]["tools"]} == {"find", "send"}
+    assert provider.refused == []
+
+
+def test_a_worker_knows_why_the_model_did_not_answer(project: Project) -> None:
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+    configure(project, "http://127.0.0.1:9", "chat")
+    run = project.run("--workers", "1")
+
     assert run.returncode == 2
-    assert "server.per_worker: true" in run.stderr
+    assert project.results["scenarios"][0]["status"] == "errored"
+    assert "the model at http://127.0.0.1:9" in " ".join(run.stdout.split())
 
 
 def test_only_one_place_answers_calls(project: Project, upstream: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -18,11 +18,14 @@ from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
     Identity,
+    ModelAccess,
     RealAnswer,
     ServedAnswer,
     ServedCall,
+    TurnTraces,
 )
 from agentest.mock_servers.registry import Registry, ServerGroup, names_of
+from agentest.support.errors import AgentError, MockError
 from agentest.support.trace_context import new_key
 from agentest.workers.channel import Link, deliver
 from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
@@ -121,7 +124,7 @@ async def scaled(*, exclusive: bool = False) -> Any:
             scale.gone.set()
 
         here = await Link.over(ours, lambda message: deliver(message, {MOCKS: guests}), on_disconnect)
-        guests = MockProxy(scale.registry, here.send, tasks)
+        guests = MockProxy(scale.registry, here.send, tasks, lambda key, _: f"tape of {key}")
         async with hosted.answering():
             yield scale, hosted, there
         await there.close()
@@ -307,6 +310,124 @@ def test_a_call_in_the_moment_of_the_end() -> None:
         assert [each.why for each in scale.registry.unclaimed] == [
             "it is of conversation c1 of agent 'shop', which has ended"
         ]
+
+    scaling(use)
+
+
+class FakeGateway:
+    """A model gateway with one conversation, which it keeps for as long as `place` is set."""
+
+    lane = 2
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.problem: Exception | None = None
+        self.rests: list[tuple[str, float]] = []
+        self.place = anyio.Event()
+        self.place.set()
+
+    @asynccontextmanager
+    async def under_way(self, who: Any, serving: Any, access: ModelAccess, outside: Any) -> Any:
+        if not self.place.is_set():
+            async with outside():
+                await self.place.wait()
+        self.heard.append(access.open_tape("the key", lambda: 0) if access.open_tape else None)
+        yield self
+
+    def rest(self, key: str, seconds: float) -> None:
+        self.rests.append((key, seconds))
+
+    @contextmanager
+    def said(self, text: str) -> Iterator[None]:
+        self.heard.append(text)
+        try:
+            yield
+        except BaseException:
+            self.heard.append("given up")
+            raise
+        self.heard.append("replied")
+
+    async def has_heard(self) -> None:
+        self.heard.append("known")
+
+    async def error_of(self, agent_error: Exception | None) -> Exception | None:
+        return self.problem and type(self.problem)(f"{self.problem}: {agent_error}")
+
+    async def end_turn(self) -> TurnTraces:
+        if self.problem:
+            raise self.problem
+        return TurnTraces(model_calls=3)
+
+
+ACCESS = ModelAccess(mocked=frozenset({"t"}), opening="hello", timeout_s=20)
+
+
+def test_a_model_gateway_knows_what_a_workers_conversation_says() -> None:
+    """It knows the text before the agent is asked, and its errors end the conversation in the worker."""
+
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
+        gateway, one = FakeGateway(), Conversation("c1")
+        scale.group.model_traffic = gateway
+        async with hosted.under_way(one.who, one, one.waiting, ACCESS) as stay:
+            model = stay.model
+            assert model is not None
+            assert model.lane == 2
+            with model.said("hello"):
+                await model.has_heard()
+                assert gateway.heard == ["tape of the key", "hello", "known"]
+            assert await model.error_of(None) is None
+            assert (await model.end_turn()).model_calls == 3
+            gateway.problem = MockError("no answer")
+            with pytest.raises(LookupError), model.said("again"):
+                raise LookupError
+            error = await model.error_of(AgentError("status 500"))
+            assert (type(error), str(error)) == (MockError, "no answer: status 500")
+            with pytest.raises(MockError, match="no answer"):
+                await model.end_turn()
+            gateway.problem = LookupError("a mistake of ours")
+            with pytest.raises(RuntimeError, match="LookupError: a mistake of ours"):
+                await model.end_turn()
+            stay.failed, stay.at_work_s = True, 30.0
+        await settled()
+        assert gateway.heard[3:] == ["replied", "again", "given up"]
+        assert gateway.rests == [(one.who.key, 30.0)]
+
+    scaling(use)
+
+
+def test_a_workers_conversation_waits_outside_for_its_place_at_the_gateway() -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
+        gateway, one = FakeGateway(), Conversation("c1")
+        gateway.place = anyio.Event()
+        scale.group.model_traffic = gateway
+
+        async def hold() -> None:
+            async with hosted.under_way(one.who, one, one.waiting, ACCESS):
+                pass
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await settled()
+            assert one.outside == ["out"]
+            gateway.place.set()
+        assert one.outside == ["out", "in"]
+
+    scaling(use)
+
+
+def test_the_gateway_knows_that_an_agent_is_still_at_work_when_its_worker_dies() -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, there: Link) -> None:
+        gateway, one = FakeGateway(), Conversation("c1")
+        scale.group.model_traffic = gateway
+        async with hosted.under_way(one.who, one, one.waiting, ACCESS) as stay:
+            assert stay.model is not None
+            with stay.model.said("hello"):
+                await stay.model.has_heard()
+                await there.close()
+                await scale.gone.wait()
+                assert gateway.heard[-1] == "given up"
+                await settled()
+                assert gateway.rests == [(one.who.key, ACCESS.timeout_s)]
 
     scaling(use)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
+
+import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
@@ -98,6 +101,7 @@ class GatewayConversation:
         recorded: names of tools of which it may have a recorded answer, depending on the arguments.
         allows_real: True if tools without a mock may run.
         lane: the copy of the agent's server that has the conversation; None if there are no copies.
+        place: what only one conversation at a time has: its lane or, without copies, its opening.
     """
 
     gateway: GatewayState
@@ -107,6 +111,7 @@ class GatewayConversation:
     mocked: frozenset[str]
     allows_real: bool
     lane: int | None = None
+    place: int | str = ""
     recorded: Collection[str] = ()
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
@@ -126,8 +131,10 @@ class GatewayConversation:
     """The number of conversations that had begun when it ended."""
     over: bool = False
     """True if it has ended. Its agent may still be at work."""
-    at_work: bool = False
+    given_up: bool = False
     """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
+    idle_at: float = math.inf
+    """When an agent that was given up has surely ended its work."""
     open_requests: int = 0
     tape: ModelTape | None = None
     problem: ModelError | None = None
@@ -144,6 +151,8 @@ class GatewayConversation:
     recovered: bool = False
     """True if the agent received an answer of a model after that."""
     turn: int = 0
+    said_in: int = 0
+    """The turn of the last text: what the agent does after its reply belongs to that turn."""
     forgets: bool = False
     """True if the agent sends no calls of earlier turns, although it ran some."""
     wrapper: str | None = None
@@ -151,6 +160,11 @@ class GatewayConversation:
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
     """The tools and the instructions of the last request."""
+
+    @property
+    def at_work(self) -> bool:
+        """True if the agent may make further requests although nobody waits for its reply."""
+        return self.given_up and (self.idle_at == math.inf or anyio.current_time() < self.idle_at)
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -175,20 +189,24 @@ class GatewayConversation:
         if not self.waiting:
             self.fault, self.recovered = None, False
         self.waiting += 1
+        self.said_in = self.turn
         self.log.begin_turn()
         try:
             yield
         except BaseException:
-            self.at_work = True
+            self.given_up = True
             raise
         finally:
             self.waiting -= 1
+
+    async def has_heard(self) -> None:
+        """Return at once: this is the gateway's own process."""
 
     @contextmanager
     def requested(self, request: WireRequest) -> Iterator[None]:
         """Note that a request of the conversation is under way until the block ends."""
         if not self.waiting and any(map(self.mock_name, request.tools)):
-            self.at_work = True
+            self.given_up = True
         self.open_requests += 1
         try:
             yield
@@ -227,7 +245,7 @@ class GatewayConversation:
         """Take no more calls."""
         self.over = True
         self.number_at_end = self.gateway.begun
-        self.at_work = self.at_work or self.open_requests > 0
+        self.given_up = self.given_up or self.open_requests > 0
         self.answers.clear()
 
     def passed(self, answer: PassedAnswer) -> None:
@@ -257,7 +275,7 @@ class GatewayConversation:
         self.gateway.note(f"{why}: give the agent a valid key for that address")
         self.note_fault(why)
 
-    def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+    async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
         if self.fault and (agent_error or not self.recovered):

@@ -13,7 +13,7 @@ from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.mock_servers.model_gateway.placement import Unplaced
 from agentest.mock_servers.model_gateway.request_log import RequestLog
-from agentest.mock_servers.port import ActiveConversation, Identity, ModelFaults, WaitingBlock
+from agentest.mock_servers.port import ActiveConversation, Identity, ModelAccess, WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
@@ -45,7 +45,8 @@ class GatewayTraffic:
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)
-    _rests_until: dict[int | None, float] = field(default_factory=dict)
+    _rests_until: dict[int | str, float] = field(default_factory=dict)
+    """Lane or, without copies, opening → when the agent of its last conversation is idle."""
     _lane_places: anyio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,8 +90,9 @@ class GatewayTraffic:
                 self._lane_places.acquire_nowait()
                 self._free_lanes.remove(lane)
 
-    def rest_lane(self, lane: int, seconds: float) -> None:
-        self._rests_until[lane] = anyio.current_time() + seconds
+    def rest(self, key: str, seconds: float) -> None:
+        conversation = self._active[key]
+        conversation.idle_at = self._rests_until[conversation.place] = anyio.current_time() + seconds
 
     def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
         """Report a request that the gateway does not take, and that the agent is not to blame for its error.
@@ -115,29 +117,29 @@ class GatewayTraffic:
         self,
         who: Identity,
         serving: ActiveConversation,
-        mocked: Collection[str],
-        opening: str,
+        access: ModelAccess,
         outside: WaitingBlock = nullcontext,
-        faults: ModelFaults | None = None,
-        recorded: Collection[str] = (),
     ) -> AsyncIterator[GatewayConversation]:
-        async with self._place(opening, outside) as lane:
+        async with self._place(access.opening, outside) as lane:
             self.state.begun += 1
             conversation = GatewayConversation(
                 gateway=self.state,
                 number=self.state.begun,
                 who=who,
                 serving=serving,
-                mocked=frozenset(mocked) if self.mocks else frozenset(),
+                mocked=access.mocked if self.mocks else frozenset(),
                 allows_real=self.allows_real,
                 log=RequestLog(redact=self.redact),
                 lane=lane,
-                recorded=frozenset(recorded) if self.mocks else frozenset(),
+                place=lane or access.opening,
+                recorded=access.recorded if self.mocks else frozenset(),
             )
-            if faults:
+            if access.faults:
                 from agentest.mock_servers.model_gateway.faults import ConversationFaults
 
-                conversation.faults = ConversationFaults(faults)
+                conversation.faults = ConversationFaults(access.faults)
+            if access.open_tape:
+                conversation.tape = access.open_tape(access.tape_key, lambda: conversation.said_in)
             self._active[who.key] = conversation
             try:
                 yield conversation
@@ -161,9 +163,10 @@ class GatewayTraffic:
                 await place.acquire()
         lane = self._next_lane() if has_lane else None
         try:
-            if self._rests_until.get(lane, 0.0) > anyio.current_time():
+            idle_at = self._rests_until.get(lane or opening, 0.0)
+            if idle_at > anyio.current_time():
                 async with outside():
-                    await anyio.sleep_until(self._rests_until[lane])
+                    await anyio.sleep_until(idle_at)
             yield lane
         finally:
             if lane not in self._closed_lanes:
