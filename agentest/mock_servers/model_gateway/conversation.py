@@ -333,7 +333,9 @@ class GatewayConversation:
         result = {"error": answer.message} if failed and answer.result is None else answer.result
         if not failed and self.wrapper and not isinstance(result, dict):
             result = {self.wrapper: result}
-        return CallResult(name=call.name, result=result, call_id=call.call_id, failed=failed)
+        return CallResult(
+            name=call.name, result=result, call_id=call.call_id, failed=failed, custom=call.custom
+        )
 
     async def read_results(self, request: WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""
