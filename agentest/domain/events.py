@@ -48,6 +48,8 @@ class RunStarted:
     """Agent → how its tool calls become visible."""
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Agent → the mock servers that make its calls visible, as keys of the configuration."""
+    model_tapes: Mapping[str, str] = field(default_factory=dict)
+    """Agent → how recordings of its own model are used, such as `replay`; no entry: not at all."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
     at_most: bool = False

@@ -241,6 +241,13 @@ class Prepared:
         return modes
 
     @property
+    def model_tapes(self) -> dict[str, str]:
+        """Agent → how recordings of its own model are used, for agents behind a model gateway."""
+        gateways = {name: agent.model_gateway for name, agent in self.plan.agents.items()}
+        modes = {name: each.mode or self.request.options.tape for name, each in gateways.items() if each}
+        return {name: mode for name, mode in modes.items() if mode not in (None, "live")}
+
+    @property
     def is_recorded(self) -> bool:
         """True if the run writes cassettes."""
         return not {self.request.options.tape, *self.agent_tape_modes.values()} <= {None, "replay"}

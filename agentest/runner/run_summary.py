@@ -112,6 +112,7 @@ class RunResultBuilder:
                 kept=self._prepared.resumed_run.conversations if self._prepared.resumed_run else (),
                 visibilities=self._visibilities,
                 servers=_observing_servers(self._plan, self._visibilities),
+                model_tapes=self._prepared.model_tapes,
                 calibrations=self._prepared.calibrations,
             )
         )

@@ -168,3 +168,55 @@ async def test_websockets_are_refused_and_told() -> None:
     assert "opens a WebSocket" in responses[0].json()["error"]["message"]
     assert [note.count("opens a WebSocket") for note in gate.notes] == [1]
     assert "opens a WebSocket" in str(await talk.known.error_of(Exception("it failed")))
+
+
+def offer(*keys: str) -> dict[str, Any]:
+    """Return a request that offers the tool `find` under these keys."""
+    tool: Any = {"name": "find"}
+    for key in reversed(keys):
+        tool = [tool] if key in ("tools", "functions", "functionDeclarations") else tool
+        tool = {key: tool}
+    return {"model": "m", "messages": [{"role": "user", "content": "look one"}], **tool}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("openai/v1/chat/completions", offer("functions")),
+        ("openai/v1/assistants", offer("tools", "function")),
+        ("api/chat", offer("tools", "function")),
+        ("google/v1beta/interactions", offer("tools")),
+        ("google/v1beta/models/m:rawPredict", offer("tools")),
+        ("google/v1beta/models/m:streamGenerateContent", offer("tools", "functionDeclarations")),
+    ],
+)
+async def test_a_mocked_tool_is_never_offered_in_a_form_that_the_gateway_cannot_read(
+    path: str, body: dict[str, Any]
+) -> None:
+    async def answer(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"choices": [{"message": {"function_call": {"name": "find"}}}]})
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a") as talk:
+        refused = await gate.client.post(f"{gate.origin}/{path}", json=body)
+        assert await talk.known.error_of(None) is not None
+    async with gateway(provider=Faulty(answer)) as other, other.talk("chat", "a", mocks={}) as seen:
+        passed = await other.client.post(f"{other.origin}/{path}", json=body)
+
+    assert refused.status_code == 400
+    assert gate.provider.count == 0  # type: ignore[attr-defined]
+    assert "find" in passed.text
+    assert seen.serving.doubt_of(0)  # its calls were not seen
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["anthropic/v1/messages/count_tokens", "google/v1beta/models/m:countTokens"])
+async def test_tools_may_be_counted(path: str) -> None:
+    async def count(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"tokens": 7})
+
+    async with gateway(provider=Faulty(count)) as gate, gate.talk("chat", "a") as talk:
+        response = await gate.client.post(f"{gate.origin}/{path}", json=offer("tools"))
+
+    assert response.json() == {"tokens": 7}
+    assert talk.serving.doubt_of(0) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +15,9 @@ from scripted_provider import FORM_OF, FORMS, ROOTS, Chat, Gemini, Provider
 from test_model_gateway import Gateway, anyio_backend, gateway
 
 __all__ = ["anyio_backend"]
+from agentest.mock_servers.model_gateway.addresses import target_of
 from agentest.mock_servers.model_gateway.wire_form import sse
+from agentest.mocks.binding import bind
 
 pytestmark = pytest.mark.anyio
 
@@ -60,8 +64,13 @@ def events(form: str, text: str, calls: list[tuple[str, dict[str, Any]]]) -> lis
     return [sse(data, name) for name, data in shown]
 
 
-async def sent(request: web.Request, pieces: list[bytes]) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+async def sent(
+    request: web.Request,
+    pieces: list[bytes],
+    kind: str = "text/event-stream",
+    headers: dict[str, str] | None = None,
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": kind, **(headers or {})})
     await response.prepare(request)
     for piece in pieces:
         await response.write(piece)
@@ -201,3 +210,188 @@ async def test_the_agents_key_reaches_the_model_and_nothing_of_the_gateway() -> 
 
     assert (seen[0]["Authorization"], seen[0]["OpenAI-Beta"]) == ("Bearer k", "b")
     assert not [name for name in seen[0] if "agentest" in name.lower()]
+
+
+class Odd(Provider):
+    """A provider that sends answers in an odd way."""
+
+    def __init__(self, send: Callable[[web.Request, bytes, str], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__()
+        self._send = send
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        usual = await super()._handle(request, write=False)
+        assert isinstance(usual, web.Response)
+        assert isinstance(usual.body, bytes)
+        return await self._send(request, usual.body, usual.headers["Content-Type"])
+
+
+async def bytes_of_crlf(request: web.Request, data: bytes, kind: str) -> web.StreamResponse:
+    """Send lines as Windows ends them, in pieces that part characters."""
+    if "event" in kind:
+        data = b": a comment\r\n\r\n" + data.replace(b"\n", b"\r\n")
+    return await sent(request, [data[at : at + 1] for at in range(len(data))], kind)
+
+
+async def packed(request: web.Request, data: bytes, kind: str) -> web.StreamResponse:
+    whole = gzip.compress(data)
+    pieces = [whole[at : at + 5] for at in range(0, len(whole), 5)]
+    return await sent(request, pieces, kind, {"Content-Encoding": "gzip"})
+
+
+async def mislabelled(_: web.Request, data: bytes, kind: str) -> web.StreamResponse:
+    return web.Response(body=data, content_type="text/plain")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("send", [bytes_of_crlf, packed, mislabelled])
+async def test_answers_may_come_in_odd_ways(send: Any, form: str, stream: bool) -> None:
+    async with gateway(provider=Odd(send)) as gate, gate.talk(form, "a", stream=stream) as talk:
+        await talk.say("both Grüße 🍋")
+        assert "{'mocked': 'Grüße 🍋2'}" in await talk.say("recall")
+
+    assert talk.agent.ran == [("send", {"q": "Grüße 🍋"})]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_model_that_hangs_up_is_to_blame(form: str, stream: bool, begins: bool) -> None:
+    async def hang_up(request: web.Request, _: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "9999"})
+        if begins:
+            await response.prepare(request)
+            for event in events(form, "A long answer.", [])[:3]:
+                await response.write(event)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with gateway(provider=Faulty(hang_up)) as gate, gate.talk(form, "a") as talk:
+        path, body = request_of(form, stream=stream)
+        response = await gate.client.post(gate.origin + path, json=body)
+
+    assert "closed before the answer was complete" in response.text
+    assert await talk.known.error_of(None) is not None
+
+
+async def test_what_is_passed_on_may_be_large_and_never_looks_whole_if_it_is_cut() -> None:
+    async def file(request: web.Request, _: int) -> web.StreamResponse:
+        if request.path.endswith("/large"):
+            return web.Response(body=b"x" * 20_000_000)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a part")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with gateway(provider=Faulty(file)) as gate, gate.talk("chat", "a"):
+        large = await gate.client.get(f"{gate.origin}/openai/v1/files/large")
+        with pytest.raises(httpx.HTTPError):
+            await gate.client.get(f"{gate.origin}/openai/v1/files/cut")
+
+    assert len(large.content) == 20_000_000
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_several_answers_to_one_request_all_reach_the_agent(stream: bool) -> None:
+    choices = [
+        {"index": at, key: {"content": f"answer {at}"}, "finish_reason": "stop"}
+        for at, key in enumerate(["delta" if stream else "message"] * 2)
+    ]
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        if stream:
+            return await sent(request, [*(sse({"choices": [each]}) for each in choices), sse("[DONE]")])
+        return web.json_response({"choices": choices})
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a") as talk:
+        body = {"n": 2, "stream": stream, "messages": [{"role": "user", "content": "hello"}]}
+        response = await gate.client.post(f"{gate.origin}/openai/v1/chat/completions", json=body)
+        (request,) = (await talk.known.end_turn()).model_requests
+
+    assert "answer 0" in response.text
+    assert "answer 1" in response.text
+    assert request.status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_blocked_prompt_is_an_answer(stream: bool) -> None:
+    refusal = {"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "m"}
+
+    async def block(request: web.Request, _: int) -> web.StreamResponse:
+        return await sent(request, [sse(refusal)]) if stream else web.json_response(refusal)
+
+    async with asked("gemini", block, stream=stream) as (response, _):
+        assert json.loads(response.text.removeprefix("data: ")) == refusal
+
+
+@pytest.mark.parametrize(
+    ("path", "upstream"),
+    [
+        ("/openai/v1//chat/completions", "/v1/chat/completions"),
+        ("/openai/v1/v1/responses/?a=b", "/v1/responses?a=b"),
+        ("//anthropic//v1/v1/messages", "/v1/messages"),
+        ("/google/v1beta/v1beta/models/m:generateContent", "/v1beta/models/m:generateContent"),
+        ("/google/v1beta/tunedModels/m:streamGenerateContent", "/v1beta/tunedModels/m:streamGenerateContent"),
+        ("/google/v1/projects/p/endpoints/7:generateContent", "/v1/projects/p/endpoints/7:generateContent"),
+    ],
+)
+def test_addresses_may_have_slashes_and_versions_too_many(path: str, upstream: str) -> None:
+    path, _, query = path.partition("?")
+    target = target_of(path, query, dict.fromkeys(("openai", "anthropic", "google"), "http://model"))
+
+    assert target.url == f"http://model{upstream}"
+    assert target.form is not None
+    threads = target_of("/openai/v1/threads/t/messages", "", {})
+    assert threads.form is None
+
+
+@pytest.mark.parametrize("form", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_tools_that_take_a_text_are_mocked(form: str, stream: bool) -> None:
+    def custom(value: Any) -> Any:
+        """Turn the calls of functions into calls of such tools."""
+        if isinstance(value, list):
+            return [custom(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        changed = {
+            {"function": "custom", "arguments": "input"}.get(key, key): custom(each)
+            for key, each in value.items()
+        }
+        kinds = {"function": "custom", "function_call": "custom_tool_call"}
+        kind = str(changed.get("type"))
+        kinds |= {
+            f"response.function_call_arguments.{end}": f"response.custom_tool_call_input.{end}"
+            for end in ("delta", "done")
+        }
+        return {**changed, "type": kinds.get(kind, kind)} if "type" in changed else changed
+
+    bodies: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        bodies.append(await request.json())
+        made = FORM_OF[form]()
+        calls = [("find", {"q": "x"})] if number == 1 else []
+        body = made.answer({"model": "m", "include": ["reasoning.encrypted_content"]}, "Done.", calls)
+        if stream:
+            return await sent(request, [sse(custom(data), name) for name, data in made.events(body)])
+        return web.json_response(custom(body))
+
+    async with (
+        gateway(provider=Faulty(answer)) as gate,
+        gate.talk(form, "a", mocks={"find": bind(lambda input: f"found {input}")}) as talk,
+    ):
+        talk.turn = 0
+        path, body = request_of(form, stream=stream)
+        response = await gate.client.post(gate.origin + path, json=custom(body))
+
+    (call,) = talk.calls
+    assert call.args == {"input": '{"q": "x"}'}
+    assert "input" not in response.text.replace("input_tokens", "")
+    result = (bodies[1].get("messages") or bodies[1]["input"])[-1]
+    assert result.get("type", "") in ("", "custom_tool_call_output")
+    assert "found" in str(result)

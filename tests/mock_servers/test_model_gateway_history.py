@@ -74,6 +74,7 @@ async def test_an_agent_that_loses_real_results_loses_mocked_ones_too(
     assert replies[1] == "I recall {'mocked': 'one'}"  # nothing was known of this agent
     assert replies[3] == replies[5] == "I recall "
     assert gate.provider.refused == []
+    assert [note.count("memory: turn") for note in gate.notes] == [1]  # "one" was put back before
     assert [call.name for call in talk.calls] == ["find", "find", "send", "find", "find"]
 
 
@@ -101,6 +102,18 @@ async def test_an_agent_that_keeps_calls_keeps_mocked_results(form: str, stream:
         reply = await talk.say("recall")
 
     assert [word for word in ("one", "one2", "two") if f"'{word}'" not in reply] == []
+    assert gate.notes == []
+
+
+@EACH_FORM
+async def test_what_an_agent_remembers_is_not_questioned_if_nothing_contradicts_it(form: str) -> None:
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        for text in ("look one", "recall"):
+            reply = await talk.say(text)
+            await talk.known.end_turn()
+
+    assert "'one'" in reply
+    assert gate.notes == []
 
 
 @EACH_FORM

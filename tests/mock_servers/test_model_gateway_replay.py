@@ -169,6 +169,8 @@ def test_a_replay_needs_no_provider_and_repeats_every_byte(
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert said(project) == before
     assert len(provider.histories) == asked
+    assert "its model: recorded" in recorded.stdout
+    assert "its model: replayed" in replayed.stdout
 
 
 def changing_agent(project: Project) -> Path:

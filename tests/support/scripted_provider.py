@@ -628,7 +628,8 @@ class Provider:
         app.router.add_route("*", "/{path:.*}", self._handle)
         return app
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.Request, *, write: bool = True) -> web.StreamResponse:
+        """Answer a request. `write`: False to return a stream as one body."""
         form = next(make() for make in FORM_OF.values() if _is_of(make(), request.path))
         body = await request.json()
         if before := body.get("previous_response_id"):
@@ -648,11 +649,17 @@ class Provider:
             self.stored[answer["id"]] = [*form.items(body), *answer["output"]]
         if not (body.get("stream") or "stream" in request.path):
             return web.json_response(answer, headers={"x-ratelimit-remaining": "7"})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
+        kind = {"Content-Type": "text/event-stream"}
+        pieces = []
         for name, event in form.events(answer):
-            data = event if isinstance(event, str) else json.dumps(event)
-            await response.write(f"{f'event: {name}{chr(10)}' if name else ''}data: {data}\n\n".encode())
+            data = event if isinstance(event, str) else json.dumps(event, ensure_ascii=False)
+            pieces.append(f"{f'event: {name}{chr(10)}' if name else ''}data: {data}\n\n".encode())
+        if not write:
+            return web.Response(body=b"".join(pieces), headers=kind)
+        response = web.StreamResponse(headers=kind)
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
         return response
 
 

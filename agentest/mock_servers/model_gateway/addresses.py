@@ -23,10 +23,12 @@ _VERSIONS = ("v1", "v1beta", "v1alpha")
 _FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
     (re.compile(r"(.*/)?chat/completions"), ChatCompletions()),
     (re.compile(r"(.*/)?responses"), Responses()),
-    (re.compile(r"messages"), AnthropicMessages()),
-    (re.compile(r"(.*/)?models/[^/]+:(stream)?[gG]enerateContent"), Gemini()),
+    (re.compile(r"(?!threads/)(.*/)?messages"), AnthropicMessages()),  # threads are OpenAI's assistants
+    (re.compile(r"(.*/)?[^/]+:(stream)?[gG]enerateContent"), Gemini()),
 )
 
+_CALLS_NOTHING = re.compile(r".*(count_?tokens|/input_tokens|/compact)|cachedContents", re.IGNORECASE)
+"""Requests that may offer tools although no model answers them."""
 _BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
 
 
@@ -45,11 +47,13 @@ class Target:
     """None: the gateway passes the request on as it is."""
     is_batch: bool
     """True if it sends many requests to a model at once."""
+    may_call: bool
+    """True if tools that it offers may be called."""
 
 
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
     """Return where a request leads. Raises ValueError for an address that names no model API."""
-    parts = path.strip("/").split("/")
+    parts = [part for part in path.split("/") if part] or [""]
     conversation = lane = None
     if len(parts) > 2 and parts[0] == "c":
         conversation, parts = parts[1], parts[2:]
@@ -63,7 +67,9 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     base = (upstreams.get(provider) or _DEFAULT_UPSTREAMS.get(provider, "")).rstrip("/")
     if not base:
         raise ValueError(f"no address of {provider} is known: write model_gateway.upstream.{provider}")
-    version = parts.pop(0) if parts and parts[0] in _VERSIONS else None
+    version = None
+    while parts and parts[0] in _VERSIONS:  # clients may add one to an address that has one
+        version = parts.pop(0)
     rest = "/".join(parts)
     form = next((form for pattern, form in _FORMS if pattern.fullmatch(rest)), None)
     if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
@@ -77,10 +83,11 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         base=base,
         form=form,
         is_batch=_BATCH.fullmatch(rest) is not None,
+        may_call=_CALLS_NOTHING.fullmatch(rest) is None,
     )
 
 
 def _provider_of(path: str) -> Provider:
     if path.endswith("messages") or "/messages/" in path:
         return "anthropic"
-    return "google" if re.search(r"models/[^/]+:\w+", path) else "openai"
+    return "google" if re.search(r"[^/]:\w+$", path) else "openai"

@@ -22,6 +22,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     count,
     entry,
     matched,
+    model_of,
     object_of,
     objects,
     offered_tools,
@@ -54,6 +55,7 @@ class AnthropicMessages:
         return WireRequest(
             body=body,
             streams=body.get("stream") is True,
+            model=model_of(body),
             user_texts=tuple(text for role, text in texts if role == "user" and text),
             instructions=texts_of(body.get("system")),
             tools=offered_tools(objects(body.get("tools")), "input_schema"),
@@ -137,15 +139,13 @@ class AnthropicMessages:
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
-        left_out = {call.call_id for call in hidden}
-        content = [block for block in objects(answer.body.get("content")) if block.get("id") not in left_out]
-        reason = answer.body.get("stop_reason")
-        if any(block.get("type") == "tool_use" for block in content):
-            reason = "tool_use"
-        elif reason == "tool_use":
-            reason = "end_turn"
-        usage = {**(entry(answer.body, "usage")), "output_tokens": output_tokens}
-        return {**answer.body, "content": content, "stop_reason": reason, "usage": usage}
+        shown, left_out = dict(answer.body), {call.call_id for call in hidden}
+        if left_out:
+            content = objects(answer.body.get("content"))
+            shown["content"] = [block for block in content if block.get("id") not in left_out]
+        if isinstance(usage := answer.body.get("usage"), dict):
+            shown["usage"] = {**usage, "output_tokens": output_tokens}
+        return shown
 
     def stream(self, request: WireRequest, handling: HandlingOf) -> _MessageStream:
         del request
@@ -273,8 +273,7 @@ class _MessageStream:
                 self._shown += data["type"] == "content_block_stop"
         final = self._last.final or {}
         usage = {**entry(final, "usage"), "output_tokens": shown["usage"]["output_tokens"]}
-        delta = {**entry(final, "delta"), "stop_reason": shown["stop_reason"]}
-        last = sse({**final, "delta": delta, "usage": usage}, "message_delta")
+        last = sse({**final, "usage": usage}, "message_delta")
         return b"".join([*held, last, sse({"type": "message_stop"}, "message_stop")])
 
     def error(self, message: str) -> bytes:

@@ -23,6 +23,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     count,
     entry,
     matched,
+    model_of,
     object_of,
     objects,
     offered_tools,
@@ -36,6 +37,8 @@ from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
 _DONE = "[DONE]"
+_CUSTOM = "custom"
+"""The kind of tools that take a text."""
 _INSTRUCTIONS = ("system", "developer")
 
 
@@ -59,18 +62,22 @@ class ChatCompletions:
             for message, (role, text) in zip(messages, texts, strict=True)
             if role == "tool"
         ]
-        many = count(body.get("n")) > 1
+        unmockable = "it asks for several answers at once (`n`)" if count(body.get("n")) > 1 else None
+        if body.get("functions"):
+            unmockable = "it offers `functions`, which APIs have replaced by `tools`"
+        offered = [*map(_function, objects(body.get("tools"))), *objects(body.get("functions"))]
         return WireRequest(
             body=body,
             streams=body.get("stream") is True,
+            model=model_of(body),
             user_texts=tuple([text for role, text in texts if role == "user"]),
             instructions="\n\n".join([text for role, text in texts if role in _INSTRUCTIONS]),
-            tools=offered_tools(map(_function, objects(body.get("tools"))), "parameters"),
+            tools=offered_tools(offered, "parameters"),
             ids=tuple([call_id for call in reversed(calls) if (call_id := call.get("id"))]),
             results=tuple(results),
             history_texts=tuple([text for role, text in texts if role == "assistant"]),
             forced=_forced(body.get("tool_choice")),
-            unmockable="it asks for several answers at once (`n`)" if many else None,
+            unmockable=unmockable,
         )
 
     def answer(self, body: Json) -> WireAnswer:
@@ -131,15 +138,12 @@ class ChatCompletions:
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
-        left_out = {call.call_id for call in hidden}
-        choice = next(iter(objects(answer.body.get("choices"))), {})
-        message = dict(entry(choice, "message"))
-        calls = [call for call in _calls_in(message) if call.get("id") not in left_out]
-        message.pop("tool_calls", None)
-        if calls:
-            message["tool_calls"] = calls
-        reason = _finish_reason(choice.get("finish_reason"), shows_calls=bool(calls))
-        shown = {**answer.body, "choices": [{**choice, "message": message, "finish_reason": reason}]}
+        shown, left_out = dict(answer.body), {call.call_id for call in hidden}
+        if left_out:
+            choice = next(iter(objects(answer.body.get("choices"))), {})
+            message = entry(choice, "message")
+            calls = [call for call in _calls_in(message) if call.get("id") not in left_out]
+            shown["choices"] = [{**choice, "message": {**message, "tool_calls": calls}}]
         if isinstance(usage := answer.body.get("usage"), dict):
             shown["usage"] = _with_output(usage, output_tokens)
         return shown
@@ -329,14 +333,14 @@ def _collect(now: _ChatRound, delta: Json) -> None:
 
 
 def _collect_call(calls: dict[int, Json], delta: Json) -> None:
-    index, function = count(delta.get("index")), _function(delta)
-    call = calls.setdefault(
-        index, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-    )
+    kind, text = (_CUSTOM, "input") if _CUSTOM in delta else ("function", "arguments")
+    new: Json = {"id": None, "type": kind, kind: {"name": "", text: ""}}
+    call = calls.setdefault(count(delta.get("index")), new)
     call["id"] = call["id"] or delta.get("id")
-    call["function"]["name"] += function.get("name") or ""
-    call["function"]["arguments"] += function.get("arguments") or ""
-    for key in delta.keys() - {"index", "id", "type", "function"}:
+    grown: Json = call.setdefault(kind, {"name": "", text: ""})
+    for key in ("name", text):
+        grown[key] += _function(delta).get(key) or ""
+    for key in delta.keys() - {"index", "id", "type", kind}:
         call[key] = delta[key]  # such as Gemini's signatures behind this API
 
 
@@ -369,21 +373,15 @@ def _calls_in(message: Json) -> list[Json]:
 
 
 def _function(call: Json) -> Json:
-    function = call.get("function")
-    return function if isinstance(function, dict) else {}
+    return entry(call, "function") or entry(call, _CUSTOM)
 
 
 def _call(call: Json) -> ModelCall:
     function = _function(call)
-    arguments, problem = parsed_arguments(function.get("arguments"))
+    custom = {"input": function.get("input")} if call.get("type") == _CUSTOM else None
+    arguments, problem = parsed_arguments(custom or function.get("arguments"))
     name = str(function.get("name") or "")
     return ModelCall(name=name, arguments=arguments, call_id=call.get("id"), problem=problem)
-
-
-def _finish_reason(reason: Any, *, shows_calls: bool) -> Any:
-    if shows_calls:
-        return "tool_calls"
-    return "stop" if reason in ("tool_calls", "function_call") else reason
 
 
 def _usage(usage: Any) -> Usage:

@@ -77,6 +77,20 @@ class GatewayState:
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
 
+    forgets: bool = False
+    """True if an agent lost the results of its own tools after a turn."""
+    put_back: bool = False
+    """True if results of mocks were put back in later turns, and nothing showed that the agent keeps them."""
+
+    def note_memory(self, *, forgets: bool, puts_back: bool) -> None:
+        """Report if the model remembered results of mocks that it would not remember of real tools."""
+        self.forgets, self.put_back = self.forgets or forgets, self.put_back or puts_back
+        if self.forgets and self.put_back:
+            self.note(
+                "the agent loses the results of its own tools after a turn, but some turns had results of "
+                "mocks from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
+            )
+
     def note(self, text: str) -> None:
         """Report something once for the whole run."""
         if text not in self.noted and len(self.noted) < _MOST_NOTES:
@@ -231,14 +245,12 @@ class GatewayConversation:
                 if each.shown.calls and not _has_calls_of(request, ids, each)
             )
         )
+        if memory == "auto":
+            unsure = (each for each in kept if each.hides and not each.shown.calls)
+            puts_back = not self.forgets and any(each.turn < self.turn for each in unsure)
+            self.gateway.note_memory(forgets=self.forgets, puts_back=puts_back)
         if memory == "turn" or (memory == "auto" and self.forgets):
             return [each for each in kept if each.turn == self.turn]
-        unsure = memory == "auto" and not ids
-        if unsure and any(each.hides and each.turn < self.turn for each in kept):
-            self.gateway.note(
-                "nothing shows whether the agent remembers results of tools in later turns, so those of "
-                "mocks are put back: write model_gateway.memory: turn if it keeps only texts, else keep"
-            )
         return kept
 
     def end(self) -> None:
@@ -353,7 +365,9 @@ class GatewayConversation:
         result = {"error": answer.message} if failed and answer.result is None else answer.result
         if not failed and self.wrapper and not isinstance(result, dict):
             result = {self.wrapper: result}
-        return CallResult(name=call.name, result=result, call_id=call.call_id, failed=failed)
+        return CallResult(
+            name=call.name, result=result, call_id=call.call_id, failed=failed, custom=call.custom
+        )
 
     async def read_results(self, request: WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""

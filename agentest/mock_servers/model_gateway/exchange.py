@@ -140,7 +140,7 @@ class ModelExchange:
     async def _rounds(self, body: Json, stream: AnswerStream | None) -> None:
         rounds = _Rounds()
         for number in range(MOST_ROUNDS + 1):
-            with self.conversation.log.under_way(body, number) as record:
+            with self.conversation.log.under_way(body, number, self.request.model) as record:
                 answered = await self._round(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return

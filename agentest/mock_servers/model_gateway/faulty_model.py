@@ -58,7 +58,7 @@ class FaultyModel:
             return _response(self.form.error(504, _NEVER_CAME), 504)
         key = sha256(f"{self.conversation.who.conversation_id} {number}".encode()).hexdigest()[:24]
         answer = _Invented(
-            model=str(body.get("model") or "model"),
+            model=self.request.model or "model",
             key=key,
             refuses=fault.kind == "refusal",
             tool=self._tool(fault) if fault.kind == "malformed_arguments" else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
@@ -32,6 +33,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
+_MODEL = re.compile(r"([^/]+):\w+(?:\?|$)")
 _SIGNATURE = "thoughtSignature"
 
 
@@ -50,6 +52,7 @@ class Gemini:
         return WireRequest(
             body=body,
             streams=streams,
+            model=named[1] if (named := _MODEL.search(path)) else None,
             user_texts=tuple(text for role, text in texts if role != "model" and text),
             instructions=_text(_object(body, "systemInstruction")),
             tools=offered_tools(
@@ -146,12 +149,11 @@ class Gemini:
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
-        parts = _without(_parts(_content(answer.body)), {call.place for call in hidden})
-        body, usage = answer.body, answer.body.get("usageMetadata")
-        changed = {
-            **body,
-            "candidates": [{**_candidate(body), "content": {**_content(body), "parts": parts}}],
-        }
+        body, usage, places = answer.body, answer.body.get("usageMetadata"), {call.place for call in hidden}
+        changed = dict(body)
+        if places:
+            content = {**_content(body), "parts": _without(_parts(_content(body)), places)}
+            changed["candidates"] = [{**_candidate(body), "content": content}]
         if isinstance(usage, dict):
             output = output_tokens - count(usage.get("thoughtsTokenCount"))
             total = count(usage.get("promptTokenCount")) + output_tokens
@@ -200,7 +202,8 @@ class _GeminiStream:
         chunk = object_of(event)
         if chunk is None:
             return sse(event.data)
-        if "candidates" not in chunk and "usageMetadata" not in chunk:
+        if "candidates" not in chunk and (_blocked(chunk) or "usageMetadata" not in chunk):
+            self._round.body = {**self._round.body, **chunk} if _blocked(chunk) else self._round.body
             self._told = self._told or "error" in chunk
             return sse(event.data)
         parts = _parts(_content(chunk))
@@ -236,12 +239,16 @@ class _GeminiStream:
 
     def round(self) -> Json:
         now = self._round
-        if not _candidate(now.body).get("finishReason"):
+        if not _candidate(now.body).get("finishReason") and not _blocked(now.body):
             raise CutStream(told=self._told)
         self._last, self._round, self._signature = now, _GeminiRound(), None
+        if not _candidate(now.body):
+            return now.body
         return _chunk(now.body, now.parts, last=True)
 
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        if not _candidate(shown):
+            return sse(self._kept) if self._kept else b""
         parts = [part for _, part in self._last.held]
         answered = {call.place for call in hidden}
         held = _without(parts, {i for i, (place, _) in enumerate(self._last.held) if place in answered})
@@ -271,6 +278,11 @@ def _candidate(body: Json) -> Json:
 
 def _content(body: Json) -> Json:
     return entry(_candidate(body), "content")
+
+
+def _blocked(body: Json) -> bool:
+    """Return True if the API refused the prompt, so that there is no answer."""
+    return "blockReason" in entry(body, "promptFeedback")
 
 
 def _parts(content: Json) -> list[Json]:

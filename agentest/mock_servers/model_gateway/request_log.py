@@ -12,7 +12,14 @@ from time import perf_counter
 from typing import Any
 
 from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
-from agentest.mock_servers.model_gateway.wire_form import Json, ModelCall, WireAnswer, objects, texts_of
+from agentest.mock_servers.model_gateway.wire_form import (
+    Json,
+    ModelCall,
+    WireAnswer,
+    model_of,
+    objects,
+    texts_of,
+)
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import well_formed
@@ -62,7 +69,7 @@ class RequestRecord:
         """Note the model's answer. `message`: the same as messages of the API's history."""
         texts = (texts_of(each.get("content", each.get("parts"))) for each in message)
         self._note(
-            model=_model_of(answer.body) or self._begun.model,
+            model=_name(model_of(answer.body)) or self._begun.model,
             usage=answer.usage,
             answer=_shortened("".join(texts), self._redact.transcript),
         )
@@ -105,13 +112,13 @@ class RequestLog:
             self._turn_began_ms = _now_ms()
 
     @contextmanager
-    def under_way(self, body: Json, round: int) -> Iterator[RequestRecord]:
-        """Record a request until the block ends."""
+    def under_way(self, body: Json, round: int, model: str | None = None) -> Iterator[RequestRecord]:
+        """Record a request to a model until the block ends."""
         prompt, more = self._prompt(body)
         request = ModelRequest(
             begin_ms=_now_ms(),
             latency_ms=0.0,
-            model=_model_of(body),
+            model=_name(model),
             round=round,
             prompt=prompt,
             prompt_more=more,
@@ -233,9 +240,8 @@ def _brief(value: Any) -> Any:
     return [_brief(each) for each in value] if isinstance(value, list) else value
 
 
-def _model_of(body: Json) -> str | None:
-    model = body.get("model") or body.get("modelVersion")
-    return well_formed(model[:_MOST_NAME]) if isinstance(model, str) else None
+def _name(model: str | None) -> str | None:
+    return model and well_formed(model[:_MOST_NAME])
 
 
 def _shortened(text: str, redact: Callable[[str], str]) -> str:

@@ -24,6 +24,7 @@ from agentest.mock_servers.model_gateway.wire_form import (
     count,
     entry,
     matched,
+    model_of,
     object_of,
     objects,
     offered_tools,
@@ -40,6 +41,7 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _CONTENT = "encrypted_content"
 _INSTRUCTIONS = ("system", "developer")
 _BEGIN = ("response.created", "response.in_progress", "response.queued")
+_CUSTOM = "custom_tool_call"
 _END = ("response.completed", "response.incomplete")
 
 
@@ -57,6 +59,7 @@ class Responses:
         return WireRequest(
             body=body,
             streams=body.get("stream") is True,
+            model=model_of(body),
             user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
             instructions="\n\n".join(filter(None, [texts_of(body.get("instructions")), *told])),
             tools=offered_tools(objects(body.get("tools")), "parameters"),
@@ -141,7 +144,11 @@ class Responses:
 
     def owed(self, results: Sequence[CallResult]) -> list[Json]:
         return [
-            {"type": "function_call_output", "call_id": each.call_id, "output": result_text(each)}
+            {
+                "type": f"{_CUSTOM}_output" if each.custom else "function_call_output",
+                "call_id": each.call_id,
+                "output": result_text(each),
+            }
             for each in results
         ]
 
@@ -158,7 +165,7 @@ class Responses:
             for item in objects(answer.body.get("output"))
             if not (_is_call(item) and item.get("call_id") in left_out)
         ]
-        shown = {**answer.body, "output": output}
+        shown = {**answer.body, **({"output": output} if "output" in answer.body else {})}
         if isinstance(usage := answer.body.get("usage"), dict):
             total = count(usage.get("input_tokens")) + output_tokens
             shown["usage"] = {**usage, "output_tokens": output_tokens, "total_tokens": total}
@@ -295,11 +302,11 @@ def _is_chained(body: Json) -> bool:
 
 
 def _is_call(item: Json) -> bool:
-    return item.get("type") == "function_call"
+    return item.get("type") in ("function_call", _CUSTOM)
 
 
 def _is_result(item: Json) -> bool:
-    return item.get("type") == "function_call_output"
+    return item.get("type") in ("function_call_output", f"{_CUSTOM}_output")
 
 
 def _is_of_model(item: Json) -> bool:
@@ -316,12 +323,14 @@ def _ids(item: Json) -> list[str]:
 
 
 def _call(item: Json) -> ModelCall:
-    arguments, problem = parsed_arguments(item.get("arguments"))
+    custom = item.get("type") == _CUSTOM
+    arguments, problem = parsed_arguments({"input": item.get("input")} if custom else item.get("arguments"))
     return ModelCall(
         name=str(item.get("name") or ""),
         arguments=arguments,
         call_id=item.get("call_id"),
         problem=problem,
+        custom=custom,
     )
 
 

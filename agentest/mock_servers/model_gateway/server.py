@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache, partial
 
+import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -17,15 +18,16 @@ from agentest.mock_servers.model_gateway.exchange import GatewayError, ModelApi,
 from agentest.mock_servers.model_gateway.placement import Unplaced, place
 from agentest.mock_servers.model_gateway.recording import RecordedApi
 from agentest.mock_servers.model_gateway.traffic import GatewayTraffic
-from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest, encoded
+from agentest.mock_servers.model_gateway.wire_form import Json, WireForm, WireRequest, encoded, tools_in
 from agentest.support.http.address_guard import RefusedAddress
-from agentest.support.http.bodies import BodyRefused, read_body
+from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import parse_json
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-MAX_BODY_BYTES = 64_000_000
+MAX_BODY_BYTES = 64 * 2**20
+"""Maximum size of a request, and of an answer of the model."""
 _REMEMBERED_TARGETS = 1000
 _NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding"}
 _NOT_RETURNED = _NOT_PASSED_ON | {"content-encoding", "date", "server"}
@@ -147,7 +149,7 @@ class _Gateway:
             if override := self._traffic.common_override:
                 upstream.url = _with_model(upstream.url, override.model)
                 data = encoded(form.overridden(body, override))
-            await _pass_on(upstream, data, reply)
+            await _pass_on(await upstream.send_bytes(data), reply)
             return
         if read.unmockable and self._offers_mocked(placed, read.tools):
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
@@ -155,16 +157,43 @@ class _Gateway:
             raise GatewayError(problem, 400)
         if override := self._traffic.override_of(placed.who.agent):
             upstream.url = _with_model(upstream.url, override.model)
-            read = replace(read, body=form.overridden(body, override))
+            changed = form.overridden(body, override)
+            read = replace(read, body=changed, model=override.model or read.model)
         else:
             upstream.given = body, data
         api = self._api(placed, target, upstream)
         model = self._model_of(placed, form, read, api, reply)
         with placed.requested(read):
+            if read.unmockable:
+                await self._unread_request(read, placed, model, reply)
+                return
             await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0]).run()
 
+    async def _unread_request(
+        self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: _Reply
+    ) -> None:
+        """Pass a request on whose answer cannot be read, so that its calls remain unknown."""
+        if request.tools:
+            await conversation.serving.refused(
+                f"the calls of a request to the model cannot be seen: {request.unmockable}"
+            )
+        try:
+            with conversation.log.under_way(request.body, 0, request.model) as record:
+                response = await model.send(request.body)
+                record.responded(response.status_code)
+                await _pass_on(response, reply)
+        except GatewayError as error:
+            conversation.note_fault(str(error))
+            raise
+        conversation.recovered = response.is_success
+
     async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
-        """Pass a request on that asks no model for an answer, such as for embeddings."""
+        """Pass a request on that asks no model for an answer, such as for embeddings.
+
+        Raises GatewayError if it may do so in a form that the gateway does not know.
+        """
+        if target.may_call and (tools := tools_in(data)):
+            await self._check_unknown(target, tools)
         api: _Upstream | RecordedApi = upstream
         if self._traffic.records:
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
@@ -175,7 +204,19 @@ class _Gateway:
                 self._check_live(placed)
             else:
                 api = self._api(placed, target, upstream)
-        await _pass_on(api, data, reply)
+        await _pass_on(await api.send_bytes(data or None), reply)
+
+    async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
+        """Raise GatewayError for a request in an unknown form that offers a tool which must not run."""
+        path = target.url[len(target.base) :].partition("?")[0]
+        remedy = "use an API of docs/model-gateway.md, or write model_gateway.mocks: false"
+        for each in list(self._traffic.active):
+            if guarded := next(filter(each.guards, tools), None):
+                why = f"the gateway does not know the API at {path}, so it cannot stop the tool {guarded!r}"
+                problem = f"{why}: {remedy}"
+                self._traffic.note_refused(problem, target.conversation, target.lane)
+                raise GatewayError(problem, 400)
+            await each.serving.refused(f"a request to the unknown API at {path} offers tools")
 
     def _placed(self, request: WireRequest, lane: int | None) -> GatewayConversation | Unplaced:
         traffic = self._traffic
@@ -250,13 +291,21 @@ class _Upstream:
 
     async def send_bytes(self, data: bytes | None) -> DirectResponse:
         try:
-            return await self.client.send_direct(self.method, self.url, self.headers, data)
+            response = await self._sent(data)
+            response.allow(MAX_BODY_BYTES)
+            return response
         except RefusedAddress as error:
             raise GatewayError(str(error)) from None
         except CONNECTION_ERRORS as error:
             raise GatewayError(
                 f"the gateway cannot reach the model at {self.url.partition('?')[0]}: {describe(error)}"
             ) from None
+
+    async def _sent(self, data: bytes | None) -> DirectResponse:
+        try:
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
+        except aiohttp.ServerDisconnectedError:  # it may have closed an idle connection
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
 
 
 class _Reply:
@@ -286,6 +335,11 @@ class _Reply:
             await self.response.prepare(self._request)
         await self.response.write(data)
 
+    def cut(self) -> None:
+        """Close the connection before the end of the response."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
     async def whole(self, response: ModelResponse, body: bytes) -> None:
         headers = CIMultiDict(_response_headers(response))
         self.response = web.Response(status=response.status_code, headers=headers, body=body)
@@ -300,14 +354,18 @@ def _with_model(url: str, model: str | None) -> str:
     return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
 
 
-async def _pass_on(upstream: _Upstream | RecordedApi, data: bytes, reply: _Reply) -> None:
-    """Send a request to the model's API unchanged, and its response to the agent as it comes."""
-    response = await upstream.send_bytes(data or None)
+async def _pass_on(response: ModelResponse, reply: _Reply) -> None:
+    """Send a response of the model's API to the agent as it comes."""
     try:
         reply.like(response)
         async for piece in response.pieces():
             await reply.write(piece)
         await reply.write(b"")
+    except (*CONNECTION_ERRORS, BadBody) as error:
+        if reply.begun:
+            reply.cut()  # so that the agent does not take a part for the whole
+            return
+        raise GatewayError(f"the model's answer cannot be read: {describe(error)}") from None
     finally:
         await response.aclose()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -53,6 +53,8 @@ class ModelCall:
     """Why the arguments cannot be read; None if they are an object."""
     place: int = 0
     """Its place among the parts of the answer."""
+    custom: bool = False
+    """True for a tool that takes a text; in `arguments`, it is the argument `input`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class CallResult:
     result: Any
     call_id: str | None = None
     failed: bool = False
+    custom: bool = False
+    """As `ModelCall.custom`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ class WireRequest:
 
     body: Json
     streams: bool
+    model: str | None = None
     user_texts: tuple[str, ...] = ()
     """The texts of the user, oldest first."""
     instructions: str = ""
@@ -279,6 +284,27 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
     return tools
 
 
+def tools_in(data: bytes) -> set[str]:
+    """Return the names of the tools that a request in an unknown form offers."""
+    if b'"tools"' not in data and b'"functions"' not in data:
+        return set()
+    try:
+        return set(_names_in(json.loads(data), offered=False))
+    except (ValueError, RecursionError):
+        return set()
+
+
+def _names_in(value: Any, *, offered: bool) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _names_in(item, offered=offered)
+    elif isinstance(value, dict):
+        if offered and isinstance(name := value.get("name"), str):
+            yield name
+        for key, item in value.items():
+            yield from _names_in(item, offered=offered or key in ("tools", "functions"))
+
+
 def parsed_arguments(text: Any) -> tuple[Any, str | None]:
     """Return arguments that an API sends as JSON text, and the problem if they are no object."""
     if isinstance(text, Mapping):
@@ -290,6 +316,12 @@ def parsed_arguments(text: Any) -> tuple[Any, str | None]:
     except (ValueError, RecursionError) as error:
         return text, f"the arguments are not JSON: {error}"
     return (value, None) if isinstance(value, dict) else (value, "the arguments are not a JSON object")
+
+
+def model_of(body: Json) -> str | None:
+    """Return the model that a request or an answer names."""
+    model = body.get("model") or body.get("modelVersion")
+    return model if isinstance(model, str) else None
 
 
 def result_text(result: CallResult) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
 _SHOWN_SHARE = 0.005
+_TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
 _STRICT = "Each of these questions a verdict. In strict mode (--strict) its scenario is errored."
 
@@ -50,6 +51,7 @@ def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Co
                 (name.ljust(widest), "bold"),
                 f"  {endpoint}",
                 _visibility(event, name),
+                (f"  its model: {_TAPES[tape]}" if (tape := event.model_tapes.get(name)) else "", "dim"),
             )
         )
     lines.append(_fact("model", *_models(event.models)))

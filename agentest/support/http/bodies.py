@@ -22,10 +22,10 @@ class BadBody(Exception):
 
 
 class BodyTooLarge(BadBody):
-    """The body is larger than MAX_BODY_BYTES."""
+    """The body is larger than allowed."""
 
-    def __init__(self) -> None:
-        super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
+    def __init__(self, most: int = MAX_BODY_BYTES) -> None:
+        super().__init__(f"is larger than {most // 2**20} MB")
 
 
 class _Pieces(Protocol):

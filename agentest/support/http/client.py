@@ -161,7 +161,11 @@ class DirectResponse:
         self.status_code = raw.status
         self.headers = _decoded_headers(raw)
         self._raw = raw
-        self._left = MAX_BODY_BYTES
+        self.most = self._left = MAX_BODY_BYTES
+
+    def allow(self, most: int) -> None:
+        """Change the limit of the body, before it is read."""
+        self.most = self._left = most
 
     @property
     def url(self) -> str:
@@ -207,19 +211,19 @@ class DirectResponse:
     def _counted(self, piece: bytes) -> bytes:
         self._left -= len(piece)
         if self._left < 0:
-            raise BodyTooLarge
+            raise BodyTooLarge(self.most)
         if len(self.beginning) < _BEGINNING_BYTES:
             self.beginning += piece[:_BEGINNING_BYTES]
         return piece
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
-        left = MAX_BODY_BYTES  # limits received bytes as well, because they may decompress to nothing forever
+        left = self.most  # limits received bytes as well, because they may decompress to nothing forever
         try:
             unpack = decompressor_for(", ".join(self._raw.headers.getall(_ENCODING)))
             while piece := await self._raw.content.readany():
                 left -= len(piece)
                 if left < 0:
-                    raise BodyTooLarge
+                    raise BodyTooLarge(self.most)
                 for part in unpack.feed(piece) if unpack else (piece,):
                     yield self._counted(part)
                     await checkpoint()  # a few bytes may have contained millions of events
