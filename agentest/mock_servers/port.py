@@ -323,6 +323,7 @@ class ModelTraffic(Protocol):
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
         recorded: Collection[str] = (),
+        named: Collection[str] = (),
     ) -> AbstractAsyncContextManager[ModelConversation]:
         """Take requests of a conversation until the block ends.
 
@@ -333,6 +334,7 @@ class ModelTraffic(Protocol):
             mocked: names of tools with a mock.
             opening: what the conversation begins with, for as far as that is known.
             recorded: names of tools with recorded answers, which may be real for other arguments.
+            named: names of tools that the scenario expects, forbids or limits.
         """
         ...
 

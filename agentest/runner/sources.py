@@ -324,6 +324,7 @@ class LiveConversations:
             outside,
             self._model_faults(scenario),
             {each.name for each in scenario.recorded or ()},
+            scenario.named_tools,
         ) as conversation:
             if self.models.agent_tape:
                 conversation.tape = self.models.agent_tape(key, lambda: served.turn_index)

@@ -71,7 +71,7 @@ class _Gateway:
     def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
         self._settings = settings
         self._traffic = traffic
-        traffic.state.memory = settings.memory
+        traffic.state.memory, traffic.state.output_tools = settings.memory, settings.output_tools
         self._client = client
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

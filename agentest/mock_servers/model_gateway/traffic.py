@@ -117,6 +117,7 @@ class GatewayTraffic:
         outside: WaitingBlock = nullcontext,
         faults: ModelFaults | None = None,
         recorded: Collection[str] = (),
+        named: Collection[str] = (),
     ) -> AsyncIterator[GatewayConversation]:
         async with self._place(opening, outside) as lane:
             self.state.begun += 1
@@ -130,6 +131,7 @@ class GatewayTraffic:
                 log=RequestLog(redact=self.redact),
                 lane=lane,
                 recorded=frozenset(recorded) if self.mocks else frozenset(),
+                named=named,
             )
             if faults:
                 from agentest.mock_servers.model_gateway.faults import ConversationFaults
