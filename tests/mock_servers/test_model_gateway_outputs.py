@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -142,3 +143,21 @@ async def test_an_output_tool_that_the_scenario_names_is_a_tool_like_any_other()
         await say(gate, talk, form, ["look one"])
 
     assert [call.name for call in talk.calls] == ["find", "find", "final_answer"]
+
+
+async def test_mocked_results_are_kept_where_the_output_is_written_as_text() -> None:
+    class TextChat(OfferingChat):
+        def received(self, answer: Json) -> list[Json]:
+            return [
+                {"role": "assistant", "content": json.dumps({"q": "It is found."}, separators=(",", ":"))}
+            ]
+
+    form = TextChat("json", OUTPUT_TOOLS["json"])
+    provider = provider_of(form)
+    async with gateway(allows_real=False, provider=provider) as gate, gate.talk("chat", "a") as talk:
+        await say(gate, talk, form, ["look one", "look one"])
+
+    assert [each.role for each in provider.histories[-1]] == [
+        *("user", "model", "result", "model", "result", "model"),
+        *("user", "model", "result", "model", "result"),
+    ]

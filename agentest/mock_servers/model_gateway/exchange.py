@@ -160,7 +160,7 @@ class ModelExchange:
                 body, new = self.form.next_round(body, answer, hidden, lift=lift)
                 rounds.new += new
                 continue
-            await self._finish(response, answer, results, rounds, stream)
+            await self._finish(response, answer, results, rounds, stream, outputs)
             return
         raise GatewayError(
             f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
@@ -230,6 +230,7 @@ class ModelExchange:
         results: Sequence[CallResult | None],
         rounds: _Rounds,
         stream: AnswerStream | None,
+        outputs: Collection[str],
     ) -> None:
         """Send the last round's answer without its hidden calls, and remember both."""
         conversation = self.conversation
@@ -244,6 +245,11 @@ class ModelExchange:
             shown = self.form.answer(body)
             shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(end)
+        if answers := [call.arguments for call in shown.calls if call.name in outputs]:
+            # A framework may write the arguments into its history as the model's text.
+            text = shown.text or json.dumps(answers[0], ensure_ascii=False)
+            calls = tuple(call for call in shown.calls if call.name not in outputs)
+            shown = replace(shown, text=text, calls=calls)
         conversation.recovered = True
         conversation.passed(
             PassedAnswer(
