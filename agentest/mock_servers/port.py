@@ -291,6 +291,8 @@ class ModelAccess:
     """The time that the agent has for a reply, and may go on for when it is given up."""
     recorded: frozenset[str] = frozenset()
     """Names of tools with recorded answers, which may be real for other arguments."""
+    named: frozenset[str] = frozenset()
+    """Names of tools that the scenario expects, forbids or limits."""
     faults: ModelFaults | None = None
     tape_key: Any = None
     """Identifies its recordings."""

@@ -297,6 +297,7 @@ class LiveConversations:
             opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
             timeout_s=timeout_s,
             recorded=frozenset(each.name for each in scenario.recorded or ()),
+            named=frozenset(scenario.named_tools),
             faults=faults,
             tape_key=CallKey("agent", unit.scope, number, sample=attempt),
             open_tape=self.models.agent_tape,

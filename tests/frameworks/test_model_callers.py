@@ -42,15 +42,48 @@ NODE = {
     "openai_agents": ["chat", "responses"],
     "mastra": ["responses"],
 }
-CALLERS = {
-    f"{framework}-{api}": (f"{folder}/bin/python", "model_callers.py", "--framework", framework, "--api", api)
-    for framework, (folder, apis) in PYTHON.items()
-    for api in apis
-} | {
-    f"{framework}_js-{api}": ("node/bin/node", "model_callers.mjs", "--framework", framework, "--api", api)
-    for framework, apis in NODE.items()
-    for api in apis
+OUTPUTS = {
+    "pydantic_ai_output": ("pydantic_ai", ["chat", "responses", "anthropic", "gemini"]),
+    "smolagents": ("openai_2", ["chat"]),
+    "strands_output": ("openai_2", ["chat", "anthropic"]),
+    "google_adk_output": ("google_adk", ["gemini"]),
+    "langgraph_output": ("langgraph", ["chat", "anthropic"]),
 }
+"""The same for agents that return their answer by calling a tool."""
+NODE_OUTPUTS = {"ai_sdk_output": ["anthropic"]}
+
+
+def commands(
+    python: dict[str, tuple[str, list[str]]], node: dict[str, list[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return how each agent is started, by its name."""
+    return {
+        f"{framework}-{api}": (
+            f"{env}/bin/python",
+            "model_callers.py",
+            "--framework",
+            framework,
+            "--api",
+            api,
+        )
+        for framework, (env, apis) in python.items()
+        for api in apis
+    } | {
+        f"{framework}_js-{api}": (
+            "node/bin/node",
+            "model_callers.mjs",
+            "--framework",
+            framework,
+            "--api",
+            api,
+        )
+        for framework, apis in node.items()
+        for api in apis
+    }
+
+
+CALLERS = commands(PYTHON, NODE)
+OUTPUT_CALLERS = commands(OUTPUTS, NODE_OUTPUTS)
 
 
 @pytest.fixture
@@ -67,7 +100,13 @@ def upstream(provider: Provider) -> Iterator[str]:
         yield origin
 
 
-def run(command: tuple[str, ...], upstream: str, folder: Path) -> Project:
+def run(
+    command: tuple[str, ...],
+    upstream: str,
+    folder: Path,
+    scenarios: str = "model_callers",
+    unmocked_tools: str = "passthrough",
+) -> Project:
     """`agentest run` with such an agent; its results are there, whatever they are."""
     for name in ("servers", "node"):
         shutil.copytree(FRAMEWORKS / name, folder / name)
@@ -80,7 +119,8 @@ def run(command: tuple[str, ...], upstream: str, folder: Path) -> Project:
         "body": {"message": "{{message}}", "session": "{{session_id}}"},
         "reply": "reply",
         "model_gateway": {
-            "upstream": {"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream}
+            "upstream": {"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream},
+            "output_tools": ["Answer"],  # of LangChain, by the class of the answer
         },
         "server": {
             "command": [installed(program), *words, "--port", "{port}"],
@@ -94,11 +134,11 @@ def run(command: tuple[str, ...], upstream: str, folder: Path) -> Project:
         "",
         agent=agent,
         metrics=[],
-        unmocked_tools="passthrough",
+        unmocked_tools=unmocked_tools,
         concurrency=len(GUESTS),
         request_timeout_ms=REQUEST_LIMIT_MS,
     )
-    shutil.copy(FRAMEWORKS / "scenarios" / "model_callers.py", project.root / "callers.sim.py")
+    shutil.copy(FRAMEWORKS / "scenarios" / f"{scenarios}.py", project.root / "callers.sim.py")
     with project.start(env=environment()) as process:
         out, err = process.communicate(timeout=RUN_LIMIT_S)
     project.write("output", out + err)
@@ -131,3 +171,17 @@ def test_function_tools_are_seen_and_mocked(
         assert "real" in recalled[1], recalled
     really = (tmp_path / "real").read_text(encoding="utf-8").split("\n")
     assert sorted(filter(None, really)) == [f"send {guest}2" for guest in GUESTS]
+
+
+@pytest.mark.parametrize("caller", OUTPUT_CALLERS)
+def test_output_tools_need_no_mock(caller: str, upstream: str, provider: Provider, tmp_path: Path) -> None:
+    """Under `unmocked_tools: error`, an agent returns its answer by a tool that nobody mocks."""
+    project = run(OUTPUT_CALLERS[caller], upstream, tmp_path, "output_tools", "error")
+
+    assert provider.refused == []
+    for scenario in project.results["scenarios"]:
+        assert scenario["status"] == "passed", output(project)
+        replies = [turn["agentMessage"] for turn in scenario["conversations"][0]["turns"]]
+        assert replies[0] == "Done."
+        assert "mocked" in replies[2]
+    assert not (tmp_path / "real").exists()

@@ -24,6 +24,7 @@ from aiohttp import web
 Json = dict[str, Any]
 FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
 TOOLS = ("find", "send")
+OUTPUT_TOOLS = ("final_answer", "final_result", "set_model_response", "json", "Answer")
 WORDS = ("look", "both", "recall")
 SNAKE = {
     "function_call": "functionCall",
@@ -598,6 +599,14 @@ def _text(content: Any) -> str:
     return content or ""
 
 
+def _output_tool(offered: Any) -> Json | None:
+    """Return the tool by which an agent returns its answer, in any API's list of tools."""
+    if isinstance(offered, dict) and offered.get("name") in OUTPUT_TOOLS:
+        return offered
+    within = offered.values() if isinstance(offered, dict) else offered if isinstance(offered, list) else ()
+    return next((found for each in within if (found := _output_tool(each))), None)
+
+
 def _value(content: Any) -> Any:
     """Return a result as the value that it is the JSON of, or as the text that the agent made of it."""
     text = _text(content)
@@ -642,8 +651,8 @@ class Provider:
             return web.json_response({"error": {"message": str(error)}}, status=400)
         self.histories.append(history)
         text, calls = self.reply(history)
-        if not calls and body.get("tool_choice") == "required" and "final_answer" in str(body["tools"]):
-            text, calls = "", [("final_answer", {"answer": text})]
+        if not calls and (output := _output_tool(body.get("tools"))):
+            text, calls = "", [(output["name"], {"answer": text})]
         answer = form.answer(body, text, calls)
         if isinstance(form, Responses) and body.get("store") is not False:
             self.stored[answer["id"]] = [*form.items(body), *answer["output"]]

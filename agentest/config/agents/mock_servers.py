@@ -133,6 +133,8 @@ class ModelGateway(CompanionServer):
     """False: calls are only seen, and the agent runs its tools."""
     memory: Literal["auto", "keep", "turn"] = "auto"
     """Whether the model remembers results of mocks in later turns. auto: as it does those of real tools."""
+    output_tools: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Tools by which the agent returns its answer, where a framework's name does not show it."""
     override: Override = Field(default_factory=Override)
     ignore: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Parts of requests that differ from run to run, which a replay ignores.

@@ -102,7 +102,17 @@ class AnthropicMessages:
         messages: list[Json] = []
         owed: list[Json] = []
         for message, answer in zip(given, matched(answers, _seen(given)), strict=True):
-            if answer is not None and answer.hides:
+            if (
+                answer is not None
+                and answer.hides
+                and _calls_in(answer.shown.body)
+                and not _calls_in(message)
+            ):
+                # The framework wrote a call as text, such as that of an output tool.
+                messages += answer.before
+                if answer.owed:
+                    messages += [_only_hidden(answer), {"role": "user", "content": answer.owed}]
+            elif answer is not None and answer.hides:
                 messages += [*answer.before, *_with_cache_mark(answer.message, message)]
                 owed = answer.owed
                 continue
@@ -287,12 +297,22 @@ def _seen(messages: Sequence[Json]) -> list[SeenMessage | None]:
         text, blocks = texts_of(message.get("content")), _blocks(message)
         if message.get("role") == "assistant":
             ids = tuple(known for block in blocks for known in _ids(block))
-            calls = any(block.get("type") == "tool_use" for block in blocks)
-            seen.append(SeenMessage(ids, text, user_text, calls=calls))
+            seen.append(SeenMessage(ids, text, user_text, calls=bool(_calls_in(message))))
         else:
             user_text = text or user_text
             seen.append(None)
     return seen
+
+
+def _calls_in(message: Json) -> list[Json]:
+    return [block for block in _blocks(message) if block.get("type") == "tool_use"]
+
+
+def _only_hidden(answer: PassedAnswer) -> Json:
+    """Return the model's last message with its hidden calls alone."""
+    ids = {call.call_id for call in answer.hidden_calls}
+    calls = [block for block in _calls_in(answer.message[0]) if block.get("id") in ids]
+    return {"role": "assistant", "content": calls}
 
 
 def _blocks(message: Json) -> list[Json]:

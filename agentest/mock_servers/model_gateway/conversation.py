@@ -15,6 +15,7 @@ import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
+from agentest.mock_servers.model_gateway.output_tools import is_output_tool
 from agentest.mock_servers.model_gateway.request_log import RequestLog
 from agentest.mock_servers.model_gateway.wire_form import (
     CallHandling,
@@ -74,6 +75,8 @@ class GatewayState:
     """The number of conversations that have begun."""
     memory: str = "auto"
     """As `model_gateway.memory`."""
+    output_tools: Collection[str] = ()
+    """As `model_gateway.output_tools`."""
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
 
@@ -113,6 +116,7 @@ class GatewayConversation:
     Args:
         mocked: names of the tools whose calls the gateway answers.
         recorded: names of tools of which it may have a recorded answer, depending on the arguments.
+        named: names of tools that the scenario expects, forbids or limits.
         allows_real: True if tools without a mock may run.
         lane: the copy of the agent's server that has the conversation; None if there are no copies.
         place: what only one conversation at a time has: its lane or, without copies, its opening.
@@ -127,6 +131,7 @@ class GatewayConversation:
     lane: int | None = None
     place: int | str = ""
     recorded: Collection[str] = ()
+    named: Collection[str] = ()
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
@@ -194,6 +199,18 @@ class GatewayConversation:
     def guards(self, name: str) -> bool:
         """Return True if a tool must not run unless the gateway allows the call."""
         return self.handling(name) is not CallHandling.SHOW
+
+    def output_tools(self, request: WireRequest) -> frozenset[str]:
+        """Return the offered tools by which the agent's framework receives the final answer.
+
+        A tool that the scenario names is a tool like any other.
+        """
+        own = {*self.mocked, *self.recorded, *self.named}
+        return frozenset(
+            name
+            for name, tool in request.tools.items()
+            if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
+        )
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
@@ -330,11 +347,12 @@ class GatewayConversation:
         """End the conversation, because of no fault of the agent."""
         self.problem = self.problem or error
 
-    async def answer(self, call: ModelCall, *, cut: bool = False) -> CallResult | None:
+    async def answer(self, call: ModelCall, *, cut: bool = False, forced: bool = False) -> CallResult | None:
         """Record a call. Returns the mock's result; None if the agent runs the tool itself.
 
         Args:
             cut: True if the model's answer was cut off, so that the arguments may be incomplete.
+            forced: True if the model had to call a tool, whichever.
 
         Raises CallsEnded if the call ends the conversation.
         """
@@ -354,6 +372,12 @@ class GatewayConversation:
             )
         )
         if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+            if forced:
+                self.gateway.note(
+                    f"the agent forces its model to call a tool, and a call of {call.name!r} ended a "
+                    "conversation: if it is the tool by which the agent returns its answer, write "
+                    f"model_gateway.output_tools: [{call.name}]"
+                )
             raise CallsEnded(answer.message)
         if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
             return None  # how the agent takes it is part of the test

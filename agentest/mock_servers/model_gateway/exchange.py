@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from agentest.mock_servers.model_gateway.request_log import RequestRecord
 from agentest.mock_servers.model_gateway.wire_form import (
     ANY_TOOL,
     AnswerStream,
+    CallHandling,
     CallResult,
     CutStream,
     Json,
@@ -113,9 +114,15 @@ class ModelExchange:
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
         body = self.form.completed(self.request, self.conversation.remembered(self.request))
-        stream = self.form.stream(self.request, self.conversation.handling) if self.request.streams else None
+        outputs = self.conversation.output_tools(self.request)
+        stream = None
+        if self.request.streams:
+            stream = self.form.stream(
+                self.request,
+                lambda name: CallHandling.SHOW if name in outputs else self.conversation.handling(name),
+            )
         try:
-            await self._rounds(body, stream)
+            await self._rounds(body, stream, outputs)
         except CallsEnded as error:
             await self._fail(409, str(error), stream)
         except GatewayError as error:
@@ -137,7 +144,7 @@ class ModelExchange:
         else:
             await self.reply.refuse(status, message)
 
-    async def _rounds(self, body: Json, stream: AnswerStream | None) -> None:
+    async def _rounds(self, body: Json, stream: AnswerStream | None, outputs: Collection[str]) -> None:
         rounds = _Rounds()
         for number in range(MOST_ROUNDS + 1):
             with self.conversation.log.under_way(body, number, self.request.model) as record:
@@ -146,22 +153,29 @@ class ModelExchange:
                 return
             response, data, answer = answered
             rounds.output_tokens += answer.usage.completion_tokens
-            results = [await self.conversation.answer(call, cut=answer.incomplete) for call in answer.calls]
+            results = [
+                await self._result(call, answer) if call.name not in outputs else None
+                for call in answer.calls
+            ]
             hidden = [each for each in results if each is not None]
             record.note_calls(answer.calls, [each is not None for each in results])
             if hidden and len(hidden) == len(answer.calls):
-                lift = self._lifts(answer.calls, rounds)
+                lift = not outputs and self._lifts(answer.calls, rounds)
                 body, new = self.form.next_round(body, answer, hidden, lift=lift)
                 rounds.new += new
                 continue
             if hidden or rounds.new or body is not self.request.body:
                 data = None
-            await self._finish(response, data, answer, results, rounds, stream)
+            await self._finish(response, data, answer, results, rounds, stream, outputs)
             return
         raise GatewayError(
             f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
             "for the agent"
         )
+
+    async def _result(self, call: ModelCall, answer: WireAnswer) -> CallResult | None:
+        forced = self.request.forced == ANY_TOOL
+        return await self.conversation.answer(call, cut=answer.incomplete, forced=forced)
 
     async def _round(
         self, body: Json, stream: AnswerStream | None, record: RequestRecord
@@ -234,6 +248,7 @@ class ModelExchange:
         results: Sequence[CallResult | None],
         rounds: _Rounds,
         stream: AnswerStream | None,
+        outputs: Collection[str],
     ) -> None:
         """Send the last round's answer without its hidden calls, and remember both.
 
@@ -255,6 +270,11 @@ class ModelExchange:
                 end = stream.end(body, hidden)
                 shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
                 await self.reply.write(end)
+        if answers := [call.arguments for call in shown.calls if call.name in outputs]:
+            # A framework may write the arguments into its history as the model's text.
+            text = shown.text or json.dumps(answers[0], ensure_ascii=False)
+            calls = tuple(call for call in shown.calls if call.name not in outputs)
+            shown = replace(shown, text=text, calls=calls)
         conversation.recovered = True
         conversation.passed(
             PassedAnswer(

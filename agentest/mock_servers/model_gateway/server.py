@@ -76,7 +76,7 @@ class _Gateway:
     def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
         self._settings = settings
         self._traffic = traffic
-        traffic.state.memory = settings.memory
+        traffic.state.memory, traffic.state.output_tools = settings.memory, settings.output_tools
         self._client = client
         self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
 

@@ -133,6 +133,7 @@ class GatewayTraffic:
                 lane=lane,
                 place=lane or access.opening,
                 recorded=access.recorded if self.mocks else frozenset(),
+                named=access.named,
             )
             if access.faults:
                 from agentest.mock_servers.model_gateway.faults import ConversationFaults

@@ -409,23 +409,38 @@ def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None])
     """
     found: list[PassedAnswer | None] = [None] * len(seen)
     left = list(answers)
-    for place in range(len(seen) - 1, -1, -1):
-        message = seen[place]
-        if message is not None and (answer := _answer_of(left, message)) is not None:
-            left.remove(answer)
-            found[place] = answer
+    for is_of in (_has_id_of, _has_text_of, _has_part_of_text_of):  # the best evidence first
+        for place in range(len(seen) - 1, -1, -1):
+            message = seen[place]
+            if message is None or found[place] is not None:
+                continue
+            answer = next((each for each in reversed(left) if is_of(message, each)), None)
+            if answer is not None:
+                left.remove(answer)
+                found[place] = answer
     return found
 
 
-def _answer_of(left: Sequence[PassedAnswer], message: SeenMessage) -> PassedAnswer | None:
-    known = set(message.ids)
-    for each in reversed(left):
-        if not known.isdisjoint(each.shown.ids):
-            return each
-    if message.calls or not normalized(message.text):
-        return None
-    after = [each for each in reversed(left) if same_text(each.user_text, message.user_text)]
-    equal = (each for each in after if normalized(each.shown.text) == normalized(message.text))
-    return next(equal, None) or next(
-        (each for each in after if same_text(each.shown.text, message.text)), None
+def _has_id_of(message: SeenMessage, answer: PassedAnswer) -> bool:
+    return any(known in answer.shown.ids for known in message.ids)
+
+
+def _has_text_of(message: SeenMessage, answer: PassedAnswer) -> bool:
+    # An output tool's arguments are written as JSON with other white space.
+    return (
+        _may_be_found_by_text(message)
+        and "".join(answer.shown.text.split()) == "".join(message.text.split())
+        and same_text(answer.user_text, message.user_text)
     )
+
+
+def _has_part_of_text_of(message: SeenMessage, answer: PassedAnswer) -> bool:
+    return (
+        _may_be_found_by_text(message)
+        and same_text(answer.user_text, message.user_text)
+        and same_text(answer.shown.text, message.text)
+    )
+
+
+def _may_be_found_by_text(message: SeenMessage) -> bool:
+    return not message.calls and bool(message.text.strip())

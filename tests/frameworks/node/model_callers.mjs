@@ -17,8 +17,15 @@ const run = (name) => async ({ q }) => {
 const histories = new Map();
 const historyOf = (session) => histories.get(session) ?? histories.set(session, []).get(session);
 
-async function aiSdk() {
-  const { generateText, jsonSchema, stepCountIs, streamText, tool } = await import("ai");
+const answerSchema = {
+  type: "object",
+  properties: { answer: { type: "string" } },
+  required: ["answer"],
+  additionalProperties: false,
+};
+
+async function aiSdk(output) {
+  const { generateText, jsonSchema, Output, stepCountIs, streamText, tool } = await import("ai");
   const { anthropic } = await import("@ai-sdk/anthropic");
   const { createGoogleGenerativeAI } = await import("@ai-sdk/google");
   const { openai } = await import("@ai-sdk/openai");
@@ -36,10 +43,11 @@ async function aiSdk() {
   return async (session, message, streams) => {
     const messages = [...historyOf(session), { role: "user", content: message }];
     const call = { model, tools, messages, stopWhen: stepCountIs(8) };
+    if (output) call.output = Output.object({ schema: jsonSchema(answerSchema) });
     const result = streams ? streamText(call) : await generateText(call);
     if (streams) await result.consumeStream();
     histories.set(session, [...messages, ...(await result.responseMessages)]);
-    return await result.text;
+    return output ? (await result.output).answer : await result.text;
   };
 }
 
@@ -76,7 +84,7 @@ async function mastra() {
   };
 }
 
-const reply = await { ai_sdk: aiSdk, openai_agents: openaiAgents, mastra }[option("framework")]();
+const reply = await { ai_sdk: aiSdk, ai_sdk_output: () => aiSdk(true), openai_agents: openaiAgents, mastra }[option("framework")]();
 serve({
   "/chat": async ({ session, message }, response) => {
     const streams = "efgh".includes(message.split(" ").at(-1)[0]);

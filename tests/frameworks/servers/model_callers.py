@@ -73,8 +73,9 @@ def openai_agents(api: str, *, stream: bool) -> Reply:
     return reply
 
 
-def langgraph(api: str, *, stream: bool) -> Reply:
+def langgraph(api: str, *, stream: bool, output: Any = None) -> Reply:
     from langchain.agents import create_agent
+    from langchain.agents.structured_output import ToolStrategy
     from langgraph.checkpoint.memory import MemorySaver
 
     model: Any
@@ -92,21 +93,30 @@ def langgraph(api: str, *, stream: bool) -> Reply:
         from langchain_google_genai import ChatGoogleGenerativeAI
 
         model = ChatGoogleGenerativeAI(model=GEMINI, streaming=stream)
-    agent = create_agent(model, tools=TOOLS, checkpointer=MemorySaver())
+    form: Any = ToolStrategy(output) if output else None
+    agent = create_agent(model, tools=TOOLS, checkpointer=MemorySaver(), response_format=form)
 
     async def reply(session: str, message: str) -> str:
         config: Any = {"configurable": {"thread_id": session}}
         result = await agent.ainvoke({"messages": [("user", message)]}, config)
-        return str(result["messages"][-1].text)
+        return str(result["structured_response"].answer if output else result["messages"][-1].text)
 
     return reply
 
 
-def pydantic_ai(api: str, *, stream: bool) -> Reply:
+class Answer(BaseModel):
+    answer: str
+
+
+def pydantic_ai_output(api: str, *, stream: bool) -> Reply:
+    return pydantic_ai(api, stream=stream, output=Answer)
+
+
+def pydantic_ai(api: str, *, stream: bool, output: Any = str) -> Reply:
     from pydantic_ai import Agent
 
     names = {"chat": "openai-chat:m", "responses": "openai-responses:m", "anthropic": "anthropic:m"}
-    agent = Agent(names.get(api, f"google:{GEMINI}"), tools=TOOLS)
+    agent = Agent(names.get(api, f"google:{GEMINI}"), tools=TOOLS, output_type=output)
     histories: dict[str, Any] = {}
 
     async def read(_: Any, events: Any) -> None:
@@ -119,7 +129,7 @@ def pydantic_ai(api: str, *, stream: bool) -> Reply:
             message, message_history=histories.get(session), event_stream_handler=handler
         )
         histories[session] = result.all_messages()
-        return result.output
+        return result.output.answer if isinstance(result.output, Answer) else result.output
 
     return reply
 
@@ -142,13 +152,22 @@ def google_genai(api: str, *, stream: bool) -> Reply:
     return reply
 
 
-def google_adk(api: str, *, stream: bool) -> Reply:
+def google_adk_output(api: str, *, stream: bool) -> Reply:
+    return google_adk(api, stream=stream, output=Answer)
+
+
+def langgraph_output(api: str, *, stream: bool) -> Reply:
+    return langgraph(api, stream=stream, output=Answer)
+
+
+def google_adk(api: str, *, stream: bool, output: Any = None) -> Reply:
     from google.adk.agents import Agent
     from google.adk.agents.run_config import RunConfig, StreamingMode
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
-    runner = InMemoryRunner(Agent(name="a", model=GEMINI, tools=list(TOOLS)), app_name="a")
+    agent = Agent(name="a", model=GEMINI, tools=list(TOOLS), output_schema=output)
+    runner = InMemoryRunner(agent, app_name="a")
     config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
     known: set[str] = set()
 
@@ -163,7 +182,7 @@ def google_adk(api: str, *, stream: bool) -> Reply:
         ):
             if event.is_final_response() and event.content:
                 text = "".join(part.text or "" for part in event.content.parts or ())
-        return text
+        return str(json.loads(text)["answer"]) if output else text
 
     return reply
 
@@ -232,7 +251,11 @@ def microsoft_agents(api: str, *, stream: bool) -> Reply:
     return reply
 
 
-def strands(api: str, *, stream: bool) -> Reply:
+def strands_output(api: str, *, stream: bool) -> Reply:
+    return strands(api, stream=stream, output=Answer)
+
+
+def strands(api: str, *, stream: bool, output: Any = None) -> Reply:
     from strands import Agent, tool
 
     model: Any
@@ -250,7 +273,8 @@ def strands(api: str, *, stream: bool) -> Reply:
     async def reply(session: str, message: str) -> str:
         if session not in agents:
             agents[session] = Agent(model=model, tools=tools, callback_handler=None)
-        return str(await agents[session].invoke_async(message))
+        result = await agents[session].invoke_async(message, structured_output_model=output)
+        return result.structured_output.answer if output else str(result)
 
     return reply
 
