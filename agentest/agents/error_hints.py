@@ -25,6 +25,10 @@ class ProbeResponse:
     body: bytes
 
     @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
     def json(self) -> Any:
         """The body's JSON value, or None."""
         try:

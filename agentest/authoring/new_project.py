@@ -95,6 +95,8 @@ def begin(request: InitRequest) -> InitResult:
     ci_file = _ci(request.ci, folder)
     files = (*_project(request, folder, existing, agent), ignore(folder), *([ci_file] if ci_file else []))
     notes = list(agent.remarks) if agent else []
+    if agent and agent.tried:
+        notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
     if agent and existing:
         from agentest.agents.response_features import settings_line
 

@@ -450,7 +450,8 @@ def test_wrong_settings(body: dict[str, Any], says: str) -> None:
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint whose errors have Anthropic's form speaks it; others do not."""
     settings = found and {"type": "anthropic_messages", "endpoint": found}
-    assert looked(probe_anthropic_messages, path, *answers) == settings
+    no_document = http(b"", "404 No")
+    assert looked(probe_anthropic_messages, path, no_document, *answers) == settings
 
 
 # Many at once
