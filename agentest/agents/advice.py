@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login
+from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, wants_tls
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -29,7 +28,6 @@ from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
-_SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _WITH_MODEL = ("chat_completions", "responses", "anthropic_messages")
 _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 """Types whose endpoint is the server's root and which need the name of an agent on that server."""
@@ -61,7 +59,7 @@ class Advisor:
 
     async def advice(self, response: ProbeResponse) -> str:
         """Return advice as a sentence without a full stop, or "" if the answer itself is clear enough."""
-        if _SPEAKS_TLS.search(response.body):
+        if wants_tls(response.body):
             return "that server speaks TLS: write https:// (or wss://) in the endpoint"
         if leads_to_login(response):
             return f"that looks like a login: {_LOG_IN}"
@@ -137,6 +135,8 @@ def first_model(listed: Any) -> str:
 
 LONGEST_LOOK_S = 5.0
 _FALLBACK_TYPES = ("http", "websocket")
+_DISCOVERED_TYPES = ("a2a", "adk", "langgraph")
+"""Types whose servers describe themselves to GET requests."""
 
 
 async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | None:
@@ -173,5 +173,8 @@ def is_at(finding: DetectedProtocol, url: str) -> bool:
 
 
 def _order(first: str) -> list[str]:
-    """The type to probe first, then the others; those that fit only if no other does come last."""
-    return sorted(AGENT_TYPES, key=lambda name: (name != first, name in _FALLBACK_TYPES))
+    """Return the type to probe first, then those that need no message; those that fit many come last."""
+    return sorted(
+        AGENT_TYPES,
+        key=lambda name: (name != first, name in _FALLBACK_TYPES, name not in _DISCOVERED_TYPES),
+    )

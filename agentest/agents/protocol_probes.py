@@ -76,8 +76,8 @@ async def _by_message(
         return None
     for path in listed:
         response = await probe.post_message(path)
-        because = (response and evidence(response)) or f"its {OPENAPI_PATH} lists POST {path}"
-        return _found(probe, kind, path, because)
+        shown = evidence(response) if response is not None else None
+        return _found(probe, kind, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
     async for path in probe.places(*usual):
         response = await probe.post_message(path)
         if response is not None and (because := evidence(response)):

@@ -276,12 +276,13 @@ class EndpointProbe:
     async def places(self, *usual: str) -> AsyncIterator[str]:
         """Yield the paths to probe: the endpoint (""), then the usual paths if it does not accept a POST."""
         at_root = urlsplit(self.url).path in ("", "/")
-        if at_root and await self.openapi() is not None:
-            itself = None  # the document lists what the server takes
-        else:
+        has_document = await self.openapi() is not None
+        if not (at_root and has_document):
             yield ""
-            itself = await self.post_message()
-        is_elsewhere = itself is None or is_absent(itself) or is_page(itself.body)
+        if has_document:
+            return  # it lists what the server takes
+        itself = await self.post_message()
+        is_elsewhere = itself is None or is_absent(itself) or is_page(itself.body) or not itself.body.strip()
         if is_elsewhere or (at_root and itself is not None and not itself.is_success):
             for path in usual:
                 yield path

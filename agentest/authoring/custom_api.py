@@ -138,8 +138,8 @@ def reply_settings(response: ProbeResponse) -> dict[str, Any]:
     if not isinstance(answer, Mapping):
         return {}
     with suppress(AgentError):
-        if path := find_reply_path(answer):
-            return {"reply": path.text}
+        if found := find_reply_path(answer):
+            return {"reply": found.text}
     return {"reply": places[0]} if (places := places_of_text(answer)) else {}
 
 

@@ -116,6 +116,8 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
     custom = None if at_other_path else await detect_custom_api(probe)
     if custom is not None:
         return await _describe_known(custom, probe, None, client)
+    if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
+        response = mcp
     return _describe_unknown(url, response, at_other_path)
 
 
@@ -128,7 +130,8 @@ async def _check_still_listening(url: str, probe: EndpointProbe, client: Client)
     try:
         await _check_listening(url, client)
     except UsageError:
-        tried = "; ".join(probe.tried[-3:])
+        alive = [each for each in probe.tried if "connection refused" not in each]
+        tried = alive[-1] if alive else "before the first request"
         raise UsageError(
             f"the agent at {url} stopped while its protocol was detected ({tried}). Nothing was written. "
             "Start it again, and name the path of its chat: agentest init --endpoint URL/PATH"
@@ -267,6 +270,11 @@ def _describe_unknown(
     )
 
 
+def _is_json_rpc(response: ProbeResponse | None) -> bool:
+    """Return True if a response is one of JSON-RPC."""
+    return response is not None and isinstance(response.json, Mapping) and "jsonrpc" in response.json
+
+
 def _response_text(response: ProbeResponse | None) -> str:
     if response is None:
         return "it did not answer a message in time, or not in HTTP."
@@ -274,7 +282,7 @@ def _response_text(response: ProbeResponse | None) -> str:
         return f"{LOGIN}."
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
-    if isinstance(response.json, Mapping) and response.json.get("jsonrpc") == "2.0":
+    if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
     advice = hint(response.status, _PATH) or f"it answered a message with {response.status}"
     return advice if advice.endswith("?") else f"{advice}."

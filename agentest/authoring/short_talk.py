@@ -15,7 +15,7 @@ from agentest.agents.port import Agent, AgentReply, Resources, TurnContext, open
 from agentest.config.agent_types import AgentConfig
 from agentest.conversation.turn_loop import new_session_id
 from agentest.domain.messages import AgentMessage, Message, UserText
-from agentest.support.errors import AgentError
+from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender
 
 REPLY_TIMEOUT_S = 60.0
@@ -54,7 +54,7 @@ class ShortTalk:
 
 async def first_reply(
     agent: AgentConfig, client: Sender, text: str, notes: Sequence[str] = ()
-) -> AgentReply | AgentError:
+) -> AgentReply | AgentError | CannotSend:
     """Return the reply of an agent over HTTP to one message, or why there is none. Raises ConfigError."""
     async with AsyncExitStack() as stack:
         resources = Resources(
@@ -69,5 +69,5 @@ async def first_reply(
         async with ShortTalk(agents["agent"]) as talk:
             try:
                 return await talk.say(text)
-            except AgentError as error:
+            except (AgentError, CannotSend) as error:
                 return error
