@@ -80,8 +80,8 @@ async def _by_message(
         return _found(probe, kind, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
     async for path in probe.places(*usual):
         response = await probe.post_message(path)
-        if response is not None and (because := evidence(response)):
-            return _found(probe, kind, path, because)
+        if response is not None and (seen := evidence(response)):
+            return _found(probe, kind, path, seen)
     return None
 
 

@@ -80,8 +80,8 @@ def test_a_reply_with_the_session_of_another_conversation_is_reported() -> None:
         settings = {"type": "http", "endpoint": f"{url}/chat", "body": body, "reply": "reply"}
         made = [scenario("own", turns=["Own."]), scenario("mixed", turns=["Mixed."])]
         own, mixed = run_scenarios(made, agent=settings, config={"concurrency": 1}).scenarios
-    assert WarningCode.SHARED_SESSION not in {each.code for each in own.verdict.warnings}
-    [warning] = [each for each in mixed.verdict.warnings if each.code is WarningCode.SHARED_SESSION]
+    assert WarningCode.SHARED_SESSION not in {each.code for each in own.verdict_warnings}
+    [warning] = [each for each in mixed.verdict_warnings if each.code is WarningCode.SHARED_SESSION]
     assert latest[0] in warning.message
     assert "exclusive: true" in warning.message
 
