@@ -19,6 +19,7 @@ from agentest.agents.response_features import (
     DetectedProtocol,
     EndpointProbe,
     detect_type,
+    is_missing_model_error,
     type_of_path,
 )
 from agentest.config.agents.chat_completions import CHAT_PATH
@@ -80,8 +81,13 @@ async def _by_message(
         return _found(probe, kind, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
     async for path in probe.places(*usual):
         response = await probe.post_message(path)
-        if response is not None and (seen := evidence(response)):
+        if response is None:
+            continue
+        names_kind = type_of_path(urljoin(probe.url, path)) == kind
+        if seen := evidence(response):
             return _found(probe, kind, path, seen)
+        if names_kind and is_missing_model_error(response):
+            return _found(probe, kind, path, "it asks for the name of a model, at a path of this protocol")
     return None
 
 

@@ -282,6 +282,8 @@ class EndpointProbe:
         if has_document:
             return  # it lists what the server takes
         itself = await self.post_message()
+        if itself is not None and itself.status in (401, 403):
+            return  # every path would answer the same
         is_elsewhere = itself is None or is_absent(itself) or is_page(itself.body) or not itself.body.strip()
         if is_elsewhere or (at_root and itself is not None and not itself.is_success):
             for path in usual:
@@ -316,7 +318,8 @@ class EndpointProbe:
         content_type = "application/x-www-form-urlencoded" if is_form else "application/json"
         defaults = {"accept": "*/*", "content-type": content_type, "user-agent": USER_AGENT}
         own_headers = [(name, value) for name, value in self.headers if name not in defaults]
-        headers = [*own_headers, *defaults.items()]
+        # Servers that answer before they read a body would take it for the next request of the connection.
+        headers = [*own_headers, *defaults.items(), ("connection", "close")]
         content = None if body is None else (body if is_form else json.dumps(body)).encode()
         tried = f"{method} {urlsplit(url).path or '/'}{' (form)' if is_form else ''}"
         limit_s = _TIMEOUT_S if body is None else _REPLY_TIMEOUT_S

@@ -14,9 +14,11 @@ from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.agents.response_features import (
     GREETERS,
+    NAMES,
     DetectedProtocol,
     EndpointProbe,
     body_of_fields,
+    detect_type,
     first_message,
     is_absent,
     missing_fields,
@@ -28,6 +30,8 @@ from agentest.support.json_path import JsonPath
 HELLO = "Hello, my name is Ada."
 USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
 """Where agents with an API of their own usually are."""
+_AT_ANY_PATH = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
+"""Protocols whose endpoint may have any path."""
 _FORM = "application/x-www-form-urlencoded"
 _REFUSED = (400, 415, 422, 500)
 """Statuses of a server that may expect a form in place of JSON."""
@@ -47,9 +51,12 @@ async def detect_custom_api(probe: EndpointProbe) -> DetectedProtocol | None:
         response = await probe.post_message(path)
         if response is None or is_absent(response) or is_page(response.body):
             continue
+        endpoint = urljoin(probe.url, path) if path else probe.url
+        shown = urlsplit(endpoint).path or "/"
+        if (kind := detect_type(response)) in _AT_ANY_PATH:
+            settings = {"type": kind, "endpoint": endpoint}
+            return DetectedProtocol(settings=settings, because=f"POST {shown} answers as {NAMES[kind]} does")
         if settings := await _settings(probe, path, response):
-            endpoint = urljoin(probe.url, path) if path else probe.url
-            shown = urlsplit(endpoint).path or "/"
             because = f"POST {shown} answers a message in a form of its own"
             return DetectedProtocol(
                 settings={"type": "http", "endpoint": endpoint, **settings}, because=because

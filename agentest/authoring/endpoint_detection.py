@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -95,7 +96,7 @@ async def _detect(url: str) -> DetectedAgent:
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
         agent = await _detect_with(url, probe, client)
         await _check_still_listening(url, probe, client)
-        return replace(agent, tried=tuple(probe.tried))
+        return replace(agent, tried=tuple(_joined(probe.tried)))
 
 
 async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> DetectedAgent:
@@ -280,12 +281,29 @@ def _response_text(response: ProbeResponse | None) -> str:
         return "it did not answer a message in time, or not in HTTP."
     if is_login(response):
         return f"{LOGIN}."
+    if response.status in (401, 403):
+        return (
+            f"it answered {response.status}. Write its credentials into `headers`; agentest doctor then detects "
+            "its protocol."
+        )
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
     if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
     advice = hint(response.status, _PATH) or f"it answered a message with {response.status}"
     return advice if advice.endswith("?") else f"{advice}."
+
+
+def _joined(tried: Sequence[str]) -> Iterator[str]:
+    """Join consecutive requests with the same outcome on one line: `POST /chat, /ask: 404`."""
+    for (method, outcome), group in groupby(tried, _method_and_outcome):
+        paths = ", ".join(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
+        yield f"{method} {paths}: {outcome}"
+
+
+def _method_and_outcome(tried: str) -> tuple[str, str]:
+    request, _, outcome = tried.partition(": ")
+    return request.partition(" ")[0], outcome
 
 
 _PATIENCE_S = 5.0

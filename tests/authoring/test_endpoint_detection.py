@@ -281,7 +281,7 @@ def mcp(request: Asked) -> Given:
 @pytest.mark.parametrize(
     ("server", "path", "said"),
     [
-        (login, "", "are the credentials right?"),
+        (login, "", "it answered 401. Write its credentials into `headers`"),
         (page, "", "it answers with a web page"),
         (mcp, "", "it answers in JSON-RPC, as MCP servers do"),
         (mcp, "/mcp", "it answers in JSON-RPC, as MCP servers do"),

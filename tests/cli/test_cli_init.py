@@ -288,7 +288,7 @@ def test_an_unknown_protocol_is_reported(project: Project) -> None:
     """The files are written with a note of what to check: exit status 2."""
     with serving({}, {}, refusal=401) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
-    assert "was not recognised: are the credentials right?" in done.stderr
+    assert "was not recognised: it answered 401. Write its credentials" in done.stderr
     assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
     assert "doctor" in done.stdout
 
