@@ -283,8 +283,8 @@ def _response_text(response: ProbeResponse | None) -> str:
         return f"{LOGIN}."
     if response.status in (401, 403):
         return (
-            f"it answered {response.status}. Write its credentials into `headers`; agentest doctor then detects "
-            "its protocol."
+            f"it answered {response.status}. Write its credentials into `headers`; agentest doctor then "
+            "detects its protocol."
         )
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
