@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login
+from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, wants_tls
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -29,7 +28,6 @@ from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
-_SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _WITH_MODEL = ("chat_completions", "responses", "anthropic_messages")
 _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 """Types whose endpoint is the server's root and which need the name of an agent on that server."""
@@ -43,7 +41,7 @@ class Advisor:
         """Create an advisor about the configured type. The probe requests make an agent do no work."""
         self._kind = kind
         self._endpoint = probe
-        self._findings: dict[bool, tuple[DetectedProtocol, ...]] = {}
+        self._findings: tuple[DetectedProtocol, ...] | None = None
         self._one_at_a_time = anyio.Lock()
         self.has_answered = False
         """True once the agent has sent a valid response. The configured type is right then, so later errors
@@ -61,7 +59,7 @@ class Advisor:
 
     async def advice(self, response: ProbeResponse) -> str:
         """Return advice as a sentence without a full stop, or "" if the answer itself is clear enough."""
-        if _SPEAKS_TLS.search(response.body):
+        if wants_tls(response.body):
             return "that server speaks TLS: write https:// (or wss://) in the endpoint"
         if leads_to_login(response):
             return f"that looks like a login: {_LOG_IN}"
@@ -91,7 +89,7 @@ class Advisor:
         if self._kind in _WITH_MODEL and is_missing_model_error(response):
             return await self._first_model_advice()
         is_elsewhere = response.status in (404, 405, 426) or is_page(response.body)
-        detected = await self._probe(only_gets=not is_elsewhere)
+        detected = await self._probe()
         if at_endpoint := next((each for each in detected if is_at(each, self._endpoint.url)), None):
             # A finding of the configured type helps only if a 422 suggests wrong keys.
             is_of_form = self._kind == "http" and response.status == 422
@@ -102,12 +100,7 @@ class Advisor:
             if of_kind:
                 return describe_detected(of_kind)
             return f"elsewhere at this server: {describe_detected(detected[0])}"
-        advice_text = self._advice_from_response(response)
-        if advice_text or not is_elsewhere:
-            return advice_text
-        # The probes used the type's usual path, which is not the configured endpoint.
-        empty_post_response = await self._endpoint.post_nothing()
-        return self._advice_from_response(empty_post_response) if empty_post_response is not None else ""
+        return self._advice_from_response(response)
 
     def _advice_from_response(self, response: ProbeResponse) -> str:
         missing = missing_fields(response.json)
@@ -116,14 +109,13 @@ class Advisor:
         suggestion = "" if self._kind == "http" else suggest_for_reply(response)
         return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
 
-    async def _probe(self, *, only_gets: bool) -> tuple[DetectedProtocol, ...]:
-        """Probe the server once per mode. POST requests are sent only if the endpoint itself is in doubt."""
+    async def _probe(self) -> tuple[DetectedProtocol, ...]:
+        """Probe the server once, by GET requests only."""
         async with self._one_at_a_time:
-            if only_gets not in self._findings:
-                self._endpoint.only_gets = only_gets
-                self._findings[only_gets] = tuple(await detect_within_limit(self._endpoint, self._kind))
-                self._endpoint.only_gets = False
-            return self._findings[only_gets]
+            if self._findings is None:
+                self._endpoint.only_gets = True
+                self._findings = tuple(await detect_within_limit(self._endpoint, self._kind))
+            return self._findings
 
     async def _first_model_advice(self) -> str:
         response = None
@@ -143,6 +135,8 @@ def first_model(listed: Any) -> str:
 
 LONGEST_LOOK_S = 5.0
 _FALLBACK_TYPES = ("http", "websocket")
+_DISCOVERED_TYPES = ("a2a", "adk", "langgraph")
+"""Types whose servers describe themselves to GET requests."""
 
 
 async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | None:
@@ -155,13 +149,15 @@ async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | No
     return finding
 
 
-async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
-    """Return what the probes find within `LONGEST_LOOK_S` seconds, up to the first finding at the endpoint.
+async def detect_within_limit(
+    probe: EndpointProbe, first: str = "", limit_s: float = LONGEST_LOOK_S
+) -> list[DetectedProtocol]:
+    """Return what the probes find within a time limit, up to the first finding at the endpoint.
 
     The probe of the type `first` runs first.
     """
     detected: list[DetectedProtocol] = []
-    with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
+    with suppress(TimeoutError), TimeLimit(limit_s):
         for name in _order(first):
             if finding := await run_probe(name, probe):
                 detected.append(finding)
@@ -177,5 +173,8 @@ def is_at(finding: DetectedProtocol, url: str) -> bool:
 
 
 def _order(first: str) -> list[str]:
-    """The type to probe first, then the others; those that fit only if no other does come last."""
-    return sorted(AGENT_TYPES, key=lambda name: (name != first, name in _FALLBACK_TYPES))
+    """Return the type to probe first, then those that need no message; those that fit many come last."""
+    return sorted(
+        AGENT_TYPES,
+        key=lambda name: (name != first, name in _FALLBACK_TYPES, name not in _DISCOVERED_TYPES),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1
 ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps tells?"
 _CREDENTIALS = "are the credentials right? `headers` of the agent are sent with every request"
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
+_WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"
 
 
@@ -23,6 +25,10 @@ class ProbeResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
 
     @property
     def json(self) -> Any:
@@ -63,6 +69,11 @@ def is_login(url: str) -> bool:
 def is_page(body: bytes) -> bool:
     """Return True if a body is HTML or XML."""
     return body.lstrip().startswith(b"<")
+
+
+def wants_tls(body: bytes) -> bool:
+    """Return True if an error's body says that the server expects TLS."""
+    return _WANTS_TLS.search(body) is not None
 
 
 def readable(body: bytes) -> str:

@@ -17,20 +17,22 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, hint, leads_to_login, readable
-from agentest.agents.port import AppFailed, NoReply
+from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
+from agentest.agents.port import AccessDenied, AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.bodies import CODINGS, BadBody
-from agentest.support.http.client import DirectResponse, Headers, Sender
+from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
     describe_shortage,
     find_shortage,
+    is_certificate_error,
+    is_tls_error,
     pause_before_retry,
     retry_after,
     was_refused,
@@ -218,7 +220,10 @@ class HttpSender:
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _UnusableResponse as error:
-                raise NoReply(await self.advised(str(error), error.seen), attempt - 1) from None
+                problem = await self.advised(str(error), error.seen)
+                if _denies_access(error.seen) and self.is_unproven:
+                    raise AccessDenied(problem) from None
+                raise NoReply(problem, attempt - 1) from None
             except NoReply as error:
                 error.retries += attempt - 1
                 raise
@@ -293,6 +298,8 @@ class HttpSender:
             if shortage := find_shortage(error):
                 raise _RetryableFailure(describe_shortage(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
+            if self.is_unproven and (advice := await tls_advice(request.url, error, self._client)):
+                raise AccessDenied(f"{problem}{advice}") from None
             if was_refused(error):
                 # The server refused the connection, so a retry cannot make the agent answer twice.
                 raise _RetryableFailure(problem, lost=True) from None
@@ -323,6 +330,11 @@ class HttpSender:
                 f"{response.url}: the answer was cut: {describe(error)}", limit
             ) from None
 
+    @property
+    def is_unproven(self) -> bool:
+        """True if the agent has not answered any request of its own so far."""
+        return self._advisor is not None and not self._advisor.has_answered
+
     def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
         return ProgramDelayed(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
 
@@ -339,6 +351,39 @@ class HttpSender:
         advice = hint(status, self._place_hint)
         excerpt = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {excerpt}"
+
+
+_DENIED = (401, 403, 404)
+
+
+def _denies_access(response: ProbeResponse) -> bool:
+    """Return True if a response shows a wrong address, path or login, and nothing about the agent."""
+    is_web_page = response.status < 400 and is_page(response.body)  # an error page is the agent's error
+    is_denied = response.status in _DENIED or leads_to_login(response)
+    return is_denied or is_web_page or wants_tls(response.body)
+
+
+async def tls_advice(url: str, error: BaseException, client: Sender) -> str:
+    """Return what to write if a connection failed because of TLS; "" if TLS is not the cause.
+
+    A server that closed a plain connection is asked once whether it speaks TLS.
+    """
+    if is_tls_error(error):
+        return "."  # the error says what to do
+    if not url.startswith("http://") or not isinstance(client, Client):
+        return ""
+    try:
+        with TimeLimit(2.0):
+            response = await client.send_direct("GET", f"https{url.removeprefix('http')}", (), None)
+            await response.aclose()
+    except CONNECTION_ERRORS as failure:
+        return _WRITE_HTTPS if is_certificate_error(failure) else ""
+    except (TimeoutError, RefusedAddress):
+        return ""
+    return _WRITE_HTTPS
+
+
+_WRITE_HTTPS = ". That server speaks TLS: write https:// in the endpoint"
 
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:

@@ -113,6 +113,13 @@ class NoReply(AgentError):
         self.retells = retells
 
 
+class AccessDenied(CannotSend):
+    """The address, path or credentials are wrong: the agent rejects requests and has answered none so far.
+
+    Nothing is known about the agent then, so its scenarios are errored, not failed.
+    """
+
+
 class MockBypassed(CannotSend):
     """The agent ran its own tools instead of the scenario's mocks, in the calls in `observed`."""
 

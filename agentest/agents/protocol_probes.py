@@ -13,7 +13,15 @@ from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.a2a.discovery import base_of, find_card
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe, detect_type
+from agentest.agents.openapi_chat import chat_operations, posts_in
+from agentest.agents.response_features import (
+    OPENAPI_PATH,
+    DetectedProtocol,
+    EndpointProbe,
+    detect_type,
+    is_missing_model_error,
+    type_of_path,
+)
 from agentest.config.agents.chat_completions import CHAT_PATH
 
 
@@ -50,52 +58,68 @@ async def probe_adk_server(probe: EndpointProbe) -> DetectedProtocol | None:
     )
 
 
-async def _by_empty_post(
+async def _by_message(
     probe: EndpointProbe,
     kind: str,
     usual: Sequence[str],
     evidence: Callable[[ProbeResponse], str | None],
 ) -> DetectedProtocol | None:
-    """Find an endpoint by its response to an empty POST, here or at the `usual` paths."""
+    """Find an endpoint by its response to a message, at the paths of the OpenAPI document, here or at the
+    `usual` paths. Without messages, the document and a path of the protocol that takes only POST count."""
+    listed = [path for path, named in _protocol_paths(await probe.openapi()) if named == kind]
+    if listed and probe.only_gets:
+        because = f"its {OPENAPI_PATH} lists POST {listed[0]}"
+        return _found(probe, kind, listed[0], because)
+    if probe.only_gets:
+        for path in usual:
+            if type_of_path(path) == kind and (await _status_of(probe, path)) == 405:
+                return _found(probe, kind, path, f"{path} takes only POST")
+        return None
+    for path in listed:
+        response = await probe.post_message(path)
+        shown = evidence(response) if response is not None else None
+        return _found(probe, kind, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
     async for path in probe.places(*usual):
-        response = await probe.post_nothing(path)
-        if response is not None and (because := evidence(response)):
-            endpoint = urljoin(probe.url, path) if path else probe.url
-            return DetectedProtocol(settings={"type": kind, "endpoint": endpoint}, because=because)
+        response = await probe.post_message(path)
+        if response is None:
+            continue
+        names_kind = type_of_path(urljoin(probe.url, path)) == kind
+        if seen := evidence(response):
+            return _found(probe, kind, path, seen)
+        if names_kind and is_missing_model_error(response):
+            return _found(probe, kind, path, "it asks for the name of a model, at a path of this protocol")
     return None
 
 
-_OPENAPI_PATH = "/openapi.json"
+def _found(probe: EndpointProbe, kind: str, path: str, because: str) -> DetectedProtocol:
+    endpoint = urljoin(probe.url, path) if path else probe.url
+    return DetectedProtocol(settings={"type": kind, "endpoint": endpoint}, because=because)
+
+
+async def _status_of(probe: EndpointProbe, path: str) -> int | None:
+    response = await probe.get(path)
+    return response.status if response is not None else None
+
+
+def _protocol_paths(document: Any) -> Iterator[tuple[str, str]]:
+    """Yield path → type for the POST operations of an OpenAPI document that belong to a known protocol."""
+    for path, post in posts_in(document):
+        takes_runs = "#/components/schemas/RunAgentInput" in str(post.get("requestBody"))
+        if kind := "ag_ui" if takes_runs else type_of_path(path):
+            yield path, kind
 
 
 async def probe_ag_ui(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find an AG-UI endpoint by its error for an empty run, or by the server's OpenAPI document."""
-    found = await _by_empty_post(probe, "ag_ui", ("/ag-ui",), _ag_ui_evidence)
-    if found:
-        return found
-    document = await probe.get(_OPENAPI_PATH)
-    for path, post in _posts_in(document.json if document is not None else None):
-        if "#/components/schemas/RunAgentInput" in str(post.get("requestBody")):
-            return DetectedProtocol(
-                settings={"type": "ag_ui", "endpoint": urljoin(probe.url, path)},
-                because=f"its {_OPENAPI_PATH} says that POST {path} takes AG-UI runs",
-            )
-    return None
+    """Find an AG-UI endpoint by its answer or error for a message, or by the OpenAPI document."""
+    return await _by_message(probe, "ag_ui", ("/ag-ui",), _ag_ui_evidence)
 
 
 def _ag_ui_evidence(response: ProbeResponse) -> str | None:
+    if detect_type(response) == "ag_ui":
+        return "it speaks in AG-UI's events and fields"
     lacks_both = b"threadId" in response.body and b"runId" in response.body
     is_one = response.status in (400, 422, 500) and lacks_both
     return "it asks for the `threadId` and `runId` of an AG-UI run" if is_one else None
-
-
-def _posts_in(document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path → POST operation of an OpenAPI document, for paths without parameters."""
-    paths = document.get("paths") if isinstance(document, Mapping) else None
-    for path, operations in paths.items() if isinstance(paths, Mapping) else ():
-        post = operations.get("post") if isinstance(operations, Mapping) else None
-        if isinstance(post, Mapping) and "{" not in path:
-            yield path, post
 
 
 _AI_SDK_HEADERS = {
@@ -106,38 +130,40 @@ _AI_SDK_HEADERS = {
 
 async def probe_ai_sdk(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
-    return await _by_empty_post(probe, "ai_sdk", ("/api/chat",), _ai_sdk_evidence)
+    return await _by_message(probe, "ai_sdk", ("/api/chat",), _ai_sdk_evidence)
 
 
 def _ai_sdk_evidence(response: ProbeResponse) -> str | None:
     for header, because in _AI_SDK_HEADERS.items():
         if header in response.headers:
             return because
+    if response.is_success and detect_type(response) == "ai_sdk":
+        return "it answers with a UI message stream"
     wants_trigger = response.status == 422 and b"discriminator 'trigger'" in response.body
     return "it wants a `trigger`, as the AI SDK's client sends it" if wants_trigger else None
 
 
 async def probe_anthropic_messages(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find a Messages endpoint by its error for an empty request, here or at the usual path."""
-    return await _by_empty_post(probe, "anthropic_messages", ("/v1/messages",), _anthropic_evidence)
+    """Find a Messages endpoint by its answer or error for a message, here or at the usual path."""
+    return await _by_message(probe, "anthropic_messages", ("/v1/messages",), _anthropic_evidence)
 
 
 def _anthropic_evidence(response: ProbeResponse) -> str | None:
     match response.json:
         case {"type": "error", "error": {"type": str(), "message": _}}:
             return "its errors have the form of Anthropic's"
-    return None
+    is_one = response.is_success and detect_type(response) == "anthropic_messages"
+    return "it answers with a message in the form of Anthropic's" if is_one else None
 
 
 _MODELS_PATH = "/v1/models"
 
 
 async def probe_chat_completions(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find a chat-completions endpoint by its error for an empty request, or by its list of models."""
-    response = await probe.post_nothing()
-    if response is not None and detect_type(response) == "chat_completions":
-        because = "it asks for the `messages` of chat completions"
-        return DetectedProtocol(settings={"type": "chat_completions", "endpoint": probe.url}, because=because)
+    """Find a chat-completions endpoint by its answer or error for a message, or by its list of models."""
+    usual = (CHAT_PATH, "/chat/completions")
+    if found := await _by_message(probe, "chat_completions", usual, _chat_completions_evidence):
+        return found
     models = await probe.get(_MODELS_PATH)
     if models is None or not isinstance(models.json, Mapping) or models.json.get("object") != "list":
         return None
@@ -147,82 +173,35 @@ async def probe_chat_completions(probe: EndpointProbe) -> DetectedProtocol | Non
     )
 
 
-_MESSAGE_FIELDS = [
-    "message",
-    "question",
-    "query",
-    "prompt",
-    "input",
-    "text",
-    "content",
-    "msg",
-    "user_message",
-    "q",
-]
-_SESSION_FIELDS = [
-    "session_id",
-    "sessionid",
-    "session",
-    "conversation_id",
-    "conversationid",
-    "thread_id",
-    "threadid",
-]
-_REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
+def _chat_completions_evidence(response: ProbeResponse) -> str | None:
+    if detect_type(response) != "chat_completions":
+        return None
+    return "it answers with a chat completion" if response.is_success else "it asks for chat completions"
 
 
 async def probe_http(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
-    response = await probe.get(_OPENAPI_PATH)
-    document = response.json if response is not None and response.status == 200 else None
-    operations = dict(_chat_operations(document))
-    configured_path = urlsplit(probe.url).path
-    path = configured_path if configured_path in operations else next(iter(operations), None)
-    if path is None:
+    operations = {each.path: each for each in chat_operations(await probe.openapi())}
+    here = urlsplit(probe.url).path
+    chosen = operations.get(here) or next(iter(operations.values()), None)
+    if chosen is None:
         return None
-    settings = {"type": "http", "endpoint": urljoin(probe.url, path), **operations[path]}
-    return DetectedProtocol(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
+    path = await _with_first_id(probe, chosen.path)
+    settings = {"type": "http", "endpoint": urljoin(probe.url, path), **chosen.settings}
+    return DetectedProtocol(settings=settings, because=f"its {OPENAPI_PATH} describes POST {chosen.path}")
 
 
-def _chat_operations(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield path → settings for each operation that takes a message and requires nothing unknown."""
-    for path, post in _posts_in(document):
-        if body := _body_template(document, post):
-            reply = _reply_path(document, post)
-            yield path, {"body": body, **({"reply": reply} if reply else {})}
-
-
-def _body_template(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the request body with placeholders, or None if it requires other fields."""
-    schema = _json_schema(document, post.get("requestBody"))
-    names = list(schema.get("properties", {}))
-    message = next((name for known in _MESSAGE_FIELDS for name in names if name.lower() == known), None)
-    session = next((name for known in _SESSION_FIELDS for name in names if name.lower() == known), None)
-    if message is None or set(schema.get("required", [])) - {message, session}:
-        return None
-    return {message: "{{message}}", **({session: "{{session_id}}"} if session else {})}
-
-
-def _reply_path(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:
-    """Return the path of the reply in the response, if exactly one field qualifies."""
-    responses = post.get("responses")
-    schema = _json_schema(document, responses.get("200") if isinstance(responses, Mapping) else None)
-    names = [name for name in schema.get("properties", {}) if name.lower() in _REPLY_FIELDS]
-    return names[0] if len(names) == 1 else None
-
-
-def _json_schema(document: Mapping[str, Any], described: Any) -> Mapping[str, Any]:
-    """Return the JSON schema of a request or response, or an empty mapping."""
-    schema = described
-    for key in ("content", "application/json", "schema"):
-        schema = schema.get(key) if isinstance(schema, Mapping) else None
-    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
-        reference = schema["$ref"].removeprefix("#/").split("/")
-        schema = document
-        for part in reference:
-            schema = schema.get(part) if isinstance(schema, Mapping) else None
-    is_object = isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
-    return schema if is_object else {}
+async def _with_first_id(probe: EndpointProbe, path: str) -> str:
+    """Replace the parameter of a path by the first id of the collection before it."""
+    collection, brace, rest = path.partition("/{")
+    if not brace:
+        return path
+    response = await probe.get(collection)
+    listed = response.json if response is not None else None
+    first = listed[0] if isinstance(listed, list) and listed else None
+    if isinstance(first, Mapping):
+        first = next((first[key] for key in ("id", "agent_id", "name") if key in first), None)
+    return f"{collection}/{first}{rest.partition('}')[2]}" if isinstance(first, str) else path
 
 
 async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
@@ -231,7 +210,7 @@ async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
     known = info.json if info is not None else None
     if not isinstance(known, Mapping) or not any(str(key).startswith("langgraph_") for key in known):
         return None
-    response = await probe.post_nothing("/assistants/search")
+    response = await probe.post("/assistants/search", {})
     assistants = response.json if response is not None and isinstance(response.json, list) else []
     graphs = list(
         dict.fromkeys(a["graph_id"] for a in assistants if isinstance(a, Mapping) and "graph_id" in a)
@@ -244,8 +223,8 @@ async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
 
 
 async def probe_responses(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find a Responses endpoint by its error for a missing `input`, here or at the usual paths."""
-    return await _by_empty_post(probe, "responses", ("/v1/responses", "/responses"), _responses_evidence)
+    """Find a Responses endpoint by its answer or error for a message, here or at the usual paths."""
+    return await _by_message(probe, "responses", ("/v1/responses", "/responses"), _responses_evidence)
 
 
 def _responses_evidence(response: ProbeResponse) -> str | None:
@@ -254,12 +233,13 @@ def _responses_evidence(response: ProbeResponse) -> str | None:
             return "it answers with a `response` object"
         case {"error": {**error}} if error.get("param") == "input" or "'input'" in str(error.get("message")):
             return "it asks for the `input` of a response"
-    return None
+    is_one = response.is_success and detect_type(response) == "responses"
+    return "it answers with the events of a response" if is_one else None
 
 
 async def probe_websocket(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find a WebSocket by opening and closing it, if a POST fails. Its message format stays unknown."""
-    response = await probe.post_nothing()
+    """Find a WebSocket by opening and closing it, if a GET fails. Its message format stays unknown."""
+    response = await probe.get()
     if response is None or response.status not in (400, 403, 404, 405, 426):
         return None
     if not await probe.opens_websocket():

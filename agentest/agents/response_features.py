@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import anyio
 
@@ -26,7 +26,7 @@ from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.client import Client, Headers, Sender
-from agentest.support.http.retries import CONNECTION_ERRORS
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.lazy_dataclasses import dataclass
 
 NAMES = {
@@ -59,14 +59,21 @@ _PATHS = {
     "/chat/completions": "chat_completions",
     "/v1/responses": "responses",
     "/v1/messages": "anthropic_messages",
+    "/ag-ui": "ag_ui",
 }
 """Usual end of a path → type."""
 _AI_SDK_HEADERS = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
 _MISSING = re.compile(r"missing|required", re.I)
-_NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
+_NO_MODEL = re.compile(
+    r"model=None|must provide a model|parameter: 'model'|model: field required|no such model"
+    r"|model\b.{0,80}(?:not found|does not exist)",
+    re.I,
+)
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
-USER_AGENT = "agentest (looks what this server speaks)"
+USER_AGENT = "agentest (detects the protocol of this server)"
 _TIMEOUT_S = 2.0
+_REPLY_TIMEOUT_S = 30.0
+"""For the reply to a message, which an agent may ask its model for."""
 _READ_BYTES = 200_000
 _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
 _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
@@ -91,6 +98,11 @@ def is_missing_model_error(response: ProbeResponse) -> bool:
     error = mapping_at(response.json, "error")
     is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
     return response.status in (400, 404, 422) and bool(is_about_it)
+
+
+def is_absent(response: ProbeResponse | None) -> bool:
+    """Return True if nothing takes a POST there. A 404 about a model comes from an agent."""
+    return response is None or (response.status in (404, 405) and not is_missing_model_error(response))
 
 
 def possible_type_hint(response: ProbeResponse, kind: str, url: str) -> str:
@@ -227,7 +239,9 @@ class EndpointProbe:
     client: Sender
     headers: Headers = ()
     only_gets: bool = False
-    """If true, no POST requests are sent."""
+    """If true, no messages are sent: the agent does no work."""
+    tried: list[str] = field(default_factory=list)
+    """The requests so far and what came back, in order: `POST /chat: 404`."""
     _seen: dict[tuple[str, str], ProbeResponse | None] = field(default_factory=dict)
     _has_websocket: bool | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
@@ -236,15 +250,42 @@ class EndpointProbe:
         """Return the response to a GET of a path on the server, or of the endpoint itself ("")."""
         return await self._send("GET", path, None)
 
-    async def post_nothing(self, path: str = "") -> ProbeResponse | None:
-        """Return the response to a POST of `{}`, which a server that validates its input rejects."""
-        return None if self.only_gets else await self._send("POST", path, b"{}")
+    async def post_message(self, path: str = "") -> ProbeResponse | None:
+        """Return the response to a valid first message of the protocol that the path suggests.
+
+        An empty body would tell as much, but handlers that do not check their input die of it.
+        """
+        if self.only_gets:
+            return None
+        return await self._send("POST", path, first_message(urljoin(self.url, path)))
+
+    async def post(self, path: str, body: Any) -> ProbeResponse | None:
+        """Return the response to a POST of a JSON body."""
+        return await self._send("POST", path, body)
+
+    async def post_form(self, path: str, fields: Mapping[str, str]) -> ProbeResponse | None:
+        """Return the response to a POST of a form."""
+        return await self._send("POST", path, urlencode(fields))
+
+    async def openapi(self) -> Any:
+        """Return the server's OpenAPI document, or None."""
+        response = await self.get(OPENAPI_PATH)
+        document = response.json if response is not None and response.status == 200 else None
+        return document if isinstance(document, Mapping) and "paths" in document else None
 
     async def places(self, *usual: str) -> AsyncIterator[str]:
         """Yield the paths to probe: the endpoint (""), then the usual paths if it does not accept a POST."""
-        yield ""
-        itself = await self.post_nothing()
-        if itself is None or itself.status in (404, 405) or urlsplit(self.url).path in ("", "/"):
+        at_root = urlsplit(self.url).path in ("", "/")
+        has_document = await self.openapi() is not None
+        if not (at_root and has_document):
+            yield ""
+        if has_document:
+            return  # it lists what the server takes
+        itself = await self.post_message()
+        if itself is not None and itself.status in (401, 403):
+            return  # every path would answer the same
+        is_elsewhere = itself is None or is_absent(itself) or is_page(itself.body) or not itself.body.strip()
+        if is_elsewhere or (at_root and itself is not None and not itself.is_success):
             for path in usual:
                 yield path
 
@@ -264,32 +305,83 @@ class EndpointProbe:
                     self._has_websocket = False
             return bool(self._has_websocket)  # never for an application in this process
 
-    async def _send(self, method: str, path: str, content: bytes | None) -> ProbeResponse | None:
+    async def _send(self, method: str, path: str, body: Any) -> ProbeResponse | None:
         url = urljoin(self.url, path) if path else self.url
-        key = (method, url)
+        key = (method, f"{url} {json.dumps(body)}" if body else url)
         async with self._one_at_a_time:  # many conversations may fail at the same time
             if key not in self._seen:
-                self._seen[key] = await self._request(method, url, content)
+                self._seen[key] = await self._request(method, url, body)
             return self._seen[key]
 
-    async def _request(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
-        defaults = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
+    async def _request(self, method: str, url: str, body: Any) -> ProbeResponse | None:
+        is_form = isinstance(body, str)
+        content_type = "application/x-www-form-urlencoded" if is_form else "application/json"
+        defaults = {"accept": "*/*", "content-type": content_type, "user-agent": USER_AGENT}
         own_headers = [(name, value) for name, value in self.headers if name not in defaults]
-        headers = [*own_headers, *defaults.items()]
+        # Servers that answer before they read a body would take it for the next request of the connection.
+        headers = [*own_headers, *defaults.items(), ("connection", "close")]
+        content = None if body is None else (body if is_form else json.dumps(body)).encode()
+        tried = f"{method} {urlsplit(url).path or '/'}{' (form)' if is_form else ''}"
+        limit_s = _TIMEOUT_S if body is None else _REPLY_TIMEOUT_S
         try:
-            with TimeLimit(_TIMEOUT_S):
+            with TimeLimit(limit_s):
                 response = await self.client.send_direct(method, url, headers, content)
                 try:
-                    body = b""
+                    received = b""
                     async for piece in response.pieces():
-                        body += piece
-                        if len(body) >= _READ_BYTES:
+                        received += piece
+                        if len(received) >= _READ_BYTES:
                             break
-                    return ProbeResponse(status=response.status_code, headers=response.headers, body=body)
                 finally:
                     await response.aclose()
-        except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
-            return None  # an unreachable path is a valid result of a probe
+        except TimeoutError:
+            self.tried.append(f"{tried}: no complete answer within {limit_s:g} s")
+            return None
+        except (*CONNECTION_ERRORS, BadBody, RefusedAddress, AppFailed) as error:
+            # An unreachable path is a valid result of a probe.
+            known = isinstance(error, CONNECTION_ERRORS)
+            self.tried.append(f"{tried}: {describe(error) if known else error}")
+            return None
+        self.tried.append(f"{tried}: {response.status_code}")
+        return ProbeResponse(status=response.status_code, headers=response.headers, body=received)
+
+
+OPENAPI_PATH = "/openapi.json"
+_HELLO = "Hello, my name is {}."
+GREETERS = {
+    "message": "Ada",
+    "messages": "Ben",
+    "input": "Cleo",
+    "query": "Dana",
+    "question": "Emil",
+    "prompt": "Fay",
+    "text": "Gil",
+}
+"""Field of a first message → the name in its greeting, which replies often repeat."""
+
+
+def first_message(url: str, model: str = "") -> dict[str, Any]:
+    """Return the body of a valid first message for the protocol that the path of a URL suggests.
+
+    If it suggests none, every field that agents usually read has the message.
+    """
+    text = _HELLO.format(GREETERS["messages"])
+    messages: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    named = {"model": model} if model else {}
+    match type_of_path(url):
+        case "chat_completions":
+            return {**named, "messages": messages}
+        case "responses":
+            return {**named, "input": messages}
+        case "anthropic_messages":
+            return {**named, "max_tokens": 1024, "messages": messages}
+        case "ag_ui":
+            run = {"threadId": "agentest-1", "runId": "agentest-2", "state": {}, "tools": [], "context": []}
+            return {**run, "messages": [{"id": "agentest-3", **messages[0]}], "forwardedProps": {}}
+    texts = {name: _HELLO.format(who) for name, who in GREETERS.items() if name != "messages"}
+    parts = {"id": "agentest-3", **messages[0], "parts": [{"type": "text", "text": text}]}
+    ids = {"session_id": "agentest-1", "id": "agentest-1", "trigger": "submit-message"}
+    return {**named, **texts, "messages": [parts], **ids}
 
 
 def describe_detected(finding: DetectedProtocol) -> str:

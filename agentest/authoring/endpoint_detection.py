@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+from pydantic import ValidationError
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import ProbeResponse, hint, leads_to_login
+from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
     body_of_fields,
     detect_type,
+    first_message,
+    is_absent,
     is_login_page,
     is_missing_model_error,
     missing_fields,
@@ -24,9 +29,12 @@ from agentest.agents.response_features import (
     settings_line,
     type_of_path,
 )
+from agentest.authoring.custom_api import HELLO, detect_custom_api, filled, reply_settings
+from agentest.authoring.short_talk import first_reply
 from agentest.config.agent_types import DEFAULT_TYPE
+from agentest.config.config import Config
 from agentest.config.fields import check_url
-from agentest.support.errors import UsageError
+from agentest.support.errors import AgentestError, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
@@ -37,10 +45,13 @@ from agentest.support.text import shortened
 
 _CONNECT_S = 5.0
 _PATH = "is the path right?"
+_LIMIT_S = 120.0
+"""For all probes together: agents may take seconds for each message."""
 _MODEL_NAME_TYPES = ("chat_completions", "responses", "anthropic_messages")
 """Types whose requests name a model."""
 _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 """Types whose endpoint is the root of a server, even if the given URL has a path."""
+_SHOWN_REPLY_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,8 @@ class DetectedAgent:
     """The settings under `agent`."""
     remarks: tuple[str, ...]
     """Remarks, one sentence each."""
+    tried: tuple[str, ...] = ()
+    """The requests that were sent and what came back, in order."""
     is_known: bool
     """True if one of the protocols was recognized."""
     is_complete: bool
@@ -81,21 +94,49 @@ async def _detect(url: str) -> DetectedAgent:
         probe = EndpointProbe(url=_as_http_url(url), client=client)
         if problem := await tls_problem(probe.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
-        detected = await detect_within_limit(probe)
-        at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
-        response = await probe.post_nothing()  # asked before, so the answer is cached
-        at_other_path = next(iter(detected), None)
-        chosen = at_endpoint
-        if at_endpoint is None and at_other_path is not None:
-            # The path may have another agent than the one found at a different path of its server.
-            kind = str(at_other_path.settings["type"])
-            at_root = urlsplit(probe.url).path in ("", "/") or kind in _ROOT_ENDPOINT_TYPES
-            nothing = response is None or response.status in (404, 405)
-            if at_root or nothing or (response and detect_type(response) == kind):
-                chosen = at_other_path
-        if chosen is None:
-            return _describe_unknown(url, response, at_other_path)
-        return await _describe_known(chosen, probe, response)
+        agent = await _detect_with(url, probe, client)
+        await _check_still_listening(url, probe, client)
+        return replace(agent, tried=tuple(_joined(probe.tried)))
+
+
+async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> DetectedAgent:
+    detected = await detect_within_limit(probe, limit_s=_LIMIT_S)
+    at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
+    response = await probe.post_message() if _may_post_here(probe, await probe.openapi()) else None
+    at_other_path = next(iter(detected), None)
+    chosen = at_endpoint
+    if at_endpoint is None and at_other_path is not None:
+        # The path may have another agent than the one found at a different path of its server.
+        kind = str(at_other_path.settings["type"])
+        at_root = urlsplit(probe.url).path in ("", "/") or kind in _ROOT_ENDPOINT_TYPES
+        nothing = is_absent(response)
+        if at_root or nothing or (response and detect_type(response) == kind):
+            chosen = at_other_path
+    if chosen is not None:
+        return await _describe_known(chosen, probe, response, client)
+    custom = None if at_other_path else await detect_custom_api(probe)
+    if custom is not None:
+        return await _describe_known(custom, probe, None, client)
+    if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
+        response = mcp
+    return _describe_unknown(url, response, at_other_path)
+
+
+def _may_post_here(probe: EndpointProbe, document: object) -> bool:
+    """Return True unless the endpoint is the root of a server whose document lists its paths."""
+    return urlsplit(probe.url).path not in ("", "/") or document is None
+
+
+async def _check_still_listening(url: str, probe: EndpointProbe, client: Client) -> None:
+    try:
+        await _check_listening(url, client)
+    except UsageError:
+        alive = [each for each in probe.tried if "connection refused" not in each]
+        tried = alive[-1] if alive else "before the first request"
+        raise UsageError(
+            f"the agent at {url} stopped while its protocol was detected ({tried}). Nothing was written. "
+            "Start it again, and name the path of its chat: agentest init --endpoint URL/PATH"
+        ) from None
 
 
 async def _check_listening(url: str, client: Client) -> None:
@@ -115,23 +156,74 @@ async def _check_listening(url: str, client: Client) -> None:
 
 
 async def _describe_known(
-    finding: DetectedProtocol, probe: EndpointProbe, response: ProbeResponse | None
+    finding: DetectedProtocol, probe: EndpointProbe, response: ProbeResponse | None, client: Client
 ) -> DetectedAgent:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
     requested_path = urlsplit(probe.url).path
     if requested_path not in ("", "/") and not is_at(finding, probe.url):
         remarks.append(f"It is at {settings['endpoint']}; nothing was found at {requested_path}.")
+    at_it = await probe.post_message(settings["endpoint"]) if settings["type"] in _MODEL_NAME_TYPES else None
     if settings["type"] in _MODEL_NAME_TYPES:
         listed = await probe.get("/v1/models")
         if model := first_model(listed.json if listed is not None else None):
             settings["body"] = {"model": model}
             remarks.append("The model is the first of those that its /v1/models lists.")
+        elif at_it is not None and _wants_model(at_it):
+            accepted = await probe.post(settings["endpoint"], first_message(settings["endpoint"], _ANY_MODEL))
+            if accepted is not None and accepted.is_success:
+                settings["body"] = {"model": _ANY_MODEL}
+                remarks.append(f"It asks for a model and accepts any name, such as {_ANY_MODEL!r}.")
+    if settings["type"] == "http":
+        settings |= await _reply_setting(settings, probe)
     if settings["type"] == "websocket":
         remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
-    missing = tuple(_missing_settings(response, settings)) if is_at(finding, probe.url) else ()
-    return DetectedAgent(
-        settings=settings, remarks=(*remarks, *missing), is_known=True, is_complete=not missing
+    missing = (
+        tuple(_missing_settings(at_it or response, settings)) if at_it or is_at(finding, probe.url) else ()
     )
+    problem = ""
+    if not missing and settings["type"] != "websocket":
+        text, problem = await _try_out(settings, probe, client)
+        remarks.append(text)
+    return DetectedAgent(
+        settings=settings,
+        remarks=(*remarks, *missing),
+        is_known=True,
+        is_complete=not missing and not problem,
+    )
+
+
+_ANY_MODEL = "agent"
+
+
+def _wants_model(response: ProbeResponse) -> bool:
+    return is_missing_model_error(response) or "model" in missing_fields(response.json)
+
+
+async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> Mapping[str, Any]:
+    """Return where the reply is in the answers of a custom API, if its document does not say so."""
+    is_form = "headers" in settings
+    if is_form or settings.keys() & {"reply", "delta"}:
+        return {}
+    response = await probe.post(settings["endpoint"], filled(settings["body"]))
+    return reply_settings(response) if response is not None and response.is_success else {}
+
+
+async def _try_out(settings: Mapping[str, Any], probe: EndpointProbe, client: Client) -> tuple[str, str]:
+    """Send a message as a run would. Returns a remark about the outcome, and the problem or ""."""
+    try:
+        agent = Config.model_validate({"agent": dict(settings)}).agent
+    except ValidationError as error:
+        return f"The settings are incomplete: {error.errors()[0]['msg']}.", "incomplete"
+    assert agent is not None
+    reply = await first_reply(agent, client, HELLO)
+    where = urlsplit(settings["endpoint"]).path or "/"
+    if isinstance(reply, AgentestError):
+        probe.tried.append(f"message to {where}, as {settings['type']}: {shortened(str(reply), 200)}")
+        return f"It did not answer {HELLO!r}: {shortened(str(reply), 400)}.", str(reply)
+    text = shortened(" ".join((reply.text or "").split()), _SHOWN_REPLY_CHARS)
+    said = f"{text!r}" if text else f"a call of {reply.tool_requests[0].name}"
+    probe.tried.append(f"message to {where}, as {settings['type']}: {said}")
+    return f"It answered {HELLO!r} with {said}.", ""
 
 
 def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -157,10 +249,10 @@ def _describe_unknown(
     if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
         settings["type"], remark = named, f"Taken for {NAMES[named]}, by its path."
     elif misses(response, DEFAULT_TYPE):
-        remark = "Taken for chat completions: it missed the `messages` in an empty request."
+        remark = "Taken for chat completions: it asks for `messages`."
     elif body and all(body.values()):
         settings |= {"type": "http", "body": body}
-        remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
+        remark = f"An API of its own: it asks for {', '.join(body)}."
     if remark:
         lacking = tuple(_missing_settings(response, settings))
         return DetectedAgent(
@@ -172,20 +264,46 @@ def _describe_unknown(
     remarks = (
         f"What this address speaks was not recognised: {_response_text(response)}",
         other,
-        "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
+        "An API of its own is `type: http`, with `body` and `reply`: agentest docs agents has all types.",
     )
     return DetectedAgent(
         settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
     )
 
 
+def _is_json_rpc(response: ProbeResponse | None) -> bool:
+    """Return True if a response is one of JSON-RPC."""
+    return response is not None and isinstance(response.json, Mapping) and "jsonrpc" in response.json
+
+
 def _response_text(response: ProbeResponse | None) -> str:
     if response is None:
-        return "it did not answer an empty request in time, or not in HTTP."
+        return "it did not answer a message in time, or not in HTTP."
     if is_login(response):
         return f"{LOGIN}."
-    advice = hint(response.status, _PATH) or f"it answered an empty request with {response.status}"
+    if response.status in (401, 403):
+        return (
+            f"it answered {response.status}. Write its credentials into `headers`; agentest doctor then "
+            "detects its protocol."
+        )
+    if is_page(response.body):
+        return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
+    if _is_json_rpc(response):
+        return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
+    advice = hint(response.status, _PATH) or f"it answered a message with {response.status}"
     return advice if advice.endswith("?") else f"{advice}."
+
+
+def _joined(tried: Sequence[str]) -> Iterator[str]:
+    """Join consecutive requests with the same outcome on one line: `POST /chat, /ask: 404`."""
+    for (method, outcome), group in groupby(tried, _method_and_outcome):
+        paths = ", ".join(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
+        yield f"{method} {paths}: {outcome}"
+
+
+def _method_and_outcome(tried: str) -> tuple[str, str]:
+    request, _, outcome = tried.partition(": ")
+    return request.partition(" ")[0], outcome
 
 
 _PATIENCE_S = 5.0

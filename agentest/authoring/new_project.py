@@ -95,6 +95,8 @@ def begin(request: InitRequest) -> InitResult:
     ci_file = _ci(request.ci, folder)
     files = (*_project(request, folder, existing, agent), ignore(folder), *([ci_file] if ci_file else []))
     notes = list(agent.remarks) if agent else []
+    if agent and agent.tried:
+        notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
     if agent and existing:
         from agentest.agents.response_features import settings_line
 
@@ -126,7 +128,8 @@ def _project(
     elif agent:
         # The settings may come from a server, which must not read the environment.
         settings = _without_variables(agent.settings)
-        text = _config_text(settings, agent.remarks, _CREDENTIALS + _SERVER)
+        hints = _CREDENTIALS + _SERVER + (_GATEWAY if _hides_calls(agent.settings) else "")
+        text = _config_text(settings, agent.remarks, hints)
         yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
     else:
         text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER)
@@ -144,6 +147,11 @@ def _project(
         name = "demo.sim.txt" if request.demo else "first.sim.txt"
         text = (_TEMPLATES / name).read_text(encoding="utf-8")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
+
+
+def _hides_calls(settings: Mapping[str, Any]) -> bool:
+    """Return True if nothing shows the calls of an agent that runs its tools itself."""
+    return settings["type"] in ("http", "chat_completions", "anthropic_messages", "websocket", "a2a")
 
 
 def _ci(ci: CiName | None, folder: Path) -> WrittenFile | None:
@@ -261,6 +269,10 @@ _SERVER = """\
   # server: # have the agent started before the first scenario, and ended with the run
   #   command: python my_agent.py
   #   ready: http://localhost:8000/health
+"""
+_GATEWAY = """\
+  # model_gateway: {port: 8900} # its answer showed no tool calls: this shows them, and lets mocks answer.
+  #   `agentest doctor` then prints the line to start your agent with; with `server`, true is enough.
 """
 _REST = """
 # Who plays simulated users, and judges. Without a model runs are offline: no judge is asked, all else counts.

@@ -12,7 +12,8 @@ from textwrap import wrap
 
 import click
 
-from agentest.authoring.doctor import Check, CheckOutcome, run_checks
+from agentest.authoring.checks import Check, CheckOutcome
+from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, model_option, offline_option, option, where
@@ -40,16 +41,25 @@ _INDENT = "    "
 @option("--agent", "NAME", "Check only this agent of the configuration.")
 @model_option
 @offline_option
+@flag("--interleave", "Send running agents 4 messages, to see if conversations mix.")
 @exits
-def doctor(location: Location, options: Options) -> ExitCode:
+def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
     """Check everything that a run needs: configuration, scenarios, agents, keys, models.
 
-    Servers of agents are started and stopped; each model answers one short question. No agent is called.
+    Servers of agents are started and stopped. Each agent over HTTP answers one message, and each model one
+    short question. Agents that are started here also run two conversations at once.
 
     Exit status: 0 a run can start; 2 something needs attention.
     """
     request = request_of(location.enter(), options)
-    run_doctor = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
+    run_doctor = partial(
+        run_checks,
+        request,
+        _print_check,
+        say=_print_progress,
+        expected=_forecast_text,
+        interleave=interleave,
+    )
     bad = run_event_loop(run_doctor)
     if bad:
         what = "it" if bad == 1 else "them"

@@ -174,6 +174,8 @@ _USE_MOCK_SERVER = (
     "where its tools are behind MCP or HTTP, let them be answered by a server of ours (mcp_mock: true, or "
     "rest_mock: {openapi: FILE})"
 )
+_USE_GATEWAY = "set model_gateway: true"
+_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
 
@@ -187,10 +189,12 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
         ways.insert(0, "leave out tool_visibility: unseen, as its type tells of them")
     if agent.type == "custom":
         ways.append("let its handler make them by ctx.resolve_tool, or tell of them by ctx.record_tool")
-    ways += [_SEND_TRACES, _USE_MOCK_SERVER]
+    if agent.urls and not agent.in_process:
+        ways.append(_USE_GATEWAY if agent.server else _USE_GATEWAY_AT_PORT)
+    ways.append(_SEND_TRACES)
     return (
         f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "
-        f"{'; or '.join(ways[:_MAX_ALTERNATIVES])}; otherwise remove what judges calls"
+        f"{' or '.join(ways[:_MAX_ALTERNATIVES])}: agentest docs model-gateway"
     )
 
 

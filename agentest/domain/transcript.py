@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from enum import StrEnum
@@ -420,6 +421,10 @@ class Failure:
     message: str
     bypassed: tuple[str, ...] = ()
     """The mocked tools that the agent ran itself. Known only during the run."""
+
+
+SESSION_ID = re.compile(r"\bagentest(?:-[a-z0-9]+)*-[0-9a-f]{16}\b")
+"""The session ids that Agentest makes (`conversation.turn_loop.new_session_id`)."""
 
 
 @dataclass(frozen=True, slots=True)

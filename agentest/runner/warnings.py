@@ -31,7 +31,7 @@ from agentest.domain.results import (
     WarningCode,
 )
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
-from agentest.domain.transcript import ToolCall, Turn, mismatch
+from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Plan, Unit
@@ -308,6 +308,22 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
         yield message, [tool]
 
 
+def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
+    """Find replies with the session id of another conversation."""
+    for result in evidence.conversations:
+        own = result.conversation.session_id
+        for turn in result.conversation.turns:
+            foreign = next((each for each in SESSION_ID.findall(turn.agent_message) if each != own), None)
+            if own and foreign:
+                yield (
+                    f"a reply in conversation {result.conversation.conversation_id} (turn {turn.turn_index}) "
+                    f"carries the session id of another conversation, {foreign}: the agent shares state "
+                    "between conversations. Repair the agent, or set exclusive: true",
+                    (),
+                )
+                return
+
+
 def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
     """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
@@ -455,10 +471,11 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.MOCK_NEVER_CALLED: _mocks_never_called,
     WarningCode.MOCK_MISFIT: _mocks_that_fit_no_call,
     WarningCode.MOCK_RAISED: _mocks_that_raised,
+    WarningCode.SHARED_SESSION: _shared_sessions,
     WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
-_ALWAYS = (WarningCode.MOCK_RAISED, WarningCode.PARTIAL_VISIBILITY)
+_ALWAYS = (WarningCode.MOCK_RAISED, WarningCode.SHARED_SESSION, WarningCode.PARTIAL_VISIBILITY)
 """Warnings about a unit that need neither all of its conversations nor one without a failure."""
 RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, Finding]]]] = {
     WarningCode.UNKNOWN_TOOL: _unknown_tools,
@@ -492,8 +509,9 @@ def _slim_turn(turn: Turn) -> Turn:
         replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
         for call in turn.tool_calls
     )
-    # The scenario's warnings are about replies that read like errors.
+    # The scenario's warnings are about replies that read like errors, and about session ids in replies.
     reply = shortened(turn.agent_message) if _reads_like_error(turn.agent_message) else ""
+    reply = reply or " ".join(SESSION_ID.findall(turn.agent_message))
     return replace(
         turn,
         user_message="",

@@ -27,7 +27,7 @@ PATIENCE_S = 2.0
 CHECK = (
     "are the agent's framework and its web server instrumented (opentelemetry-instrument CMD, or what the "
     "framework offers), is an exporter of OTLP over HTTP installed, does its environment have the variables "
-    "of docs/traces.md, and are spans sampled?"
+    "that `agentest docs traces` lists, and are spans sampled?"
 )
 
 

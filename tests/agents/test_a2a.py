@@ -40,7 +40,7 @@ from pydantic import ValidationError
 from agentest.agents.a2a.client import open_agent
 from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_reply_text, read_usage
 from agentest.agents.a2a.task import AgentWork
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AccessDenied, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient
 from agentest.agents.protocol_probes import probe_a2a
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
@@ -144,7 +144,7 @@ class Talk:
 
     @property
     def problem(self) -> str:
-        assert isinstance(self.error, NoReply), (self.error, self.replies)
+        assert isinstance(self.error, NoReply | AccessDenied), (self.error, self.replies)
         return str(self.error)
 
     @property
@@ -453,7 +453,7 @@ FAILED = {
 
 @pytest.mark.parametrize(("answer", "problem"), FAILED.values(), ids=FAILED)
 def test_wrong_answers(answer: Any, problem: str) -> None:
-    """Every end but a good one is the agent's error, and says what was found."""
+    """Every end but a good one is an error that says what was found."""
     talk = Talk(answer)
     with pytest.raises(NoReply, match=problem):
         raise NoReply(talk.problem)

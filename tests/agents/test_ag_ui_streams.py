@@ -279,9 +279,10 @@ ERRORS: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("answered", "says"), ERRORS.values(), ids=ERRORS)
 def test_an_error_of_the_agent(answered: bytes, says: str) -> None:
-    """Whatever is no whole run is the agent's error, whatever the status, and says what was found."""
+    """Whatever is no whole run is the agent's error, and says what was found; a wrong address is not."""
     conversation, _ = held(["Hi"], answered)
-    assert failure(conversation).blame is Blame.AGENT
+    is_elsewhere = answered in (ERRORS["a_page"][0], ERRORS["elsewhere"][0])
+    assert failure(conversation).blame is (Blame.INTERNAL if is_elsewhere else Blame.AGENT)
     assert says in failure(conversation).message
 
 

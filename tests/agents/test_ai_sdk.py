@@ -533,11 +533,12 @@ def test_the_state_of_a_session() -> None:
 
 def test_probing() -> None:
     """Streams say by a header what they are; pydantic-ai wants a trigger."""
+    no_document = http(b"", "404 No")
     header = http(b"", headers=("x-vercel-ai-ui-message-stream: v1", "content-type: text/event-stream"))
     refusal = http(b'[{"msg": "discriminator \'trigger\'"}]', "422 Unprocessable")
-    assert looked(probe_ai_sdk, "/chat", header) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe_ai_sdk, "/chat", refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe_ai_sdk, "/chat", as_json({})) is None
+    assert looked(probe_ai_sdk, "/chat", no_document, header) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe_ai_sdk, "/chat", no_document, refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe_ai_sdk, "/chat", no_document, as_json({})) is None
 
 
 async def parrot(scope: Any, receive: Any, send: Any) -> None:

@@ -249,10 +249,11 @@ def test_files_of_the_user() -> None:
     ids=lambda value: None if isinstance(value, dict | bytes) else value[:30],
 )
 def test_what_is_no_answer(answer: Any, problem: str) -> None:
-    """Whatever a message lacks or complains of is the agent's error."""
+    """Whatever a message lacks or complains of is the agent's error; a wrong address is not."""
     result = talk(answer)
     assert problem in result.problem
-    assert result.problem.startswith("agent: ")
+    is_elsewhere = "is the path right?" in problem
+    assert result.problem.startswith("internal: " if is_elsewhere else "agent: ")
 
 
 def test_calls_before_an_error_stay() -> None:
@@ -450,7 +451,8 @@ def test_wrong_settings(body: dict[str, Any], says: str) -> None:
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint whose errors have Anthropic's form speaks it; others do not."""
     settings = found and {"type": "anthropic_messages", "endpoint": found}
-    assert looked(probe_anthropic_messages, path, *answers) == settings
+    no_document = http(b"", "404 No")
+    assert looked(probe_anthropic_messages, path, no_document, *answers) == settings
 
 
 # Many at once

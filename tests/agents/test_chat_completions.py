@@ -17,7 +17,7 @@ import pytest
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, reset, wire
 
 from agentest.agents.chat_completions import ChatCompletionsClient, to_wire
-from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.agents.port import AccessDenied, AgentReply, NoReply, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.support.errors import AgentError
@@ -60,7 +60,7 @@ def refused(*answers: Answer, **options: Any) -> tuple[str, Wire]:
 
     async def go() -> tuple[str, Wire]:
         async with wire(*answers) as opened:
-            with pytest.raises(AgentError) as caught:
+            with pytest.raises((AgentError, AccessDenied)) as caught:
                 await ask(opened.url, **options)
             return str(caught.value), opened
 

@@ -229,9 +229,12 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals(name: str) -> None:
-    """What an agent refuses is its failure, with the likely cause and the key that would help."""
+    """A refusal names the likely cause and the key that would help. It is the agent's failure, unless the
+    address, path or login is wrong: then nothing is known about the agent."""
     handler, message = REFUSALS[name]
-    assert message in failure(handler, reply="reply", error="error")
+    is_denied = name in ("401", "403", "404", "login", "web page", "login page")
+    blame = Blame.INTERNAL if is_denied else Blame.AGENT
+    assert message in failure(handler, blame, reply="reply", error="error")
 
 
 def test_texts_in_another_character_set() -> None:

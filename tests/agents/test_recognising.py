@@ -258,7 +258,7 @@ def test_where_a_server_was_looked_at(kind: str, path: str, one: ProbeResponse, 
 
 
 def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
-    """A path in doubt is asked by GET and `{}`, one that is there by GET alone; once, not once more."""
+    """The server is asked by GET alone, and once, however many conversations fail."""
     asked: list[tuple[str, bytes]] = []
 
     async def note(request: web.Request) -> web.Response:
@@ -279,7 +279,7 @@ def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
         return set(asked)
 
     assert anyio.run(fail, "responses", seen(b"boom", 500)) == {("GET", b"")}
-    assert anyio.run(fail, "responses", NOT_THERE) == {("GET", b""), ("POST", b"{}")}
+    assert anyio.run(fail, "responses", NOT_THERE) == {("GET", b"")}
 
 
 def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:

@@ -640,9 +640,10 @@ def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
     ids=["response", "message", "param", "v1", "plain", "other", "text", "completion", "page"],
 )
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
-    """An endpoint that misses the `input`, or answers with a response, speaks it; others do not."""
+    """An endpoint that asks for the `input`, or answers with a response, speaks it; others do not."""
     settings = found and {"type": "responses", "endpoint": found}
-    assert looked(probe_responses, path, *answers) == settings
+    no_document = http(b"", "404 No")
+    assert looked(probe_responses, path, no_document, *answers) == settings
 
 
 # Many at once

@@ -199,7 +199,7 @@ def test_what_a_server_misses_is_what_it_is_sent(project: Project) -> None:
         written(project, "--endpoint", url)
         run = project.run()
     body = {"query": "{{message}}", "session_id": "{{session_id}}"}
-    assert agent_of(project.root) == {"type": "http", "endpoint": url, "body": body}
+    assert agent_of(project.root) == {"type": "http", "endpoint": url, "body": body, "reply": "reply"}
     assert run.returncode == 0, run.stdout + run.stderr
 
 
@@ -243,7 +243,8 @@ def test_the_agent_is_the_one_at_the_path(
 ) -> None:
     """What is elsewhere at the server is taken only where nothing is at the path, and what requests still
     lack is told, by doctor, too."""
-    with serving(CARD, {}, refusal=status, there=path, refused=answer) as url:
+    posts = {"/ask": {"answer": "Hello."}} if path == "/nowhere" else {}
+    with serving(CARD, posts, refusal=status, there=path, refused=answer) as url:
         done = written(project, "--endpoint", url + path, status=code)
         examined = project.agentest("doctor")
     assert agent_of(project.root)["type"] == agent_type
@@ -287,7 +288,7 @@ def test_an_unknown_protocol_is_reported(project: Project) -> None:
     """The files are written with a note of what to check: exit status 2."""
     with serving({}, {}, refusal=401) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
-    assert "was not recognised: are the credentials right?" in done.stderr
+    assert "was not recognised: it answered 401. Write its credentials" in done.stderr
     assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
     assert "doctor" in done.stdout
 

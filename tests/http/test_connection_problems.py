@@ -22,7 +22,10 @@ def untrusted() -> ssl.SSLCertVerificationError:
             untrusted(),
             "its certificate is not trusted (self-signed certificate); for one of your",
         ),
-        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "is it http:// (or ws://) in place of https://?"),
+        (
+            ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"),
+            "it does not speak TLS: write http:// (or ws://) in place of https://",
+        ),
         (ConnectionRefusedError(), "connection refused: nobody listens there"),
     ],
     ids=["certificate", "no-tls", "refused"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio.from_thread
 import httpx
 import pytest
-from model_server import ModelServer, completion
+from model_server import Answer, ModelServer
 from project import DEADLINE_S, Project, free_port, wait_until
 from scripted_provider import Chat, Provider, served
 from test_model_gateway_run import configure
@@ -59,7 +59,7 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
         except httpx.TransportError:
             return False
 
-    with ModelServer(completion("Hello.")) as agent:
+    with ModelServer(Answer(b'{"reply": "Hello."}')) as agent:
         gateway = already_running(project, agent, upstream, 120_000)
         doctor = project.start("--offline", command="doctor")
         try:
@@ -73,11 +73,11 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
     assert f"\n    ANTHROPIC_BASE_URL={gateway}/anthropic\n" in out
     assert "send it a message" in err
     assert "✓ gateway: a request of the agent to its model arrived" in out
-    assert "✓ tool calls: seen: its model gateway tells of them" in out
+    assert "✓ tool calls: its model gateway tells of them" in out
 
 
 def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Project, upstream: str) -> None:
-    with ModelServer(completion("Hello.")) as agent:
+    with ModelServer(Answer(b'{"reply": "Hello."}')) as agent:
         gateway = already_running(project, agent, upstream, 300)
         done = project.agentest("doctor", "--offline")
 

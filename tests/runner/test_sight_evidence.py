@@ -194,11 +194,11 @@ def test_ways_are_those_that_there_are() -> None:
     chat = advice_for_unseen_calls("bot", agent(tool_visibility="unseen"))
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
-        "returned, if it does hand its calls to the caller; or have it send its traces here (traces: true); "
-        "otherwise remove what judges calls"
+        "returned, if it does hand its calls to the caller or set model_gateway: {port: 8900}: agentest docs "
+        "model-gateway"
     )
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
-    assert "leave out tool_visibility: unseen, as its type tells of them; or " in advice_for_unseen_calls(
+    assert "leave out tool_visibility: unseen, as its type tells of them or " in advice_for_unseen_calls(
         "b", adk
     )
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
@@ -233,7 +233,7 @@ def test_what_hands_no_calls_cannot_be_said_to() -> None:
     assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
     blind = Blind.model_validate({"endpoint": "http://h"})
     assert (
-        "To see them, set `path` to where its answers tell of them; or have it send"
+        "To see them, set `path` to where its answers tell of them or set model_gateway: {port: 8900}"
         in advice_for_unseen_calls("b", blind)
     )
 

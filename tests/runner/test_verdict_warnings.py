@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import validate
 from project import Project
+from stand_ins import Asked, Given, standing_in
 from stored import read_json
 
 from agentest import (
@@ -62,6 +63,27 @@ def agent() -> Iterator[ScriptedAgent]:
 def ran(agent: ScriptedAgent, *options: dict[str, Any], **more: Any) -> RunResult:
     made = [scenario(f"s{n}", **{"turns": ["Look."], **each}) for n, each in enumerate(options)]
     return run_scenarios(made, agent={"endpoint": agent.endpoint}, **more)
+
+
+def test_a_reply_with_the_session_of_another_conversation_is_reported() -> None:
+    """An agent that keeps the last session for everybody is told to run exclusively; one of many is not."""
+    latest: list[str] = []
+
+    def answer(request: Asked) -> Given:
+        latest.append(request.json["session"])
+        return Given(
+            {"reply": f"Session {latest[0] if request.json['message'] == 'Mixed.' else latest[-1]}."}
+        )
+
+    with standing_in(answer) as url:
+        body = {"message": "{{message}}", "session": "{{session_id}}"}
+        settings = {"type": "http", "endpoint": f"{url}/chat", "body": body, "reply": "reply"}
+        made = [scenario("own", turns=["Own."]), scenario("mixed", turns=["Mixed."])]
+        own, mixed = run_scenarios(made, agent=settings, config={"concurrency": 1}).scenarios
+    assert WarningCode.SHARED_SESSION not in {each.code for each in own.verdict_warnings}
+    [warning] = [each for each in mixed.verdict_warnings if each.code is WarningCode.SHARED_SESSION]
+    assert latest[0] in warning.message
+    assert "exclusive: true" in warning.message
 
 
 def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioResult:

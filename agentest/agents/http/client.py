@@ -43,7 +43,7 @@ from agentest.agents.message_mapping import (
     without_repeated_calls,
 )
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import SetUpRequest, names_in
@@ -255,7 +255,7 @@ class HttpConversation:
             return await send()
         except Unauthorized as error:
             if not await self._log_in_again():
-                raise
+                raise (AccessDenied(str(error)) if self._sender.is_unproven else error) from None
             turn.retries += error.retries
             return await send()
 
@@ -316,9 +316,9 @@ class HttpConversation:
         for step in self._client.setup:
             try:
                 kept = await self._send_step(step, turn)
-            except Unauthorized:
+            except Unauthorized as error:
                 if not await self._log_in_again():
-                    raise
+                    raise (AccessDenied(str(error)) if self._sender.is_unproven else error) from None
                 kept = await self._send_step(step, turn)
             self._client.resources.on_secret(secrets_of(kept))
             self._saved |= kept

@@ -48,7 +48,7 @@ async def open_object(
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
-            f"{type(error).__name__}: {message_of_error(error)}. docs/agents has the versions that were tried"
+            f"{type(error).__name__}: {message_of_error(error)}. agentest docs agents lists tested versions"
         ) from error
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: handler: {error}") from None

@@ -107,6 +107,8 @@ class WarningCode(StrEnum):
     """No call of a tool had arguments that its mock accepts."""
     MOCK_RAISED = "mock-raised"
     """A mock's own code raised an unintended exception."""
+    SHARED_SESSION = "shared-session"
+    """A reply carries the session id of another conversation: the agent shares state between them."""
     PARTIAL_VISIBILITY = "partial-visibility"
     """Only some of the agent's tool calls are visible."""
     NO_CALL_SEEN = "no-call-seen"

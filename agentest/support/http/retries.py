@@ -77,6 +77,16 @@ def find_shortage(error: BaseException) -> OSError | None:
     return shortage_in(_causes(error))
 
 
+def is_tls_error(error: BaseException) -> bool:
+    """Return True if a connection failed while TLS was set up."""
+    return any(isinstance(cause, ssl.SSLError) for cause in _causes(error))
+
+
+def is_certificate_error(error: BaseException) -> bool:
+    """Return True if the server speaks TLS, with a certificate that is not trusted."""
+    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
 def describe(error: BaseException) -> str:
     """Describe a connection error in a few words."""
     chain = list(_causes(error))
@@ -97,7 +107,7 @@ def describe(error: BaseException) -> str:
             "SSL_CERT_FILE in the environment names a file of certificates to trust"
         )
     if "WRONG_VERSION_NUMBER" in str(cause):
-        return "it does not speak TLS: is it http:// (or ws://) in place of https://?"
+        return "it does not speak TLS: write http:// (or ws://) in place of https://"
     if any(isinstance(e, HttpProcessingError) for e in chain):
         return f"what came is not HTTP as it should be: {' '.join(str(cause).split())}"
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

@@ -1,0 +1,156 @@
+"""Find the operations of an OpenAPI document that take a user's message, the likeliest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentest.support.lazy_dataclasses import dataclass
+
+_MESSAGE_FIELDS = (
+    "message",
+    "question",
+    "query",
+    "prompt",
+    "input",
+    "text",
+    "content",
+    "msg",
+    "user_message",
+    "user_input",
+    "q",
+)
+_SESSION_FIELDS = (
+    "session_id",
+    "sessionid",
+    "session",
+    "conversation_id",
+    "conversationid",
+    "thread_id",
+    "threadid",
+)
+_REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
+_WORDS = (
+    ("chat", "completions", "responses"),
+    (
+        "messages",
+        "message",
+        "agent",
+        "agents",
+        "assistant",
+        "run",
+        "runs",
+        "invoke",
+        "ask",
+        "converse",
+        "talk",
+    ),
+    ("query", "prompt", "generate", "reply", "respond", "completion", "stream"),
+)
+"""Words of paths that lead to an agent, the most telling first."""
+_OTHER_WORDS = {
+    "search", "knowledge", "health", "ready", "status", "metrics", "feedback", "upload", "documents",
+    "ingest", "embed", "embeddings", "index", "login", "token", "auth", "register", "config",
+    "sessions", "memories", "memory", "history", "evals", "eval", "admin", "webhook", "traces",
+    "cancel", "teams", "workflows", "continue", "batch",
+}  # fmt: skip
+"""Words of paths that lead to something else, even if a word for an agent is there, too."""
+_TYPES = ("application/json", "multipart/form-data", "application/x-www-form-urlencoded")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOperation:
+    """An operation that takes a message."""
+
+    path: str
+    """May contain one parameter, such as `{agent_id}`."""
+    settings: Mapping[str, Any]
+    """The settings of an agent of type `http` for its requests: `body`, `reply`, `headers`."""
+
+
+def posts_in(document: Any, parameters: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path → POST operation of an OpenAPI document, for paths with at most so many parameters."""
+    paths = document.get("paths") if isinstance(document, Mapping) else None
+    for path, operations in paths.items() if isinstance(paths, Mapping) else ():
+        post = operations.get("post") if isinstance(operations, Mapping) else None
+        if isinstance(post, Mapping) and path.count("{") <= parameters:
+            yield path, post
+
+
+def chat_operations(document: Any) -> list[ChatOperation]:
+    """Return the operations that take a message and require nothing unknown, the likeliest agent first."""
+    found = [
+        ChatOperation(path, settings)
+        for path, post in posts_in(document, parameters=1)
+        if ("{" not in path or _lists(document, path)) and (settings := _settings(document, post))
+    ]
+    return sorted(found, key=lambda operation: _rank(operation.path))
+
+
+def _lists(document: Mapping[str, Any], path: str) -> bool:
+    """Return True if the collection before a path's parameter can be listed."""
+    collection = document["paths"].get(path.partition("/{")[0])
+    return isinstance(collection, Mapping) and "get" in collection
+
+
+def _rank(path: str) -> int:
+    words = set(re.findall(r"[a-z]+", re.sub(r"{.*?}", "", path).lower()))
+    if words & _OTHER_WORDS:
+        return len(_WORDS) + 1
+    return next((rank for rank, known in enumerate(_WORDS) if words & set(known)), len(_WORDS))
+
+
+def _settings(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings for an operation; empty if it takes no message or requires other fields."""
+    for content_type in _TYPES:
+        body = _body(_schema(document, post.get("requestBody"), content_type))
+        if body:
+            headers = {} if content_type == _TYPES[0] else {"headers": {"Content-Type": content_type}}
+            reply = _reply(document, post)
+            return {**headers, "body": body, **({"reply": reply} if reply else {})}
+    return {}
+
+
+def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request body with placeholders; empty if it takes no message or requires other fields."""
+    properties = schema.get("properties", {})
+    message, session = (
+        next((name for known in fields for name in properties if name.lower() == known), None)
+        for fields in (_MESSAGE_FIELDS, _SESSION_FIELDS)
+    )
+    if message is None or set(schema.get("required", [])) - {message, session}:
+        return {}
+    streams = _has_default(properties.get("stream"), value=True)
+    return {
+        message: "{{message}}",
+        **({session: "{{session_id}}"} if session else {}),
+        **({"stream": False} if streams else {}),
+    }
+
+
+def _has_default(schema: Any, *, value: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("default") is value
+
+
+def _reply(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:
+    """Return the path of the reply in the response, if exactly one field qualifies."""
+    responses = post.get("responses")
+    answer = responses.get("200") if isinstance(responses, Mapping) else None
+    properties = _schema(document, answer, _TYPES[0]).get("properties", {})
+    names = [name for name in properties if name.lower() in _REPLY_FIELDS]
+    return names[0] if len(names) == 1 else None
+
+
+def _schema(document: Mapping[str, Any], described: Any, content_type: str) -> Mapping[str, Any]:
+    """Return the JSON schema of a request or response, or an empty mapping."""
+    schema = described
+    for key in ("content", content_type, "schema"):
+        schema = schema.get(key) if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        reference = schema["$ref"].removeprefix("#/").split("/")
+        schema = document
+        for part in reference:
+            schema = schema.get(part) if isinstance(schema, Mapping) else None
+    is_object = isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
+    return schema if is_object else {}

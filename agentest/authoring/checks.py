@@ -1,0 +1,44 @@
+"""The lines of `agentest doctor`: what was checked, what was found and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+
+from agentest.support.lazy_dataclasses import dataclass
+
+
+class CheckOutcome(Enum):
+    """The outcome of a check."""
+
+    GOOD = "good"
+    BAD = "bad"
+    """A run would not start, or would be errored."""
+    OPEN = "open"
+    """The check was skipped or is inconclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's output."""
+
+    mark: CheckOutcome
+    name: str
+    """The subject, in one or two words."""
+    text: str
+    """The finding."""
+    advice: str = ""
+    """The next step, in rows; "" if there is nothing to do."""
+
+
+good = partial(Check, CheckOutcome.GOOD)
+bad = partial(Check, CheckOutcome.BAD)
+left_open = partial(Check, CheckOutcome.OPEN)
+Tell = Callable[[Check], None]
+"""Receives each check as soon as it is complete."""
+
+
+def subject(what: str, agent: str) -> str:
+    """Return the name of a check about an agent, which names the agent unless it is the only one."""
+    return f"{what} {agent}" if agent != "agent" else what
