@@ -41,6 +41,8 @@ from agentest.scenarios.model import (
 )
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import (
+    InvalidOptions,
+    ProblemCollector,
     boolean,
     checked,
     checked_text,
@@ -167,16 +169,35 @@ def scenario(
     options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
     options.setdefault("name", name)
     frame = sys._getframe(1)
-    file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
+    return define({**options, **camel_case}, _absolute(frame.f_code.co_filename), frame.f_lineno)
+
+
+def define(
+    options: Mapping[str, Any], file: str, line: int, locate: Callable[[str], str] | None = None
+) -> Scenario:
+    """Build a scenario of options in either spelling, and register it.
+
+    Args:
+        locate: returns the `file:line` of a problem; None: all are at this file and line.
+
+    Raises ScenarioError, or registers the scenario with its problems, as `scenario` does.
+    """
     registry = _registry.get()
     try:
-        new = build_scenario({**options, **_camel_options(camel_case, options)}, file, line)
+        new = build_scenario(options, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-        problem = str(error) if isinstance(error, ValueError) else describe_unreadable(options, error)
-        problem = f"{file}:{line}: scenario {brief(name)}: {problem}"
+        problems: Sequence[str] = [str(error)]
+        if isinstance(error, InvalidOptions):
+            problems = error.problems
+        elif not isinstance(error, ValueError):
+            problems = [describe_unreadable(options, error)]
+        text = "\n".join(
+            f"{locate(each) if locate else f'{file}:{line}'}: scenario {brief(options['name'])}: {each}"
+            for each in problems
+        )
         if registry is None:
-            raise ScenarioError(problem) from None
-        new = refused_scenario(options, file, line, problem)
+            raise ScenarioError(text) from None
+        new = refused_scenario(options, file, line, text)
     if registry is not None:
         registry.append(new)
     return new
@@ -188,29 +209,33 @@ def _absolute(file: str) -> str:
     return str(Path(file).resolve())
 
 
-_OPTIONS = tuple(scenario.__kwdefaults__ or ())
-
-
-def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    options = snake_keys(extra, _OPTIONS)
-    for key in options:
-        if key not in _OPTIONS:
-            raise ValueError(f"unknown option `{key}`; {did_you_mean(key, _OPTIONS)}")
-        if key in named:
-            raise ValueError(f"`{key}` is given twice, in both spellings")
-    return options
+OPTIONS = ("name", *(scenario.__kwdefaults__ or ()))
+"""The names of all options."""
 
 
 def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario:
+    """Return the scenario. Raises InvalidOptions with all problems, or ValueError if options conflict."""
+    options = snake_keys(options, OPTIONS)
     options = {key: value for key, value in options.items() if value is not None or key == "name"}
-    goal = checked_text(options.get("goal", ""), "goal")
-    turns = _turns(options["turns"]) if "turns" in options else ()
-    if not turns and not goal.strip():
-        raise ValueError(
+    collector = ProblemCollector()
+    collector.problems += [
+        f"unknown option `{key}`; {did_you_mean(str(key), OPTIONS)}" for key in options if key not in OPTIONS
+    ]
+    goal = collector.parse(checked_text, options.get("goal", ""), "goal")
+    turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
+    if turns == () and goal is not None and not goal.strip():
+        collector.problems.append(
             "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
         )
-    parsed = {key: parse(options[key], key) for key, parse in _PARSERS.items() if key in options}
-    max_turns, expect = parsed.get("max_turns"), parse_sayings(options.get("expect"))
+    parsed = {
+        key: collector.parse(parse, options[key], key) for key, parse in _PARSERS.items() if key in options
+    }
+    expect = collector.parse(parse_sayings, options.get("expect"))
+    trajectories = collector.parse(parse_trajectory_options, options)
+    tools = collector.parse(parse_tools, options)
+    user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=bool(turns))
+    collector.check()
+    max_turns = parsed.get("max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     if turns and "patience" in parsed:
@@ -221,8 +246,6 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
     if max_turns is not None:
         check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
-    trajectories = parse_trajectory_options(options)
-    user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
     if trajectories or expect or any(turn.expect for turn in turns):
         from agentest.scenarios.contradictions import check_sayings, check_user_tools
 
@@ -234,7 +257,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         line=line,
         goal=goal,
         turns=turns,
-        tools=parse_tools(options),
+        tools=tools,
         trajectory=trajectories,
         expect=expect,
         user_tools=user_tools,
@@ -358,7 +381,10 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
 def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
     if not listed(turns, "turns", "a list of user messages"):
         raise ValueError("turns: is empty; give at least one user message")
-    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
+    collector = ProblemCollector()
+    parsed = [collector.parse(_turn, item, f"turns[{i}]") for i, item in enumerate(turns)]
+    collector.check()
+    return tuple(parsed)
 
 
 def _turn(item: Any, key: str) -> ScriptedTurn:
@@ -367,11 +393,16 @@ def _turn(item: Any, key: str) -> ScriptedTurn:
     options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
     if "user_message" not in options:
         raise ValueError(f"{key}.user_message: is missing")
-    trajectory = parse_trajectory_options(options, f"{key}.")
+    collector = ProblemCollector()
+    message = collector.parse(checked_text, options["user_message"], f"{key}.user_message")
+    trajectory = collector.parse(parse_trajectory_options, options, f"{key}.")
+    expect = (
+        collector.parse(parse_expect, options["expect"], f"{key}.expect") if "expect" in options else None
+    )
+    collector.check()
     if any(each.max_turns is not None for each in trajectory):
         raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
-    expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
-    return ScriptedTurn(checked_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
+    return ScriptedTurn(message, trajectory, expect)
 
 
 def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:

@@ -33,6 +33,8 @@ EXACT_NAME_PREFIX = "="
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
 """A location as editors and tracebacks write it, with an optional column."""
 _IN_FILE = "::"
+_BETWEEN_PROBLEMS = re.compile(r"\n(?=[^\n]+:\d+: scenario )")
+"""Each problem of a refused scenario begins with its file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class BrokenFile:
     file: str
     line: int
     message: str
+
+
+def _at_own_line(file: str, line: int, message: str) -> tuple[str, int, str]:
+    """Return file, line and message of a problem; a line at the beginning of the message is used instead."""
+    begin = re.match(rf"{re.escape(readable(file))}:(\d+): ", message)
+    return (file, int(begin[1]), message[begin.end() :]) if begin else (file, line, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +72,14 @@ class DiscoveredScenarios:
     @property
     def problems(self) -> list[tuple[str, int, str]]:
         """File, line and message of each file that could not be loaded and each scenario that was refused."""
-        refused = [(each.file, each.line, each.refused) for each in self.scenarios if each.refused]
-        problems = [*((each.file, each.line, each.message) for each in self.broken), *refused]
-        return [
-            (file, line, message.removeprefix(f"{readable(file)}:{line}: "))
-            for file, line, message in problems
+        problems = [(each.file, each.line, each.message) for each in self.broken]
+        problems += [
+            (each.file, each.line, message)
+            for each in self.scenarios
+            for message in _BETWEEN_PROBLEMS.split(each.refused or "")
+            if message
         ]
+        return [_at_own_line(*problem) for problem in problems]
 
     def redacted(self, redact: Redactor) -> DiscoveredScenarios:
         """Return a copy with secrets redacted in names, tags and messages."""
@@ -140,7 +150,7 @@ def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Seque
 
 
 def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
-    """Return the scenarios of a file; if its import fails, only those refused before."""
+    """Return the scenarios of a file; if its import fails, those that it defined before."""
     if why := _why_not_imported(path, root):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collect_scenarios() as scenarios:
@@ -149,7 +159,7 @@ def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], Bro
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
-            return [each for each in scenarios if each.refused], _broken_file(error, path)
+            return scenarios, _broken_file(error, path)
     return scenarios, None
 
 

@@ -20,7 +20,14 @@ from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
-from agentest.scenarios.parser import checked, has_text_keys, kind_of, known_keys, nonempty_text
+from agentest.scenarios.parser import (
+    ProblemCollector,
+    checked,
+    has_text_keys,
+    kind_of,
+    known_keys,
+    nonempty_text,
+)
 from agentest.support.calling import accepted_values
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 
@@ -98,9 +105,15 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     checked(tools, key, "a dict from tool name to mock", isinstance(tools, Mapping))
-    return {
-        nonempty_text(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
+    collector = ProblemCollector()
+    mocks = {
+        collector.parse(nonempty_text, name, key): collector.parse(
+            _checked_mock, mock, f"{key}[{brief(name)}]"
+        )
+        for name, mock in tools.items()
     }
+    collector.check()
+    return mocks
 
 
 def _checked_mock(mock: Any, key: str) -> Mock:
