@@ -9,13 +9,15 @@ other scenarios still run and every mistake is reported.
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 from agentest.domain.faults import Fault
 from agentest.domain.messages import Session
@@ -58,6 +60,9 @@ from agentest.support.errors import ScenarioError
 from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, snake_keys
 
+if TYPE_CHECKING:
+    from agentest.scenarios.rows import MakeOptions, RowSource
+
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
@@ -88,6 +93,59 @@ def sequence(*values: Any) -> MockSequence:
     return MockSequence(steps)
 
 
+_P = ParamSpec("_P")
+
+
+class ScenarioFunction(Protocol[_P]):
+    """The type of `scenario`: a function with the method `each`."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Scenario: ...
+
+    def each(
+        self,
+        rows: RowSource,
+        name: str = "{name}",
+        *,
+        options: MakeOptions | None = None,
+        **template: Any,
+    ) -> list[Scenario]:
+        """Define one scenario for each row of data."""
+        ...
+
+
+def _each(
+    rows: RowSource,
+    name: str = "{name}",
+    *,
+    options: MakeOptions | None = None,
+    **template: Any,
+) -> list[Scenario]:
+    """Define one scenario for each row.
+
+    Args:
+        rows: a list of dicts from column to value, or the path of a .csv, .tsv, .jsonl or .json file,
+            relative to the scenario file.
+        name: the name of each scenario, with placeholders: `"order {order_id}"`.
+        options: a function that receives a row as a dict and returns options for it.
+        template: the options of `scenario()`. `{column}` stands for a row's value in every text, at any
+            depth; a text that is only a placeholder becomes the value with its type. A column that is
+            named like an option gives that option, unless a placeholder uses it.
+
+    Raises:
+        ScenarioError: as `scenario()` does, with the row.
+    """
+    frame = sys._getframe(1)
+    file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
+    return define_each(rows, {**template, "name": name}, file, line, make=options)
+
+
+def _with_each(function: Callable[_P, Scenario]) -> ScenarioFunction[_P]:
+    complete = cast("ScenarioFunction[_P]", function)
+    vars(function)["each"] = _each
+    return complete
+
+
+@_with_each
 def scenario(
     name: str,
     *,
@@ -172,17 +230,25 @@ def scenario(
     return define({**options, **camel_case}, _absolute(frame.f_code.co_filename), frame.f_lineno)
 
 
+OPTIONS = ("name", *getattr(scenario, "__kwdefaults__", ()))
+"""The names of all options."""
+
+
 def define(
-    options: Mapping[str, Any], file: str, line: int, locate: Callable[[str], str] | None = None
+    options: Mapping[str, Any],
+    file: str,
+    line: int,
+    describe: Callable[[str], str] | None = None,
+    data_file: Path | None = None,
 ) -> Scenario:
     """Build a scenario of options in either spelling, and register it.
 
     Args:
-        locate: returns the `file:line` of a problem; None: all are at this file and line.
+        describe: returns the message for a problem, with file and line; None: all are at this file and line.
+        data_file: the file whose row gives options.
 
     Raises ScenarioError, or registers the scenario with its problems, as `scenario` does.
     """
-    registry = _registry.get()
     try:
         new = build_scenario(options, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
@@ -191,26 +257,88 @@ def define(
             problems = error.problems
         elif not isinstance(error, ValueError):
             problems = [describe_unreadable(options, error)]
-        text = "\n".join(
-            f"{locate(each) if locate else f'{file}:{line}'}: scenario {brief(options['name'])}: {each}"
-            for each in problems
-        )
-        if registry is None:
-            raise ScenarioError(text) from None
-        new = refused_scenario(options, file, line, text)
-    if registry is not None:
+        if describe is None:
+            head = f"{file}:{line}: scenario {brief(options['name'])}: "
+            describe = head.__add__
+        new = _refuse(options, file, line, "\n".join(map(describe, problems)))
+    if data_file is not None:
+        new = replace(new, data_file=str(data_file))
+    if (registry := _registry.get()) is not None:
         registry.append(new)
     return new
+
+
+def _refuse(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
+    """Return a placeholder for an invalid scenario. Raises ScenarioError outside of a discovery."""
+    if _registry.get() is None:
+        raise ScenarioError(problem) from None
+    return refused_scenario(options, file, line, problem)
+
+
+def define_each(
+    source: RowSource,
+    template: Mapping[str, Any],
+    file: str,
+    line: int,
+    *,
+    make: MakeOptions | None = None,
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    locate: Callable[[str], int] | None = None,
+) -> list[Scenario]:
+    """Define a scenario for each row of data, from options in either spelling with the template of `name`.
+
+    Args:
+        convert: converts the options of each row, such as from forms in data. Raises ValueError.
+        locate: returns the line of a problem; None: all are at `line`.
+
+    Raises ScenarioError, or registers invalid scenarios with their problems, as `scenario` does.
+    """
+    from agentest.scenarios.rows import RowTemplate, read_rows
+
+    def text_of(options: Mapping[str, Any], location: str, problem: str) -> str:
+        at = locate(problem) if locate else line
+        return f"{file}:{at}: scenario {brief(options['name'])}{location}: {problem}"
+
+    def fail(problem: str, options: Mapping[str, Any], location: str = "") -> Scenario:
+        new = _refuse(options, file, line, text_of(options, location, problem))
+        new = replace(new, data_file=data_file and str(data_file))
+        if (registry := _registry.get()) is not None:
+            registry.append(new)
+        return new
+
+    data_file = Path(file).parent / source if isinstance(source, str | os.PathLike) else None
+    try:
+        options = snake_keys(template, OPTIONS)
+        if unknown := [key for key in options if key not in OPTIONS]:
+            raise ValueError(f"unknown option `{unknown[0]}`; {did_you_mean(str(unknown[0]), OPTIONS)}")
+        rows = read_rows(source, Path(file).parent)
+    except ValueError as error:
+        return [fail(str(error), template)]
+    filled = RowTemplate(options, OPTIONS, make)
+    scenarios: list[Scenario] = []
+    locations: dict[Any, str] = {}
+    for row in rows:
+        location = f", {row.location}"
+        made: Mapping[str, Any] = template
+        try:
+            made = filled.options_of(row)
+            if made["name"] in locations:
+                first = locations[made["name"]]
+                raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
+            made = convert(dict(made)) if convert else made
+        except ValueError as error:
+            scenarios.append(fail(str(error), made, location))
+            continue
+        locations[made["name"]] = row.location
+        describe = partial(text_of, made, location)
+        scenarios.append(define(made, file, line, describe, data_file))
+    return scenarios
 
 
 @lru_cache(maxsize=1)
 def _absolute(file: str) -> str:
     """Return the absolute path with symlinks resolved. Cached: the scenarios of a file share it."""
     return str(Path(file).resolve())
-
-
-OPTIONS = ("name", *(scenario.__kwdefaults__ or ()))
-"""The names of all options."""
 
 
 def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario:

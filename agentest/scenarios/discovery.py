@@ -58,7 +58,7 @@ class DiscoveredScenarios:
 
     Attributes:
         scenarios: all scenarios, including refused ones, so that paths and filters select them as well.
-        files: the scenario files and all user files that they imported.
+        files: the scenario files, all user files that they imported, and files of rows.
     """
 
     scenarios: tuple[Scenario, ...] = ()
@@ -119,7 +119,8 @@ def discover(
         empty += [] if defined or problem else [shown_path(path, root)]
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
     unique = tuple(_with_unique_names(scenarios))
-    return DiscoveredScenarios(unique, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
+    files = _read_files(imports, scenarios)
+    return DiscoveredScenarios(unique, tuple(broken), files, tuple(empty), left_out)
 
 
 def discover_file(
@@ -133,7 +134,14 @@ def discover_file(
     """
     defined, problem = _load(path, root or path.parent, imports)
     unique = _with_unique_names([*earlier, *defined])[len(earlier) :]
-    return DiscoveredScenarios(tuple(unique), (problem,) if problem else (), frozenset(imports.files))
+    return DiscoveredScenarios(
+        tuple(unique), (problem,) if problem else (), _read_files(imports, [*earlier, *defined])
+    )
+
+
+def _read_files(imports: Imports, scenarios: Iterable[Scenario]) -> frozenset[Path]:
+    """Return the user's files that define scenarios: Python, and rows of data."""
+    return frozenset({*imports.files, *(Path(each.data_file) for each in scenarios if each.data_file)})
 
 
 def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
