@@ -66,9 +66,12 @@ _RUN_OPTIONS = {
 """Maps a section to the options of a command that runs something, in the order of the help."""
 
 
+_FILE_ENDINGS = (".py", ".sim.yaml", ".sim.yml", ".test.json", ".evalset.json")
+
+
 def _can_name_run(word: str) -> bool:
     """Return False if a word names a file of scenarios or cases, or a place in one."""
-    return not word.partition(":")[0].endswith((".py", ".test.json", ".evalset.json"))
+    return not word.partition(":")[0].endswith(_FILE_ENDINGS)
 
 
 _CAN_BE_VALUE = {"--shuffle": str.isdecimal, "--resume": _can_name_run}

@@ -23,6 +23,7 @@ from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, 
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import first, narrow_plan, shuffled, with_units
 from agentest.runner.warnings import without_unneeded_parts
+from agentest.scenarios.discovery import ENDINGS
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
 from agentest.support.errors import UsageError
@@ -419,7 +420,7 @@ class _FileContents:
         modules = {file.resolve() for file in prepared.files | imported_files()}
         # A scenario file from which nothing was selected is still a scenario file by name.
         others = modules - scenarios - {config}
-        self.modules = {file for file in others if not file.name.endswith(".sim.py")}
+        self.modules = {file for file in others if not file.name.endswith(ENDINGS)}
 
     def of(self, unit: Unit) -> set[Path]:
         """Return the file of a unit, and the file of its rows, or the `test_config.json` of its case."""

@@ -260,19 +260,26 @@ def define(
         if describe is None:
             head = f"{file}:{line}: scenario {brief(options['name'])}: "
             describe = head.__add__
-        new = _refuse(options, file, line, "\n".join(map(describe, problems)))
-    if data_file is not None:
-        new = replace(new, data_file=str(data_file))
+        return register_invalid(options, file, line, "\n".join(map(describe, problems)), data_file)
+    new = _with_data_file(new, data_file)
     if (registry := _registry.get()) is not None:
         registry.append(new)
     return new
 
 
-def _refuse(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
-    """Return a placeholder for an invalid scenario. Raises ScenarioError outside of a discovery."""
-    if _registry.get() is None:
+def register_invalid(
+    options: Mapping[str, Any], file: str, line: int, problem: str, data_file: Path | None = None
+) -> Scenario:
+    """Register a placeholder for an invalid scenario. Raises ScenarioError outside of a discovery."""
+    registry = _registry.get()
+    if registry is None:
         raise ScenarioError(problem) from None
-    return refused_scenario(options, file, line, problem)
+    registry.append(_with_data_file(refused_scenario(options, file, line, problem), data_file))
+    return registry[-1]
+
+
+def _with_data_file(new: Scenario, data_file: Path | None) -> Scenario:
+    return replace(new, data_file=str(data_file)) if data_file else new
 
 
 def define_each(
@@ -300,11 +307,7 @@ def define_each(
         return f"{file}:{at}: scenario {brief(options['name'])}{location}: {problem}"
 
     def fail(problem: str, options: Mapping[str, Any], location: str = "") -> Scenario:
-        new = _refuse(options, file, line, text_of(options, location, problem))
-        new = replace(new, data_file=data_file and str(data_file))
-        if (registry := _registry.get()) is not None:
-            registry.append(new)
-        return new
+        return register_invalid(options, file, line, text_of(options, location, problem), data_file)
 
     data_file = Path(file).parent / source if isinstance(source, str | os.PathLike) else None
     try:

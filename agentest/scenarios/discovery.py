@@ -28,6 +28,10 @@ from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
+DATA_ENDINGS = (".sim.yaml", ".sim.yml")
+"""Endings of scenario files that are data."""
+ENDINGS = (".sim.py", *DATA_ENDINGS)
+"""Endings of scenario files; `include` may match other Python files, too."""
 EXACT_NAME_PREFIX = "="
 """Prefix of a `--scenario` value that is the complete name."""
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
@@ -163,7 +167,13 @@ def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], Bro
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collect_scenarios() as scenarios:
         try:
-            imports.import_file(path)
+            if path.name.endswith(DATA_ENDINGS):
+                from agentest.scenarios.data_files import define_scenarios
+
+                imports.files.add(path)
+                define_scenarios(path)
+            else:
+                imports.import_file(path)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
@@ -189,8 +199,11 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
 
 def _broken_file(error: BaseException, path: Path) -> BrokenFile:
     traceback_text, line = user_traceback(error, path)
-    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{traceback_text}"
-    return BrokenFile(str(path), line, readable(message))
+    if not isinstance(error, UsageError):
+        return BrokenFile(str(path), line, readable(f"importing the file failed\n{traceback_text}"))
+    if path.name.endswith(DATA_ENDINGS):
+        return BrokenFile(*_at_own_line(str(path), 1, readable(str(error))))
+    return BrokenFile(str(path), line, readable(str(error)))
 
 
 def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
@@ -227,7 +240,7 @@ class SearchedFiles:
 
 
 def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Yield Python files below `root` that match `include` but not `exclude`, sorted by path."""
+    """Yield scenario files below `root` that match `include` but not `exclude`, sorted by path."""
     return iter(search(root, include, exclude).files)
 
 
@@ -248,7 +261,7 @@ def search(
         files = [
             name
             for name in names
-            if name.endswith(".py")
+            if is_scenario_name(name)
             and matches_any((*at, name), wanted)
             and not matches_any((*at, name), unwanted)
         ]
@@ -257,6 +270,11 @@ def search(
         else:
             paths += [Path(folder, name) for name in files]
     return SearchedFiles(tuple(sorted(paths)), tuple(sorted(left_out)))
+
+
+def is_scenario_name(name: str) -> bool:
+    """Return True if a file with this name can define scenarios: any Python file, or `*.sim.yaml`."""
+    return name.endswith((".py", *DATA_ENDINGS))
 
 
 def separate_run_folder(
@@ -277,7 +295,7 @@ def is_scenario_file(
     path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
 ) -> bool:
     """Return True if `search` would find this file."""
-    if not path.is_relative_to(root) or path.suffix != ".py":
+    if not path.is_relative_to(root) or not is_scenario_name(path.name):
         return False
     parts = path.relative_to(root).parts
     included = matches_any(parts, patterns(include)) and not matches_any(parts, patterns(exclude))
@@ -347,6 +365,9 @@ def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenari
     """Return the scenarios whose call spans the line, or else those that the statement around it makes."""
     if not scenarios:
         return []
+    if scenarios[0].file.endswith(DATA_ENDINGS):  # a scenario reaches to the line before the next one
+        begin = max((scenario.line for scenario in scenarios if scenario.line <= line), default=0)
+        return [scenario for scenario in scenarios if scenario.line == begin]
     tree = ast.parse(Path(scenarios[0].file).read_bytes())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for nodes in (calls, tree.body):
