@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
+TURN_KEYS = ("user_message", "assertions", "trajectory", "expect")
 
 
 @contextmanager
@@ -521,7 +522,7 @@ def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
 def _turn(item: Any, key: str) -> ScriptedTurn:
     if isinstance(item, str):
         return ScriptedTurn(item)
-    options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
+    options = known_keys(item, TURN_KEYS, key)
     if "user_message" not in options:
         raise ValueError(f"{key}.user_message: is missing")
     collector = ProblemCollector()

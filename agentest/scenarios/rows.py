@@ -38,6 +38,8 @@ _OF_PROMPTS = ("profile", "goal", "knowledge", "date")
 """Placeholders in double braces that scenarios have themselves."""
 _TEXTS = ("profile", "goal", "user_prompt_template", "agent", "expected_outcome", "date")
 _LISTS = ("knowledge", "turns", "metrics", "criteria", "tags")
+_TEXT_ITEM = re.compile(rf"({'|'.join(_LISTS)})\[\d+\](\.(user_message|userMessage|content|text))?")
+"""Locations of texts: there a placeholder never becomes a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +168,7 @@ class RowTemplate:
         filler = _Filler(row)
         name = self._filled_name(filler)
         filler.used.clear()
-        filled = {
-            key: filler.text(value, key)
-            if key in _TEXTS and isinstance(value, str)
-            else filler.fill(value, key)
-            for key, value in self._options.items()
-            if key != "name"
-        }
+        filled = {key: filler.fill(value, key) for key, value in self._options.items() if key != "name"}
         given = {snake_case(column): column for column in row.columns if column not in filler.used}
         columns = {
             key: _cell(row.columns[column], key) if row.is_text else row.columns[column]
@@ -225,7 +221,8 @@ class _Filler:
         """Return a value with all placeholders replaced at any depth; the same object if it has none."""
         if isinstance(value, str):
             whole = _PLACEHOLDER.fullmatch(value)
-            if whole and not in_pattern and self._is_column(whole[1], key):
+            keeps_type = not (in_pattern or key in _TEXTS or _TEXT_ITEM.fullmatch(key))
+            if whole and keeps_type and self._is_column(whole[1], key):
                 return self._value(whole[1])
             return self.text(value, key, in_pattern=in_pattern)
         if isinstance(value, Mapping):
