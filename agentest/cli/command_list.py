@@ -26,6 +26,7 @@ SECTIONS = {
         "init": ("project", "Write a configuration and a first scenario."),
         "doctor": ("project", "Check that everything a run needs is in place."),
         "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
+        "schema": ("project", "Print the JSON Schema by which editors check files."),
     },
     "Write tests": {
         "record-tools": ("record_tools", "Record the results of real tools as mocks."),
