@@ -127,12 +127,20 @@ def _checked_data_mock(mock: Any, key: str) -> Mock:
 
 def _mock_of_data(value: Any, key: str) -> Any:
     """Return the mock that a dict with one key stands for, or the value itself."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        ((word, inner),) = value.items()
-        form = MOCK_FORMS.get(snake_case(word)) if isinstance(word, str) else None
-        if form and isinstance(inner, form[0]):
-            return form[1](inner, f"{key}.{word}")
-    return value
+    form = mock_form_of(value)
+    if form is None:
+        return value
+    ((word, inner),) = value.items()
+    return MOCK_FORMS[form][1](inner, f"{key}.{word}")
+
+
+def mock_form_of(value: Any) -> str | None:
+    """Return the word of the form that a value has in a data file; None if it stands for itself."""
+    if not (isinstance(value, Mapping) and len(value) == 1):
+        return None
+    ((word, inner),) = value.items()
+    form = snake_case(word) if isinstance(word, str) else ""
+    return form if form in MOCK_FORMS and isinstance(inner, MOCK_FORMS[form][0]) else None
 
 
 def _sequence_of_data(steps: list[Any], key: str) -> MockSequence:
