@@ -32,6 +32,7 @@ SECTIONS = {
         "record-tools": ("record_tools", "Record the results of real tools as mocks."),
         "mcp-tools": ("mcp_bridge", "Store the tool list of a real MCP server in a file."),
         "export": ("stored_runs", "Turn conversations of a run into test cases."),
+        "import": ("row_import", "Write a scenario file for rows of data."),
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
     "Judges": {

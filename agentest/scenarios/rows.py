@@ -48,6 +48,8 @@ class Row:
 
     columns: Mapping[str, Any]
     location: str
+    number: int
+    """From 1; `{row}`, unless a column has that name."""
     is_text: bool = False
     """True if all values are texts, as in CSV."""
 
@@ -61,7 +63,7 @@ def read_rows(source: RowSource, folder: Path) -> tuple[Row, ...]:
         return rows
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise ValueError(f"rows: expected a list of dicts, or the path of a file, found {brief(source)}")
-    rows = tuple(Row(_columns(row, f"row {n}"), f"row {n}") for n, row in enumerate(source, 1))
+    rows = tuple(Row(_columns(row, f"row {n}"), f"row {n}", n) for n, row in enumerate(source, 1))
     if not rows:
         raise ValueError("rows: is empty, so it would define no scenario")
     return rows
@@ -97,7 +99,7 @@ def _csv_rows(text: str, name: str) -> Iterator[Row]:
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
     header: list[str] | None = None
-    end = 0
+    end = number = 0
     try:
         for cells in reader:
             line, end = end + 1, reader.line_num
@@ -109,7 +111,8 @@ def _csv_rows(text: str, name: str) -> Iterator[Row]:
             elif len(cells) != len(header):
                 raise ValueError(f"{location}: has {len(cells)} cells, but the header has {len(header)}")
             else:
-                yield Row(dict(zip(header, cells, strict=True)), location, is_text=True)
+                number += 1
+                yield Row(dict(zip(header, cells, strict=True)), location, number, is_text=True)
     except csv.Error as error:
         raise ValueError(f"{name}:{reader.line_num}: the CSV does not parse: {error}") from None
 
@@ -125,14 +128,16 @@ def _header(cells: Sequence[str], location: str) -> list[str]:
 
 
 def _json_lines(text: str, name: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), 1):
-        location = f"{name}:{number}"
+    number = 0
+    for line_number, line in enumerate(text.split("\n"), 1):
+        location = f"{name}:{line_number}"
         if line.strip():
             try:
                 value = json_value(line)
             except ValueError as error:
                 raise ValueError(f"{location}: the JSON does not parse: {error}") from None
-            yield Row(_columns(value, location), location)
+            number += 1
+            yield Row(_columns(value, location), location, number)
 
 
 def _json_rows(text: str, name: str) -> Iterator[Row]:
@@ -144,7 +149,7 @@ def _json_rows(text: str, name: str) -> Iterator[Row]:
         raise ValueError(f"{name}: expected a list of objects, found {kind_of(values)}")
     for number, value in enumerate(values, 1):
         location = f"{name}, row {number}"
-        yield Row(_columns(value, location), location)
+        yield Row(_columns(value, location), location, number)
 
 
 class RowTemplate:
@@ -214,7 +219,7 @@ class _Filler:
     """Replaces the placeholders in options with the columns of a row. `used` has the replaced columns."""
 
     def __init__(self, row: Row) -> None:
-        self._columns = row.columns
+        self._columns = {"row": row.number, **row.columns}
         self.used: set[str] = set()
 
     def fill(self, value: Any, key: str, *, in_pattern: bool = False) -> Any:
