@@ -81,7 +81,7 @@ class ImportResult:
 
 def import_rows(request: ImportRequest) -> ImportResult:
     """Write a scenario file, and the rows of a dataset. Raises UsageError before anything is written."""
-    source = Path(request.source)
+    source, notes = Path(request.source), list[str]()
     is_file = source.suffix.lower() in ENDINGS or source.exists()
     if is_file:
         try:
@@ -90,7 +90,7 @@ def import_rows(request: ImportRequest) -> ImportResult:
             raise UsageError(str(error)) from None
         if request.limit is not None:
             raise UsageError("--rows is for datasets: a file is used as it is")
-        data, notes = source, []
+        data = source
     else:
         rows, notes = _dataset(request)
         data = (request.output or Path()).parent / f"{source.name}.jsonl"
@@ -135,7 +135,7 @@ def _options(request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> dict[
             )
         turns = [f"{{{message}}}"]
     answer = None if request.says or request.outcome or "expect" in given else _column(columns, _ANSWERS)
-    is_short = all(len(str(row.get(answer) or "")) <= _SHORT_CHARS for row in rows)
+    is_short = all(len(str(row.get(answer or "") or "")) <= _SHORT_CHARS for row in rows)
     says = request.says or (f"{{{answer}}}" if answer and is_short else None)
     outcome = request.outcome or (f"The agent's answer means: {{{answer}}}" if answer and not says else None)
     return {
