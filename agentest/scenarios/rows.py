@@ -25,8 +25,8 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import as_text
 from agentest.support.text import did_you_mean, nearest, snake_case
 
-RowSource = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
-"""A file, or the rows."""
+RowSource = str | os.PathLike[str] | Iterable[Any]
+"""A file, or the rows: mappings, which type checkers join to `object` if their values differ in type."""
 MakeOptions = Callable[[dict[str, Any]], Mapping[str, Any]]
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 _DELIMITERS = ",;\t"
