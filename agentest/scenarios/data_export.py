@@ -17,6 +17,7 @@ from agentest.scenarios.source_code import ExportableConversation, has_raised, m
 
 _HEADING = "# Exported conversations: what users said, tools answered and the agent called.\n"
 _WIDTH = 110
+_UNUSUAL_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
 
 
 def scenario_file(scenarios: Sequence[Mapping[str, Any]], heading: str = "") -> str:
@@ -31,6 +32,14 @@ class _NoAliases(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Quote unusual line breaks, which YAML would read back as other ones."""
+        style = '"' if _UNUSUAL_BREAKS & {*data} else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_NoAliases.add_representer(str, _NoAliases.represent_str)
 
 
 def export_data(conversations: Sequence[ExportableConversation]) -> str:

@@ -320,20 +320,20 @@ def define_each(
         return [fail(str(error), template)]
     filled = RowTemplate(options, OPTIONS, make)
     scenarios: list[Scenario] = []
-    locations: dict[Any, str] = {}
+    locations: dict[str, str] = {}
     for row in rows:
         location = f", {row.location}"
         made: Mapping[str, Any] = template
         try:
             made = filled.options_of(row)
-            if made["name"] in locations:
-                first = locations[made["name"]]
+            first = locations.setdefault(nonempty_text(made["name"], "name"), row.location)
+            if first is not row.location:
                 raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
             made = convert(dict(made)) if convert else made
-        except ValueError as error:
-            scenarios.append(fail(str(error), made, location))
+        except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
+            problem = str(error) if isinstance(error, ValueError) else describe_unreadable(made, error)
+            scenarios.append(fail(problem, made, location))
             continue
-        locations[made["name"]] = row.location
         describe = partial(text_of, made, location)
         scenarios.append(define(made, file, line, describe, data_file))
     return scenarios

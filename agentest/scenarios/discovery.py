@@ -52,8 +52,8 @@ class BrokenFile:
 
 def _at_own_line(file: str, line: int, message: str) -> tuple[str, int, str]:
     """Return file, line and message of a problem; a line at the beginning of the message is used instead."""
-    begin = re.match(rf"{re.escape(readable(file))}:(\d+): ", message)
-    return (file, int(begin[1]), message[begin.end() :]) if begin else (file, line, message)
+    begin = re.match(rf"{re.escape(readable(file))}(?::(\d+))?: ", message)
+    return (file, int(begin[1] or line), message[begin.end() :]) if begin else (file, line, message)
 
 
 @dataclass(frozen=True, slots=True)

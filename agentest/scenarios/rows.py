@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.scenarios.matchers.display import brief
+from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.parser import has_text_keys, kind_of
 from agentest.support.calling import message_of_error
 from agentest.support.files import readable, user_text
@@ -254,9 +254,17 @@ class _Filler:
             value = self._value(match[1])
             if value is None:
                 raise ValueError(f"{key}: the column `{match[1]}` has no value in this row")
-            return re.escape(as_text(value)) if in_pattern else as_text(value)
+            try:
+                written = as_text(value)
+            except (TypeError, ValueError, RecursionError):
+                what = f"the column `{match[1]}` is {type_text(value)}, which no text can have in it"
+                raise ValueError(f"{key}: {what}") from None
+            return re.escape(written) if in_pattern else written
 
-        return _PLACEHOLDER.sub(replaced, text)
+        filled = _PLACEHOLDER.sub(replaced, text)
+        if not filled and text and key.startswith("turns["):
+            raise ValueError(f"{key}: is empty in this row, so the user would say nothing")
+        return filled
 
     def _filled_object(self, value: Any, key: str) -> Any:
         if isinstance(value, re.Pattern):

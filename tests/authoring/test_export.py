@@ -39,6 +39,7 @@ from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
 from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
@@ -152,6 +153,16 @@ def transcript(result: RunResult) -> list[Any]:
         )
         for turn in conversation.turns
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x85", "a\u2028b", " \r\n x", "\ufeff", "yes", "017", "{a: 1}", "# x", "a\n\n b\n"]
+)
+def test_texts_in_yaml_read_back_as_they_were(tmp_path: Path, text: str) -> None:
+    """YAML folds line breaks and converts words: neither may change what users and tools said."""
+    file = scenario_file([{"name": "s", "turns": [text], "tools": {"t": {text: [text]}}}])
+    [found] = scenarios_of_data(file, tmp_path)
+    assert (found.turns[0].user_message, found.tools["t"]) == (text, {text: [text]})
 
 
 @QUICK

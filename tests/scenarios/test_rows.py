@@ -150,7 +150,7 @@ ORDERS = 'id,question\n17,Where is it?\n18,"Two\nlines"\n19,\n'
         (ORDERS, "'o.csv', 'o', goal='g'", "o.csv:3: name: is that of o.csv:2, too"),
         (
             ORDERS,
-            "'o.csv', 'o {id}', turns=['{question}']*2, expect={'says': '{question}'}",
+            "'o.csv', 'o {id}', goal='g', expect={'says': '{question}'}",
             "o.csv:5: expect.says",
         ),
         (ORDERS, "'o.csv', 'o {id}', goal='g', tags=['{{id}}']", "write {id}, with single braces"),
@@ -171,6 +171,9 @@ ORDERS = 'id,question\n17,Where is it?\n18,"Two\nlines"\n19,\n'
         ("", "[], 'o {id}', goal='g'", "rows: is empty"),
         ("", "[{'id': None}], 'o {id}', goal='g'", "name: the column `id` has no value in this row"),
         ("", "[{7: 1}], 'o {id}', goal='g'", "row 1: expected a dict from column to value"),
+        ("", "[{'id': object()}], 'o {row}', goal='is {id}'", "goal: the column `id` is an object"),
+        ("", "[{'id': 1}], {'a': 1}, goal='g'", "name: expected a text, found {'a': 1}"),
+        (ORDERS, "'o.csv', 'o {id}', turns=['{question}']", "o.csv:5: turns[0]: is empty in this row"),
         ("", "7, 'o {id}', goal='g'", "rows: expected a list of dicts, or the path of a file, found 7"),
     ],
 )
