@@ -20,6 +20,7 @@ from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.scenarios.definition import collect_scenarios
+from agentest.scenarios.discovery import discover
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -74,8 +75,11 @@ def test_python_blocks_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_yaml_blocks_are_configurations(text: str, tmp_path: Path) -> None:
-    """A YAML block that has an `agent` is a valid configuration; the others are YAML."""
+def test_yaml_blocks_are_files(text: str, tmp_path: Path) -> None:
+    """A block with an `agent` is a valid configuration, one with `scenarios` a scenario file."""
+    if "scenarios" in yaml.safe_load(text):
+        (tmp_path / "a.sim.yaml").write_text(text, encoding="utf-8")
+        assert discover(tmp_path, ["*.sim.yaml"], []).problems == []
     if "agent" in yaml.safe_load(text):
         path = tmp_path / "agentest.config.yaml"
         path.write_text(text, encoding="utf-8")

@@ -23,8 +23,9 @@ from agentest.adk.formats.set_reader import read_eval_set
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.verdict import conversation_passed
 from agentest.scenarios import source_code
-from agentest.scenarios.discovery import discover_file, matches_name
-from agentest.scenarios.expectations import Expect
+from agentest.scenarios.data_export import export_data
+from agentest.scenarios.discovery import DATA_ENDINGS, discover_file, matches_name
+from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
 from agentest.scenarios.source_code import (
@@ -43,9 +44,9 @@ from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, did_you_mean
 
-Form = Literal["evalset", "scenario"]
+Form = Literal["evalset", "scenario", "yaml"]
 Expecting = Literal["calls", "scenario"]
-_ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",)}
+_ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",), "yaml": DATA_ENDINGS}
 _SET_ID = "exported"
 _COMPARED_BY_CRITERIA = (
     "the cases hold the calls and replies that were, too: name in a test_config.json beside them which "
@@ -88,6 +89,8 @@ def export(
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
+    if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
+        form = "yaml"
     if expect == "scenario":
         expectations = find(selection.conversations, root, earlier.started)
         conversations, notes = with_expectations(selection.conversations, expectations, form)
@@ -97,7 +100,7 @@ def export(
     if form == "evalset":
         made = _evaluation_set(earlier, selection, output, camel_case)
     else:
-        made = _script(earlier, selection)
+        made = _script(earlier, selection, export_script if form == "scenario" else export_data)
     ending = _ENDINGS[form]
     if output and not output.name.endswith(ending):
         note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
@@ -138,8 +141,11 @@ def _evaluation_set(
     return Exported(content, summary, (*notes, *[CAMEL_CASE] * camel_case))
 
 
-def _script(earlier: EarlierResults, selection: Selection) -> Exported:
-
+def _script(
+    earlier: EarlierResults,
+    selection: Selection,
+    write: Callable[[Sequence[ExportableConversation]], str],
+) -> Exported:
     exportable = tuple(each for each in selection.conversations if not has_nameless_call(each.conversation))
     if not exportable:
         raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
@@ -149,7 +155,7 @@ def _script(earlier: EarlierResults, selection: Selection) -> Exported:
         if each not in exportable
     ]
     try:
-        content = export_script(exportable).encode()
+        content = write(exportable).encode()
     except (ValueError, RecursionError) as error:
         raise _unwritable_error(earlier, error) from None
     return Exported(content, count(len(exportable), "scenario"), (*selection.notes, *notes))
@@ -278,7 +284,7 @@ class ExpectationWriter:
 def with_expectations(
     conversations: Sequence[ExportedConversation],
     expectations: SourceExpectations,
-    form: Literal["evalset", "scenario"],
+    form: Form,
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
@@ -289,10 +295,10 @@ def with_expectations(
             completed.append(each)
             continue
         writer = ExpectationWriter(each.scenario, expected, len(each.conversation.turns))
-        if form == "scenario":
-            each = replace(each, words=as_source(writer))
-        else:
+        if form == "evalset":
             each = replace(each, case_keys=as_keys(writer))
+        else:
+            each = replace(each, words=as_options(writer, PYTHON if form == "scenario" else DATA))
         if each.words is None and each.case_keys is None:
             writer.note("says nothing that can be written: the same calls are expected")
         completed.append(each)
@@ -300,25 +306,46 @@ def with_expectations(
     return tuple(completed), notes
 
 
-def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
-    """Return a scenario's expectations as source code; None if nothing can be written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How expectations are written: as Python source, or as data."""
+
+    trajectory: Callable[[Trajectory], Any]
+    trajectories: Callable[[Sequence[Trajectory]], Any]
+    expect: Callable[[Expect], Any]
+    sayings: Callable[[Sequence[Saying]], Any]
+    value: Callable[[Any], Any]
+
+
+PYTHON = Notation(
+    trajectory=source_code.trajectory,
+    trajectories=source_code.trajectories,
+    expect=source_code.expect,
+    sayings=source_code.sayings_source,
+    value=source_code.value_of,
+)
+DATA = Notation(trajectory=as_data, trajectories=as_data, expect=as_data, sayings=as_data, value=as_data)
+
+
+def as_options(writer: ExpectationWriter, notation: Notation) -> ExportedExpectations | None:
+    """Return a scenario's expectations as written options; None if nothing can be written."""
     expected = writer.expected
     turns = tuple(
-        dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}]."))
+        dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}].", notation))
         for n, each in enumerate(expected.turns)
     )
-    keys = dict(_sources(expected.trajectory, None, writer, ""))
-    if expect := writer.parts("expect", expected.expect, lambda saying: source_code.sayings_source([saying])):
-        keys["expect"] = source_code.sayings_source(expect)
+    keys = dict(_sources(expected.trajectory, None, writer, "", notation))
+    if expect := writer.parts("expect", expected.expect, lambda saying: notation.sayings([saying])):
+        keys["expect"] = notation.sayings(expect)
     if expected.final_session_state is not None:
-        state = writer.part("final_session_state", expected.final_session_state, source_code.value_of)
+        state = writer.part("final_session_state", expected.final_session_state, notation.value)
         keys |= {} if state is None else {"final_session_state": state}
     if not (keys or any(turns)):
         return None
     if expected.thresholds:
-        keys["thresholds"] = source_code.value_of(expected.thresholds)
+        keys["thresholds"] = notation.value(expected.thresholds)
     if expected.date:
-        keys["date"] = source_code.value_of(expected.date)
+        keys["date"] = notation.value(expected.date)
     return ExportedExpectations(keys=keys, turns=turns)
 
 
@@ -343,11 +370,15 @@ def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
 
 
 def _sources(
-    trajectory: Sequence[Trajectory], expect: Expect | None, writer: ExpectationWriter, at: str
+    trajectory: Sequence[Trajectory],
+    expect: Expect | None,
+    writer: ExpectationWriter,
+    at: str,
+    notation: Notation,
 ) -> Iterator[tuple[str, Any]]:
-    if parts := writer.parts(f"{at}trajectory", trajectory, source_code.trajectory):
-        yield "trajectory", source_code.trajectories(parts)
-    if expect is not None and (written := writer.part(f"{at}expect", expect, source_code.expect)) is not None:
+    if parts := writer.parts(f"{at}trajectory", trajectory, notation.trajectory):
+        yield "trajectory", notation.trajectories(parts)
+    if expect is not None and (written := writer.part(f"{at}expect", expect, notation.expect)) is not None:
         yield "expect", written
 
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from zlib import crc32
@@ -18,7 +19,7 @@ from agentest.config.config import Config
 from agentest.config.file import NAMES, repository_root
 from agentest.scenarios.discovery import search
 from agentest.support.errors import UsageError
-from agentest.support.files import path_from
+from agentest.support.files import path_from, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
 
@@ -28,6 +29,10 @@ CiName = Literal["github", "gitlab"]
 CONFIG = "agentest.config.yaml"
 DEMO_AGENT = "demo_agent.py"
 FIRST = "scenarios/first.sim.py"
+SCHEMAS = ("config", "scenarios")
+"""Names of the JSON Schemas for editors: of the configuration, and of `*.sim.yaml`."""
+SCHEMA_FOLDER = ".agentest"
+"""Folder of their copies, to which YAML files refer: a path into the installation differs on each machine."""
 
 
 class FileAction(Enum):
@@ -93,7 +98,12 @@ def begin(request: InitRequest) -> InitResult:
     agent = detect_agent(request.endpoint) if request.endpoint else None
     make_folder(folder)
     ci_file = _ci(request.ci, folder)
-    files = (*_project(request, folder, existing, agent), ignore(folder), *([ci_file] if ci_file else []))
+    written = (
+        *_project(request, folder, existing, agent),
+        ignore(folder),
+        *(_schema_copy(name, folder) for name in SCHEMAS),
+        *([ci_file] if ci_file else []),
+    )
     notes = list(agent.remarks) if agent else []
     if agent and agent.tried:
         notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
@@ -110,7 +120,7 @@ def begin(request: InitRequest) -> InitResult:
     elif existing and not agent:
         step = NextStep.LOOK
     is_known = agent is None or agent.is_known
-    return InitResult(files=files, notes=tuple(notes), step=step, is_known=is_known)
+    return InitResult(files=written, notes=tuple(notes), step=step, is_known=is_known)
 
 
 def _text_of(path: Path) -> str:
@@ -152,6 +162,23 @@ def _project(
 def _hides_calls(settings: Mapping[str, Any]) -> bool:
     """Return True if nothing shows the calls of an agent that runs its tools itself."""
     return settings["type"] in ("http", "chat_completions", "anthropic_messages", "websocket", "a2a")
+
+
+def schema_text(name: str) -> str:
+    """Return a JSON Schema for editors."""
+    return files("agentest").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8")
+
+
+def _schema_copy(name: str, folder: Path) -> WrittenFile:
+    """Write the copy of a schema, or replace that of another version. Raises UsageError."""
+    path, text = folder / SCHEMA_FOLDER / f"{name}.schema.json", schema_text(name)
+    if path.exists() and _text_of(path) != text:
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise _cannot_write(path, error) from None
+        return WrittenFile(path=path, deed=FileAction.WROTE, about="of this version, for editors")
+    return write_new(path, text, "lets editors complete keys")
 
 
 def _ci(ci: CiName | None, folder: Path) -> WrittenFile | None:
@@ -260,7 +287,10 @@ _ABOUT_PLACEHOLDER = (
     "the agent running, `agentest doctor` looks at what answers there, and says which.",
 )
 _TEMPLATES = Path(__file__).parent / "templates"
-_HEAD = "# The agent under test, and how runs go. Written by `agentest init`.\n"
+_HEAD = f"""\
+# yaml-language-server: $schema={SCHEMA_FOLDER}/config.schema.json
+# The agent under test, and how runs go. Written by `agentest init`.
+"""
 _CREDENTIALS = """\
   # headers: # variables are those of the environment, or of a file .env beside this one
   #   Authorization: "Bearer ${AGENT_TOKEN}"

@@ -26,11 +26,13 @@ SECTIONS = {
         "init": ("project", "Write a configuration and a first scenario."),
         "doctor": ("project", "Check that everything a run needs is in place."),
         "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
+        "schema": ("project", "Print the JSON Schema by which editors check files."),
     },
     "Write tests": {
         "record-tools": ("record_tools", "Record the results of real tools as mocks."),
         "mcp-tools": ("mcp_bridge", "Store the tool list of a real MCP server in a file."),
         "export": ("stored_runs", "Turn conversations of a run into test cases."),
+        "import": ("row_import", "Write a scenario file for rows of data."),
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
     "Judges": {
@@ -66,9 +68,12 @@ _RUN_OPTIONS = {
 """Maps a section to the options of a command that runs something, in the order of the help."""
 
 
+_FILE_ENDINGS = (".py", ".sim.yaml", ".sim.yml", ".test.json", ".evalset.json")
+
+
 def _can_name_run(word: str) -> bool:
     """Return False if a word names a file of scenarios or cases, or a place in one."""
-    return not word.partition(":")[0].endswith((".py", ".test.json", ".evalset.json"))
+    return not word.partition(":")[0].endswith(_FILE_ENDINGS)
 
 
 _CAN_BE_VALUE = {"--shuffle": str.isdecimal, "--resume": _can_name_run}

@@ -15,7 +15,7 @@ from agentest.cli.command_list import FIRST_STEPS, SECTIONS, SectionedGroup, wit
 from agentest.cli.exit_status import run_to_exit
 from agentest.version import __version__
 
-_FUNCTIONS = {"eval": "evaluate"}
+_FUNCTIONS = {"eval": "evaluate", "import": "import_"}
 """Maps a command to its function, if that has another name."""
 _CONTEXT = {
     "help_option_names": ["-h", "--help"],

@@ -14,7 +14,16 @@ import click
 
 from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
-from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
+from agentest.authoring.new_project import (
+    SCHEMAS,
+    CiName,
+    InitRequest,
+    InitResult,
+    NextStep,
+    WrittenFile,
+    begin,
+    schema_text,
+)
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, model_option, offline_option, option, where
 from agentest.cli.requests import request_of
@@ -26,7 +35,7 @@ from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
-from agentest.support.terminal import clean, encodable, say, tell
+from agentest.support.terminal import Output, clean, encodable, say, tell
 from agentest.support.text import count
 
 _GLYPHS = {CheckOutcome.GOOD: "✓", CheckOutcome.BAD: "✗", CheckOutcome.OPEN: "–"}
@@ -88,6 +97,18 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> E
     for note in begun.notes:
         tell(f"agentest: {note}")
     return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
+
+
+@click.command()
+@click.argument("name", type=click.Choice(SCHEMAS))
+@exits
+def schema(name: str) -> ExitCode:
+    """Print a JSON Schema for editors: of agentest.config.yaml, or of scenario files in YAML.
+
+    `agentest init` keeps copies of both in .agentest.
+    """
+    Output(sys.stdout).write_bytes(schema_text(name))
+    return ExitCode.PASSED
 
 
 def _print_progress(what: str) -> None:

@@ -41,7 +41,7 @@ def run(
     list_only: bool,
     record_tools: bool,
 ) -> int:
-    """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
+    """Run the scenarios (*.sim.py, *.sim.yaml) against the agent: all, or those of files and folders.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """

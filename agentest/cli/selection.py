@@ -23,6 +23,7 @@ from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, 
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import first, narrow_plan, shuffled, with_units
 from agentest.runner.warnings import without_unneeded_parts
+from agentest.scenarios.discovery import ENDINGS
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
 from agentest.support.errors import UsageError
@@ -414,17 +415,18 @@ class _FileContents:
     def __init__(self, prepared: Prepared) -> None:
         self._root = prepared.request.root
         self._digests: dict[Path, str] = {}
-        scenarios = {Path(unit.scenario.file).resolve() for unit in prepared.plan.units}
+        scenarios = {file.resolve() for unit in prepared.plan.units for file in self.of(unit)}
         config = prepared.loaded.path.resolve()
         modules = {file.resolve() for file in prepared.files | imported_files()}
         # A scenario file from which nothing was selected is still a scenario file by name.
         others = modules - scenarios - {config}
-        self.modules = {file for file in others if not file.name.endswith(".sim.py")}
+        self.modules = {file for file in others if not file.name.endswith(ENDINGS)}
 
     def of(self, unit: Unit) -> set[Path]:
-        """Return the file of a unit; for a case of an evaluation set, also its `test_config.json`."""
-        file = Path(unit.scenario.file)
-        return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
+        """Return the file of a unit, and the file of its rows, or the `test_config.json` of its case."""
+        file, data = Path(unit.scenario.file), unit.scenario.data_file
+        other = data or (file.with_name("test_config.json") if unit.scenario.case else None)
+        return {file, Path(other)} if other else {file}
 
     def digest(self, files: Collection[Path]) -> str:
         """Return one text for the contents of files, independent of the project's location."""

@@ -124,7 +124,11 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
 @click.command()
 @click.argument("run")
 @click.option(
-    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="Choose what to write."
+    "--to",
+    "form",
+    type=click.Choice(["evalset", "scenario", "yaml"]),
+    required=True,
+    help="Write an evaluation set, scenarios in Python, or scenarios in YAML.",
 )
 @option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
 @option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)

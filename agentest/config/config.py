@@ -57,7 +57,7 @@ class Config(Section):
     thresholds: Annotated[dict[str, Number], AfterValidator(normalize_thresholds)] = Field(
         default_factory=dict
     )
-    include: list[str] = Field(default_factory=lambda: ["**/*.sim.py"])
+    include: list[str] = Field(default_factory=lambda: ["**/*.sim.py", "**/*.sim.yaml", "**/*.sim.yml"])
     exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
     reporters: list[str] = Field(default_factory=lambda: ["console"])
     output_dir: str = ".agentest"

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import field, replace
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.config.fields import Path_, Section, dotted, key_location
+from agentest.config.fields import Path_, Section, key_location
+from agentest.config.yaml_file import MAX_BYTES, TOO_DEEP, read_yaml
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import import_file, user_traceback
-from agentest.support.json_text import plainly
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import (
     Redactor,
@@ -33,15 +32,6 @@ from agentest.support.text import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
 _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
-_TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-_UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
-_MAX_BYTES = 5_000_000
-"""Size limit of a configuration and its `.env`, because YAML needs minutes for larger files."""
-_TOO_DEEP = "is nested too deeply, or a part of it contains itself"
-_MAX_REPEATED_VALUES = 100_000
-"""Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
-_CHARACTERS_PER_VALUE = 100
-"""A repeated text counts as one more value for every 100 characters."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +98,7 @@ def load(
         changes: keys whose values replace those in the file.
     """
     try:
-        check_user_file(path, _MAX_BYTES)
+        check_user_file(path, MAX_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"configuration file {path} does not exist") from None
     except OSError as error:
@@ -144,6 +134,14 @@ def with_changes(data: Any, changes: Mapping[str, Any], path: Path) -> dict[str,
         raise ConfigError(f"{path}: {error}") from None
 
 
+def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
+    document = read_yaml(path)
+    if not isinstance(document.data, dict):
+        problem = "is empty" if document.data is None else f"holds a {type(document.data).__name__}"
+        raise ConfigError(f"{path}: {problem}, expected keys and values, at least `agent`")
+    return document.data, document.lines
+
+
 def _checked(
     data: Any, lines: dict[Path_, int], path: Path, folder: Path, environ: Mapping[str, str]
 ) -> LoadedConfig:
@@ -161,7 +159,7 @@ def _checked(
 
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
-        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
+        raise ConfigError(f"{path}: {TOO_DEEP}") from None
     config = with_instructions(config, folder, lambda at: key_location(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
@@ -173,7 +171,7 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
             return
         from dotenv import dotenv_values
 
-        variables = dotenv_values(stream=StringIO(user_text(path, _MAX_BYTES)))
+        variables = dotenv_values(stream=StringIO(user_text(path, MAX_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ConfigError(f"{path}: cannot be read: {why}") from None
@@ -206,60 +204,6 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
             f"{path}: `config` is of type {type(module.config).__name__}, expected a dict or Config"
         )
     return module.config, {}
-
-
-def _placeholder_hint(lines: list[str], number: int) -> str:
-    unquoted = _UNQUOTED.search(lines[number]) if number < len(lines) else None
-    return f'; placeholders stand in quotes: "{unquoted[1]}"' if unquoted else ""
-
-
-def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
-    lines: dict[Path_, int] = {}
-    try:
-        text = user_text(path, _MAX_BYTES)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is not None:
-            AliasSizes(path).measure(node)
-        data = yaml.safe_load(text)
-        if node is None or not isinstance(data, dict):
-            problem = "is empty" if data is None else f"holds a {type(data).__name__}"
-            raise ConfigError(f"{path}: {problem}, expected keys and values, at least `agent`")
-        _note_lines(node, (), lines, path)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        hint = _placeholder_hint(text.splitlines(), mark.line) if mark else ""
-        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
-    except ValueError as error:  # a date such as 2024-13-45
-        raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    return data, lines
-
-
-def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
-    """Record the line of every key and list item. Raises ConfigError for duplicate or non-text keys."""
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            lines[*at, index] = item.start_mark.line + 1
-            _note_lines(item, (*at, index), lines, path)
-    if isinstance(node, yaml.MappingNode):
-        first_lines: dict[str, int] = {}
-        for key_node, value_node in node.value:
-            key, line = str(key_node.value), key_node.start_mark.line + 1
-            where = f"{path}:{line}: the key `{dotted((*at, key))}`"
-            if key_node.tag not in _TEXT_TAGS:
-                raise ConfigError(f"{where} is not a text for YAML; put it in quotes")
-            if key in first_lines and key != "<<":
-                raise ConfigError(f"{where} is given twice, first on line {first_lines[key]}")
-            first_lines[key] = line
-            lines[*at, snake_case(key)] = line
-            _note_lines(value_node, (*at, snake_case(key)), lines, path)
 
 
 class _Unset(Exception):
@@ -312,43 +256,6 @@ def secrets_of(config: Config) -> list[str]:
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []
     return secrets
-
-
-class AliasSizes:
-    """Counts the values that each YAML node stands for, with its aliases expanded."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._sizes: dict[yaml.Node, int] = {}
-        self._entered: set[yaml.Node] = set()
-        self._written = 0
-        """Values so far, without repetitions."""
-
-    def measure(self, node: yaml.Node) -> int:
-        """Return the size of a node. Raises ConfigError if aliases make it too large."""
-        if node in self._entered and node not in self._sizes:
-            raise RecursionError  # the node contains itself
-        if node not in self._sizes:
-            self._entered.add(node)
-            is_text = isinstance(node, yaml.ScalarNode)
-            size = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if is_text else 0)
-            self._written += size
-            self._sizes[node] = size + sum(map(self.measure, _children(node)))
-            if self._sizes[node] - self._written > _MAX_REPEATED_VALUES:
-                raise ConfigError(
-                    f"{self._path}:{node.start_mark.line + 1}: aliases (`*name`) repeat parts of the file so "
-                    f"often that more than {_MAX_REPEATED_VALUES:,} values come of it; write out what is "
-                    "really needed"
-                )
-        return self._sizes[node]
-
-
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        yield from node.value
-    if isinstance(node, yaml.MappingNode):
-        for pair in node.value:
-            yield from pair
 
 
 def with_instructions(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options and the ini key."""
     group = parser.getgroup("agentest", "scenarios of AI agents")
-    group.addoption("--agentest", action="store_true", help="collect scenarios: *.sim.py")
+    group.addoption("--agentest", action="store_true", help="collect scenarios: *.sim.py, *.sim.yaml")
     group.addoption(
         "--agentest-config", metavar="PATH", help="configuration of Agentest; default: as `agentest run`"
     )
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--agentest-no-strict", dest="agentest_strict", action="store_false", help="undo `strict`"
     )
-    parser.addini("agentest", "collect scenarios: *.sim.py", type="bool", default=False)
+    parser.addini("agentest", "collect scenarios: *.sim.py, *.sim.yaml", type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -28,10 +28,10 @@ from agentest.pytest_plugin.project import (
 from agentest.pytest_plugin.scenario_run import BackgroundRun, PytestRuns
 from agentest.report.console.scenario import block
 from agentest.report.content import questioned_verdicts
+from agentest.scenarios.discovery import ENDINGS, is_scenario_name
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log
 
-SUFFIX = ".sim.py"
 _WORKER_OUTPUT = "agentest"
 """Key under which a pytest-xdist worker sends its notes to the controller."""
 
@@ -70,9 +70,9 @@ class SessionHooks:
         return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
 
     def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
-        if path.suffix != ".py":
+        if not is_scenario_name(path.name):
             return False
-        named = path.name.endswith(SUFFIX) and parent.session.isinitpath(path)
+        named = path.name.endswith(ENDINGS) and parent.session.isinitpath(path)
         return named or self.project.has(path)
 
     @pytest.hookimpl(tryfirst=True)

@@ -29,7 +29,7 @@ from agentest.support.text import count
 
 _ELEMENTS = {Status.FAILED: "failure", Status.ERRORED: "error", Status.SKIPPED: "skipped"}
 _COUNTED = {"failures": Status.FAILED, "errors": Status.ERRORED, "skipped": Status.SKIPPED}
-_ENDINGS = (".sim.py", ".evalset.json", ".test.json", ".py", ".json")
+_ENDINGS = (".sim.py", ".sim.yaml", ".sim.yml", ".evalset.json", ".test.json", ".py", ".json")
 _NAME_CHARS = 1_000
 _THE_RUN = "agentest"
 

@@ -15,6 +15,7 @@ from agentest.scenarios.discovery import (
     DiscoveredScenarios,
     PathChoice,
     SearchedFiles,
+    is_scenario_name,
     matches_name,
     nearest_to_line,
     search,
@@ -63,7 +64,9 @@ def _unusable(
     if path.is_dir() and (choice.line is not None or choice.name is not None):
         return f"{written}: {readable(path.name)} is a folder; name a scenario file before the colon"
     if path.is_file():
-        return None if path.suffix == ".py" else f"{written}: is no Python file{_nearest(written, known)}"
+        if is_scenario_name(path.name):
+            return None
+        return f"{written}: is neither a Python file nor a *.sim.yaml{_nearest(written, known)}"
     if any(choice.has(file) for file in searched.files):
         return None
     other = separate_run_folder(path, root, loaded.path) if path.is_relative_to(root) else None

@@ -5,5 +5,6 @@ frozen values in `calls`, `trajectory` and `expectations`. Each has one parser: 
 orders and trajectories, where the functions for scenario files are too, `expectations` for replies, `options`
 for states and checks, and `parser` for plain options and words written as data. `contradictions` rejects
 expectations that no conversation can meet. `serialization` writes expectations as data, and `source_code` as
-Python. `discovery` finds and imports scenario files.
+Python. `discovery` finds and imports scenario files. `rows` fills options from rows of data, `data_files`
+loads scenarios from YAML, and `data_export` writes them.
 """

@@ -9,13 +9,15 @@ other scenarios still run and every mistake is reported.
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 from agentest.domain.faults import Fault
 from agentest.domain.messages import Session
@@ -41,6 +43,8 @@ from agentest.scenarios.model import (
 )
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import (
+    InvalidOptions,
+    ProblemCollector,
     boolean,
     checked,
     checked_text,
@@ -56,8 +60,12 @@ from agentest.support.errors import ScenarioError
 from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, snake_keys
 
+if TYPE_CHECKING:
+    from agentest.scenarios.rows import MakeOptions, RowSource
+
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
+TURN_KEYS = ("user_message", "assertions", "trajectory", "expect")
 
 
 @contextmanager
@@ -86,6 +94,59 @@ def sequence(*values: Any) -> MockSequence:
     return MockSequence(steps)
 
 
+_P = ParamSpec("_P")
+
+
+class ScenarioFunction(Protocol[_P]):
+    """The type of `scenario`: a function with the method `each`."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Scenario: ...
+
+    def each(
+        self,
+        rows: RowSource,
+        name: str = "{name}",
+        *,
+        options: MakeOptions | None = None,
+        **template: Any,
+    ) -> list[Scenario]:
+        """Define one scenario for each row of data."""
+        ...
+
+
+def _each(
+    rows: RowSource,
+    name: str = "{name}",
+    *,
+    options: MakeOptions | None = None,
+    **template: Any,
+) -> list[Scenario]:
+    """Define one scenario for each row.
+
+    Args:
+        rows: a list of dicts from column to value, or the path of a .csv, .tsv, .jsonl or .json file,
+            relative to the scenario file.
+        name: the name of each scenario, with placeholders: `"order {order_id}"`.
+        options: a function that receives a row as a dict and returns options for it.
+        template: the options of `scenario()`. `{column}` stands for a row's value in every text, at any
+            depth; a text that is only a placeholder becomes the value with its type. A column that is
+            named like an option gives that option, unless a placeholder uses it.
+
+    Raises:
+        ScenarioError: as `scenario()` does, with the row.
+    """
+    frame = sys._getframe(1)
+    file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
+    return define_each(rows, {**template, "name": name}, file, line, make=options)
+
+
+def _with_each(function: Callable[_P, Scenario]) -> ScenarioFunction[_P]:
+    complete = cast("ScenarioFunction[_P]", function)
+    vars(function)["each"] = _each
+    return complete
+
+
+@_with_each
 def scenario(
     name: str,
     *,
@@ -167,19 +228,115 @@ def scenario(
     options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
     options.setdefault("name", name)
     frame = sys._getframe(1)
-    file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
-    registry = _registry.get()
+    return define({**options, **camel_case}, _absolute(frame.f_code.co_filename), frame.f_lineno)
+
+
+OPTIONS = ("name", *getattr(scenario, "__kwdefaults__", ()))
+"""The names of all options."""
+
+
+def define(
+    options: Mapping[str, Any],
+    file: str,
+    line: int,
+    describe: Callable[[str], str] | None = None,
+    data_file: Path | None = None,
+) -> Scenario:
+    """Build a scenario of options in either spelling, and register it.
+
+    Args:
+        describe: returns the message for a problem, with file and line; None: all are at this file and line.
+        data_file: the file whose row gives options.
+
+    Raises ScenarioError, or registers the scenario with its problems, as `scenario` does.
+    """
     try:
-        new = build_scenario({**options, **_camel_options(camel_case, options)}, file, line)
+        new = build_scenario(options, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-        problem = str(error) if isinstance(error, ValueError) else describe_unreadable(options, error)
-        problem = f"{file}:{line}: scenario {brief(name)}: {problem}"
-        if registry is None:
-            raise ScenarioError(problem) from None
-        new = refused_scenario(options, file, line, problem)
-    if registry is not None:
+        problems: Sequence[str] = [str(error)]
+        if isinstance(error, InvalidOptions):
+            problems = error.problems
+        elif not isinstance(error, ValueError):
+            problems = [describe_unreadable(options, error)]
+        if describe is None:
+            head = f"{file}:{line}: scenario {brief(options['name'])}: "
+            describe = head.__add__
+        return register_invalid(options, file, line, "\n".join(map(describe, problems)), data_file)
+    new = _with_data_file(new, data_file)
+    if (registry := _registry.get()) is not None:
         registry.append(new)
     return new
+
+
+def register_invalid(
+    options: Mapping[str, Any], file: str, line: int, problem: str, data_file: Path | None = None
+) -> Scenario:
+    """Register a placeholder for an invalid scenario. Raises ScenarioError outside of a discovery."""
+    registry = _registry.get()
+    if registry is None:
+        raise ScenarioError(problem) from None
+    registry.append(_with_data_file(refused_scenario(options, file, line, problem), data_file))
+    return registry[-1]
+
+
+def _with_data_file(new: Scenario, data_file: Path | None) -> Scenario:
+    return replace(new, data_file=str(data_file)) if data_file else new
+
+
+def define_each(
+    source: RowSource,
+    template: Mapping[str, Any],
+    file: str,
+    line: int,
+    *,
+    make: MakeOptions | None = None,
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    locate: Callable[[str], int] | None = None,
+) -> list[Scenario]:
+    """Define a scenario for each row of data, from options in either spelling with the template of `name`.
+
+    Args:
+        convert: converts the options of each row, such as from forms in data. Raises ValueError.
+        locate: returns the line of a problem; None: all are at `line`.
+
+    Raises ScenarioError, or registers invalid scenarios with their problems, as `scenario` does.
+    """
+    from agentest.scenarios.rows import RowTemplate, read_rows
+
+    def text_of(options: Mapping[str, Any], location: str, problem: str) -> str:
+        at = locate(problem) if locate else line
+        return f"{file}:{at}: scenario {brief(options['name'])}{location}: {problem}"
+
+    def fail(problem: str, options: Mapping[str, Any], location: str = "") -> Scenario:
+        return register_invalid(options, file, line, text_of(options, location, problem), data_file)
+
+    data_file = Path(file).parent / source if isinstance(source, str | os.PathLike) else None
+    try:
+        options = snake_keys(template, OPTIONS)
+        if unknown := [key for key in options if key not in OPTIONS]:
+            raise ValueError(f"unknown option `{unknown[0]}`; {did_you_mean(str(unknown[0]), OPTIONS)}")
+        rows = read_rows(source, Path(file).parent)
+    except ValueError as error:
+        return [fail(str(error), template)]
+    filled = RowTemplate(options, OPTIONS, make)
+    scenarios: list[Scenario] = []
+    locations: dict[str, str] = {}
+    for row in rows:
+        location = f", {row.location}"
+        made: Mapping[str, Any] = template
+        try:
+            made = filled.options_of(row)
+            first = locations.setdefault(nonempty_text(made["name"], "name"), row.location)
+            if first is not row.location:
+                raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
+            made = convert(dict(made)) if convert else made
+        except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
+            problem = str(error) if isinstance(error, ValueError) else describe_unreadable(made, error)
+            scenarios.append(fail(problem, made, location))
+            continue
+        describe = partial(text_of, made, location)
+        scenarios.append(define(made, file, line, describe, data_file))
+    return scenarios
 
 
 @lru_cache(maxsize=1)
@@ -188,29 +345,29 @@ def _absolute(file: str) -> str:
     return str(Path(file).resolve())
 
 
-_OPTIONS = tuple(scenario.__kwdefaults__ or ())
-
-
-def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    options = snake_keys(extra, _OPTIONS)
-    for key in options:
-        if key not in _OPTIONS:
-            raise ValueError(f"unknown option `{key}`; {did_you_mean(key, _OPTIONS)}")
-        if key in named:
-            raise ValueError(f"`{key}` is given twice, in both spellings")
-    return options
-
-
 def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario:
+    """Return the scenario. Raises InvalidOptions with all problems, or ValueError if options conflict."""
+    options = snake_keys(options, OPTIONS)
     options = {key: value for key, value in options.items() if value is not None or key == "name"}
-    goal = checked_text(options.get("goal", ""), "goal")
-    turns = _turns(options["turns"]) if "turns" in options else ()
-    if not turns and not goal.strip():
-        raise ValueError(
+    collector = ProblemCollector()
+    collector.problems += [
+        f"unknown option `{key}`; {did_you_mean(str(key), OPTIONS)}" for key in options if key not in OPTIONS
+    ]
+    goal = collector.parse(checked_text, options.get("goal", ""), "goal")
+    turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
+    if turns == () and goal is not None and not goal.strip():
+        collector.problems.append(
             "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
         )
-    parsed = {key: parse(options[key], key) for key, parse in _PARSERS.items() if key in options}
-    max_turns, expect = parsed.get("max_turns"), parse_sayings(options.get("expect"))
+    parsed = {
+        key: collector.parse(parse, options[key], key) for key, parse in _PARSERS.items() if key in options
+    }
+    expect = collector.parse(parse_sayings, options.get("expect"))
+    trajectories = collector.parse(parse_trajectory_options, options)
+    tools = collector.parse(parse_tools, options)
+    user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=bool(turns))
+    collector.check()
+    max_turns = parsed.get("max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     if turns and "patience" in parsed:
@@ -221,8 +378,6 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
     if max_turns is not None:
         check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
-    trajectories = parse_trajectory_options(options)
-    user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
     if trajectories or expect or any(turn.expect for turn in turns):
         from agentest.scenarios.contradictions import check_sayings, check_user_tools
 
@@ -234,7 +389,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         line=line,
         goal=goal,
         turns=turns,
-        tools=parse_tools(options),
+        tools=tools,
         trajectory=trajectories,
         expect=expect,
         user_tools=user_tools,
@@ -358,20 +513,28 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
 def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
     if not listed(turns, "turns", "a list of user messages"):
         raise ValueError("turns: is empty; give at least one user message")
-    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
+    collector = ProblemCollector()
+    parsed = [collector.parse(_turn, item, f"turns[{i}]") for i, item in enumerate(turns)]
+    collector.check()
+    return tuple(parsed)
 
 
 def _turn(item: Any, key: str) -> ScriptedTurn:
     if isinstance(item, str):
         return ScriptedTurn(item)
-    options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
+    options = known_keys(item, TURN_KEYS, key)
     if "user_message" not in options:
         raise ValueError(f"{key}.user_message: is missing")
-    trajectory = parse_trajectory_options(options, f"{key}.")
+    collector = ProblemCollector()
+    message = collector.parse(checked_text, options["user_message"], f"{key}.user_message")
+    trajectory = collector.parse(parse_trajectory_options, options, f"{key}.")
+    expect = (
+        collector.parse(parse_expect, options["expect"], f"{key}.expect") if "expect" in options else None
+    )
+    collector.check()
     if any(each.max_turns is not None for each in trajectory):
         raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
-    expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
-    return ScriptedTurn(checked_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
+    return ScriptedTurn(message, trajectory, expect)
 
 
 def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:

@@ -28,11 +28,17 @@ from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
+DATA_ENDINGS = (".sim.yaml", ".sim.yml")
+"""Endings of scenario files that are data."""
+ENDINGS = (".sim.py", *DATA_ENDINGS)
+"""Endings of scenario files; `include` may match other Python files, too."""
 EXACT_NAME_PREFIX = "="
 """Prefix of a `--scenario` value that is the complete name."""
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
 """A location as editors and tracebacks write it, with an optional column."""
 _IN_FILE = "::"
+_BETWEEN_PROBLEMS = re.compile(r"\n(?=[^\n]+:\d+: scenario )")
+"""Each problem of a refused scenario begins with its file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,19 @@ class BrokenFile:
     message: str
 
 
+def _at_own_line(file: str, line: int, message: str) -> tuple[str, int, str]:
+    """Return file, line and message of a problem; a line at the beginning of the message is used instead."""
+    begin = re.match(rf"{re.escape(readable(file))}(?::(\d+))?: ", message)
+    return (file, int(begin[1] or line), message[begin.end() :]) if begin else (file, line, message)
+
+
 @dataclass(frozen=True, slots=True)
 class DiscoveredScenarios:
     """The contents of a run's scenario files.
 
     Attributes:
         scenarios: all scenarios, including refused ones, so that paths and filters select them as well.
-        files: the scenario files and all user files that they imported.
+        files: the scenario files, all user files that they imported, and files of rows.
     """
 
     scenarios: tuple[Scenario, ...] = ()
@@ -64,12 +76,14 @@ class DiscoveredScenarios:
     @property
     def problems(self) -> list[tuple[str, int, str]]:
         """File, line and message of each file that could not be loaded and each scenario that was refused."""
-        refused = [(each.file, each.line, each.refused) for each in self.scenarios if each.refused]
-        problems = [*((each.file, each.line, each.message) for each in self.broken), *refused]
-        return [
-            (file, line, message.removeprefix(f"{readable(file)}:{line}: "))
-            for file, line, message in problems
+        problems = [(each.file, each.line, each.message) for each in self.broken]
+        problems += [
+            (each.file, each.line, message)
+            for each in self.scenarios
+            for message in _BETWEEN_PROBLEMS.split(each.refused or "")
+            if message
         ]
+        return [_at_own_line(*problem) for problem in problems]
 
     def redacted(self, redact: Redactor) -> DiscoveredScenarios:
         """Return a copy with secrets redacted in names, tags and messages."""
@@ -109,7 +123,8 @@ def discover(
         empty += [] if defined or problem else [shown_path(path, root)]
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
     unique = tuple(_with_unique_names(scenarios))
-    return DiscoveredScenarios(unique, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
+    files = _read_files(imports, scenarios)
+    return DiscoveredScenarios(unique, tuple(broken), files, tuple(empty), left_out)
 
 
 def discover_file(
@@ -123,7 +138,14 @@ def discover_file(
     """
     defined, problem = _load(path, root or path.parent, imports)
     unique = _with_unique_names([*earlier, *defined])[len(earlier) :]
-    return DiscoveredScenarios(tuple(unique), (problem,) if problem else (), frozenset(imports.files))
+    return DiscoveredScenarios(
+        tuple(unique), (problem,) if problem else (), _read_files(imports, [*earlier, *defined])
+    )
+
+
+def _read_files(imports: Imports, scenarios: Iterable[Scenario]) -> frozenset[Path]:
+    """Return the user's files that define scenarios: Python, and rows of data."""
+    return frozenset({*imports.files, *(Path(each.data_file) for each in scenarios if each.data_file)})
 
 
 def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
@@ -140,16 +162,22 @@ def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Seque
 
 
 def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
-    """Return the scenarios of a file; if its import fails, only those refused before."""
+    """Return the scenarios of a file; if its import fails, those that it defined before."""
     if why := _why_not_imported(path, root):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collect_scenarios() as scenarios:
         try:
-            imports.import_file(path)
+            if path.name.endswith(DATA_ENDINGS):
+                from agentest.scenarios.data_files import define_scenarios
+
+                imports.files.add(path)
+                define_scenarios(path)
+            else:
+                imports.import_file(path)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
-            return [each for each in scenarios if each.refused], _broken_file(error, path)
+            return scenarios, _broken_file(error, path)
     return scenarios, None
 
 
@@ -171,8 +199,11 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
 
 def _broken_file(error: BaseException, path: Path) -> BrokenFile:
     traceback_text, line = user_traceback(error, path)
-    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{traceback_text}"
-    return BrokenFile(str(path), line, readable(message))
+    if not isinstance(error, UsageError):
+        return BrokenFile(str(path), line, readable(f"importing the file failed\n{traceback_text}"))
+    if path.name.endswith(DATA_ENDINGS):
+        return BrokenFile(*_at_own_line(str(path), 1, readable(str(error))))
+    return BrokenFile(str(path), line, readable(str(error)))
 
 
 def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
@@ -209,7 +240,7 @@ class SearchedFiles:
 
 
 def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Yield Python files below `root` that match `include` but not `exclude`, sorted by path."""
+    """Yield scenario files below `root` that match `include` but not `exclude`, sorted by path."""
     return iter(search(root, include, exclude).files)
 
 
@@ -230,7 +261,7 @@ def search(
         files = [
             name
             for name in names
-            if name.endswith(".py")
+            if is_scenario_name(name)
             and matches_any((*at, name), wanted)
             and not matches_any((*at, name), unwanted)
         ]
@@ -239,6 +270,11 @@ def search(
         else:
             paths += [Path(folder, name) for name in files]
     return SearchedFiles(tuple(sorted(paths)), tuple(sorted(left_out)))
+
+
+def is_scenario_name(name: str) -> bool:
+    """Return True if a file with this name can define scenarios: any Python file, or `*.sim.yaml`."""
+    return name.endswith((".py", *DATA_ENDINGS))
 
 
 def separate_run_folder(
@@ -259,7 +295,7 @@ def is_scenario_file(
     path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
 ) -> bool:
     """Return True if `search` would find this file."""
-    if not path.is_relative_to(root) or path.suffix != ".py":
+    if not path.is_relative_to(root) or not is_scenario_name(path.name):
         return False
     parts = path.relative_to(root).parts
     included = matches_any(parts, patterns(include)) and not matches_any(parts, patterns(exclude))
@@ -329,6 +365,9 @@ def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenari
     """Return the scenarios whose call spans the line, or else those that the statement around it makes."""
     if not scenarios:
         return []
+    if scenarios[0].file.endswith(DATA_ENDINGS):  # a scenario reaches to the line before the next one
+        begin = max((scenario.line for scenario in scenarios if scenario.line <= line), default=0)
+        return [scenario for scenario in scenarios if scenario.line == begin]
     tree = ast.parse(Path(scenarios[0].file).read_bytes())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for nodes in (calls, tree.body):

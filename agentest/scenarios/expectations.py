@@ -16,7 +16,7 @@ from typing import Any
 from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
 from agentest.scenarios.matchers.display import FUNCTIONS, brief
 from agentest.scenarios.matchers.validity import check_expected, compares_itself, is_generator
-from agentest.scenarios.matchers.values import OneOf, is_call
+from agentest.scenarios.matchers.values import OneOf, Text, is_call
 from agentest.scenarios.parser import (
     as_list,
     checked,
@@ -149,7 +149,8 @@ def _parsed_saying(value: Any, key: str) -> Any:
         value = matcher_from_data(value)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
-    if isinstance(value, str) and not value:
+    wanted_text = value.value if isinstance(value, Text) else value
+    if isinstance(wanted_text, str) and not wanted_text:
         raise ValueError(f"{key}: is empty, which every reply contains")
     if isinstance(value, int | float):
         value_text = brief(value)

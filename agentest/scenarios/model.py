@@ -152,6 +152,8 @@ class Scenario:
     """Faults that the agent's requests to its model meet."""
     recorded: tuple[RecordedAnswer, ...] | None = None
     """Tool results from the recording of an evaluation case, for calls that no mock answers."""
+    data_file: str | None = None
+    """Absolute path of the file whose row gives options; None: no file does."""
 
     @property
     def scripted(self) -> bool:

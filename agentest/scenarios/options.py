@@ -20,9 +20,18 @@ from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
-from agentest.scenarios.parser import checked, has_text_keys, kind_of, known_keys, nonempty_text
+from agentest.scenarios.parser import (
+    ProblemCollector,
+    checked,
+    has_text_keys,
+    kind_of,
+    known_keys,
+    nonempty_text,
+)
 from agentest.support.calling import accepted_values
+from agentest.support.errors import ToolError
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
+from agentest.support.text import snake_case
 
 CHECK_PARAMETERS = ("conversation", "state")
 """Parameters that a `check` may have."""
@@ -98,9 +107,71 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     checked(tools, key, "a dict from tool name to mock", isinstance(tools, Mapping))
-    return {
-        nonempty_text(name, key): _checked_mock(mock, f"{key}[{brief(name)}]") for name, mock in tools.items()
+    collector = ProblemCollector()
+    check = _checked_data_mock if isinstance(tools, DataTools) else _checked_mock
+    mocks = {
+        collector.parse(nonempty_text, name, key): collector.parse(check, mock, f"{key}[{brief(name)}]")
+        for name, mock in tools.items()
     }
+    collector.check()
+    return mocks
+
+
+class DataTools(dict[str, Any]):
+    """Tools of a data file, whose mocks may be written as one of `MOCK_FORMS`."""
+
+
+def _checked_data_mock(mock: Any, key: str) -> Mock:
+    return _checked_mock(_mock_of_data(mock, key), key)
+
+
+def _mock_of_data(value: Any, key: str) -> Any:
+    """Return the mock that a dict with one key stands for, or the value itself."""
+    form = mock_form_of(value)
+    if form is None:
+        return value
+    ((word, inner),) = value.items()
+    return MOCK_FORMS[form][1](inner, f"{key}.{word}")
+
+
+def mock_form_of(value: Any) -> str | None:
+    """Return the word of the form that a value has in a data file; None if it stands for itself."""
+    if not (isinstance(value, Mapping) and len(value) == 1):
+        return None
+    ((word, inner),) = value.items()
+    form = snake_case(word) if isinstance(word, str) else ""
+    return form if form in MOCK_FORMS and isinstance(inner, MOCK_FORMS[form][0]) else None
+
+
+def _sequence_of_data(steps: list[Any], key: str) -> MockSequence:
+    if not steps:
+        raise ValueError(f"{key}: is empty; give at least one answer")
+    made = tuple(_mock_of_data(step, f"{key}[{n}]") for n, step in enumerate(steps))
+    if any(isinstance(step, MockSequence) for step in made):
+        raise ValueError(f"{key}: a sequence cannot be in another one")
+    return MockSequence(made)
+
+
+def _http_response_of_data(value: Any, key: str) -> HttpResponse:
+    options = known_keys(value, ("status", "body", "headers"), key)
+    if "status" not in options:
+        raise ValueError(f"{key}.status: is missing")
+    headers = options.get("headers")
+    checked(headers, f"{key}.headers", "a dict of texts", headers is None or has_text_keys(headers))
+    try:
+        return HttpResponse(options["status"], options.get("body"), headers=headers)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+MOCK_FORMS: Mapping[str, tuple[type, Callable[[Any, str], Any]]] = {
+    "sequence": (list, _sequence_of_data),
+    "error": (str, lambda message, _: ToolError(message)),
+    "http_response": (dict, _http_response_of_data),
+    # A value that is not changed, although it has one of these forms.
+    "exactly": (object, lambda value, _: value),
+}
+"""Word → the type of its value, and its parser: what a dict with only this key stands for in a data file."""
 
 
 def _checked_mock(mock: Any, key: str) -> Mock:

@@ -41,6 +41,34 @@ _WORDS_FOR_KEYS = ("optional", "one_of")
 """Words whose inner value is the value of the same key."""
 
 
+class InvalidOptions(ValueError):
+    """All problems of a scenario's options, as one message each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class ProblemCollector:
+    """Parses values one after another, so that all invalid ones are reported together."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def parse(self, parse: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Return the parsed value; if it is invalid, collect the problems and return None."""
+        try:
+            return parse(*values, **options)
+        except ValueError as error:
+            self.problems += error.problems if isinstance(error, InvalidOptions) else [str(error)]
+            return None
+
+    def check(self) -> None:
+        """Raise InvalidOptions if there was a problem."""
+        if self.problems:
+            raise InvalidOptions(self.problems)
+
+
 def has_text_keys(value: Any) -> bool:
     """Return True if it is a mapping whose keys are texts."""
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)

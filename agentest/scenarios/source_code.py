@@ -40,10 +40,10 @@ _PLACES = {1: "first", -1: "last"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedExpectations:
-    """Expectations about a conversation, as option → source."""
+    """Expectations about a conversation, as option → source, or data for YAML."""
 
-    keys: Mapping[str, SourceNode]
-    turns: tuple[Mapping[str, SourceNode], ...] = ()
+    keys: Mapping[str, Any]
+    turns: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,36 +168,41 @@ def mockable_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
 
 def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, SourceNode]]:
     """Yield each tool with a mock that returns the same results, call by call."""
+    for name, steps in mock_steps(calls):
+        yield name, _mock(steps)
+
+
+def mock_steps(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Sequence[ToolCall]]]:
+    """Yield each tool with the calls whose results its mock returns in order, repeating the last one."""
     for name in dict.fromkeys(call.name for call in calls):
         # A call without an argument object is rejected before the mock is called.
         answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
-        yield name, _mock(answered)
+        while len(answered) > 1 and _answer(answered[-1]) == _answer(answered[-2]):
+            del answered[-1]  # a sequence repeats its last answer
+        yield name, answered
 
 
-def _mock(calls: Sequence[ToolCall]) -> SourceNode:
-    if not calls:
+def _mock(steps: Sequence[ToolCall]) -> SourceNode:
+    if not steps:
         return "None"
-    steps = list(calls)
-    while len(steps) > 1 and _answer(steps[-1]) == _answer(steps[-2]):
-        del steps[-1]  # a sequence repeats its last answer
-    if len(steps) == 1 and not _has_raised(steps[0]):
+    if len(steps) == 1 and not has_raised(steps[0]):
         return node(steps[0].result)
     return call_of("sequence", map(_step, steps))
 
 
 def _step(call: ToolCall) -> SourceNode:
-    if _has_raised(call):
+    if has_raised(call):
         return call_of("RuntimeError", [StringLiteral(str(call.error))])
     return node(call.result)
 
 
-def _has_raised(call: ToolCall) -> bool:
+def has_raised(call: ToolCall) -> bool:
     """Return True if the agent received the error of a mock that raises."""
     return bool(call.error) and call.result == {"error": call.error}
 
 
 def _answer(call: ToolCall) -> tuple[bool, str]:
-    return _has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
+    return has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
 
 
 def trajectories(values: Sequence[Trajectory]) -> SourceNode:

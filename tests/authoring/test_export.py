@@ -39,12 +39,15 @@ from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
 from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import collect_scenarios
+from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import export_script
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
+from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
 
@@ -100,6 +103,13 @@ def scenarios_of(source: str) -> list[Scenario]:
     return found
 
 
+def scenarios_of_data(source: str, folder: Path) -> Sequence[Scenario]:
+    (folder / "exported.sim.yaml").write_text(source, encoding="utf-8")
+    found = discover_file(folder / "exported.sim.yaml", Imports())
+    assert found.problems == []
+    return found.scenarios
+
+
 # --- the round trip --------------------------------------------------------------------------------------
 
 
@@ -145,17 +155,28 @@ def transcript(result: RunResult) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize(
+    "text", ["\x85", "a\u2028b", " \r\n x", "\ufeff", "yes", "017", "{a: 1}", "# x", "a\n\n b\n"]
+)
+def test_texts_in_yaml_read_back_as_they_were(tmp_path: Path, text: str) -> None:
+    """YAML folds line breaks and converts words: neither may change what users and tools said."""
+    file = scenario_file([{"name": "s", "turns": [text], "tools": {"t": {text: [text]}}}])
+    [found] = scenarios_of_data(file, tmp_path)
+    assert (found.turns[0].user_message, found.tools["t"]) == (text, {text: [text]})
+
+
 @QUICK
-@given(stories)
+@given(stories, st.sampled_from(["scenario", "yaml"]))
 def test_an_exported_scenario_passes_against_the_same_agent(
-    tmp_path_factory: pytest.TempPathFactory, story: Any
+    tmp_path_factory: pytest.TempPathFactory, story: Any, form: Any
 ) -> None:
     """Run, exported and run again, a conversation is the same, and it passes."""
     path = tmp_path_factory.mktemp("run")
     with ScriptedAgent(list(agent_answers(story))) as agent:
         first = run_scenarios([original(story)], agent=agent)
-        source = export(results(path, first), "scenario").content.decode()
-        second = run_scenarios(scenarios_of(source), agent=agent)
+        source = export(results(path, first), form).content.decode()
+        exported = scenarios_of(source) if form == "scenario" else scenarios_of_data(source, path)
+        second = run_scenarios(exported, agent=agent)
     assert second.scenarios[0].verdict.passed, (second.scenarios[0].verdict, source)
     assert transcript(second) == transcript(first)
 

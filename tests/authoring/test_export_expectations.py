@@ -9,6 +9,7 @@ from typing import Any
 
 import builders
 import evalset_documents as documents
+import pytest
 from stored import to_json
 
 from agentest.adk.formats.set_reader import read_eval_set
@@ -56,19 +57,23 @@ def exported(folder: Path, form: Any = "scenario") -> Exported:
     return export(folder / "results.json", form, expect="scenario", root=folder)
 
 
-def scenarios_of(source: bytes) -> list[Scenario]:
+def scenarios_of(source: bytes, folder: Path | None = None) -> list[Scenario]:
+    if folder:
+        (folder / "exported.sim.yaml").write_bytes(source)
+        return list(discover_file(folder / "exported.sim.yaml", Imports()).scenarios)
     with collect_scenarios() as found:
         exec(compile(source, "exported.sim.py", "exec"), {})
     return found
 
 
-def test_an_exported_scenario_expects_what_its_file_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["scenario", "yaml"])
+def test_an_exported_scenario_expects_what_its_file_says(tmp_path: Path, form: str) -> None:
     """Its words are written, those of turns too; another way to write the number passes, another does not."""
     _, (original,) = ran(tmp_path)
-    made = exported(tmp_path)
+    made = exported(tmp_path, form)
     assert made.notes == ()
-    (again,) = scenarios_of(made.content)
-    assert again.trajectory == original.trajectory
+    (again,) = scenarios_of(made.content, tmp_path if form == "yaml" else None)
+    assert str(again.trajectory) == str(original.trajectory)
     assert [(t.trajectory, t.expect) for t in again.turns] == [
         (t.trajectory, t.expect) for t in original.turns
     ]

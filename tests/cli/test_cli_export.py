@@ -39,10 +39,23 @@ def test_conversations_become_cases_and_scenarios(project: Project) -> None:
     assert case.eval_id == "books-books-1-1"
 
 
-ANSWERS = ["sunny", '{"a": 1}', "", {"result": "ok"}, {"result": {"deep": 1}}, [1, "b"], 7, None, {"a": 1}]
+ANSWERS = [
+    "sunny",
+    {"error": "none"},
+    {"sequence": [1]},
+    {"exactly": 1},
+    '{"a": 1}',
+    "",
+    {"result": "ok"},
+    {"result": {"deep": 1}},
+    [1, "b"],
+    7,
+    None,
+    {"a": 1},
+]
 
 
-@pytest.mark.parametrize("form", ["evalset", "scenario"])
+@pytest.mark.parametrize("form", ["evalset", "scenario", "yaml"])
 def test_what_tools_answered_is_replayed_to_the_letter(project: Project, form: str) -> None:
     """The agent of an exported case gets the very texts that it got in the run that was exported."""
     project.scenario(f'scenario("asks", turns=["x"], tools={{"t": sequence(*{ANSWERS!r})}})')
@@ -55,7 +68,12 @@ def test_what_tools_answered_is_replayed_to_the_letter(project: Project, form: s
         told.append(heard)
         return "done"
 
-    output = {"evalset": "exported.evalset.json", "scenario": "exported.sim.py"}[form]
+    outputs = {
+        "evalset": "exported.evalset.json",
+        "scenario": "exported.sim.py",
+        "yaml": "exported.sim.yaml",
+    }
+    output = outputs[form]
     with ScriptedAgent(asks) as agent:
         project.config(agent.endpoint)
         assert project.run().returncode == 0
@@ -77,7 +95,7 @@ def test_what_tools_answered_is_replayed_to_the_letter(project: Project, form: s
         ([RESULTS, "--to", "evalset", "--conversation", "boks-1"], "did you mean `books-1`?"),
         ([RESULTS, "--to", "evalset", "--scenario", "xyz"], "no conversation of a scenario with 'xyz'"),
         ([RESULTS, "--to", "evalset", "--output", "a.sim.py"], "a.sim.py exists already"),
-        ([RESULTS, "--to", "yaml"], "'yaml' is not one of"),
+        ([RESULTS, "--to", "toml"], "'toml' is not one of"),
         ([RESULTS], "Missing option '--to'"),
     ],
 )

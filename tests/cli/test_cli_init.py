@@ -54,7 +54,11 @@ def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> No
     assert done.stdout.rstrip().endswith("Next: cd new/demo && agentest run")
     folder = project.root / "new" / "demo"
     names = {CONFIG, "demo_agent.py", "scenarios/first.sim.py", ".gitignore"}
-    assert contents(folder).keys() == names | {".github/workflows/agentest.yml"}
+    schemas = {".agentest/config.schema.json", ".agentest/scenarios.schema.json"}
+    assert contents(folder).keys() == names | schemas | {".github/workflows/agentest.yml"}
+    [comment, reference] = (folder / CONFIG).read_text(encoding="utf-8").splitlines()[0].split("=")
+    assert comment == "# yaml-language-server: $schema"
+    assert (folder / reference).read_text(encoding="utf-8") == project.agentest("schema", "config").stdout
     at_free_port(folder / CONFIG)
     before = contents(folder)
     again = written(project, "new/demo", "--demo", "--ci", "github")

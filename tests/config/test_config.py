@@ -101,7 +101,7 @@ def test_defaults(folder: Folder) -> None:
     assert (config.model, config.provider, config.metrics) == (None, None, None)
     assert (config.conversations_per_scenario, config.max_turns, config.concurrency) == (3, 8, 20)
     assert (config.request_timeout_ms, config.debounce_ms) == (30_000, 0)
-    assert config.include == ["**/*.sim.py"]
+    assert config.include == ["**/*.sim.py", "**/*.sim.yaml", "**/*.sim.yml"]
     assert config.exclude == [".venv/**", "venv/**", "node_modules/**", ".git/**"]
     assert (config.reporters, config.output_dir) == (["console"], ".agentest")
     assert (config.unmocked_tools, config.severity) == ("error", Severity.HIGH)

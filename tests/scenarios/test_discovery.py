@@ -429,11 +429,11 @@ def test_a_syntax_error_in_a_helper_shows_both_lines(tmp_path: Path) -> None:
     assert f'File "{tmp_path / "bad_helper.py"}", line 2' in broken.message
 
 
-def test_no_scenario_of_a_broken_file_runs(tmp_path: Path) -> None:
-    """If a file fails half-way, none of its scenarios run."""
-    found = found_in(tmp_path, {"a.sim.py": scenarios("first") + "1 / 0\n"})
-    assert names(found) == []
-    assert len(found.broken) == 1
+def test_a_broken_file_keeps_the_scenarios_before_the_error(tmp_path: Path) -> None:
+    """If a file fails half-way, the scenarios that it defined until then run, and the file is reported."""
+    found = found_in(tmp_path, {"a.sim.py": scenarios("first") + "1 / 0\n" + scenarios("never")})
+    assert names(found) == ["first"]
+    assert [(each.line, "division" in each.message) for each in found.broken] == [(3, True)]
 
 
 def test_a_fixed_file_can_be_imported_again(tmp_path: Path) -> None:
@@ -483,7 +483,9 @@ def test_each_refused_scenario_is_reported(tmp_path: Path) -> None:
     said = [message for _, _, message in found.problems]
     assert said[0].startswith("scenario 'no aim': has neither `goal` nor `turns`; ")
     assert said[1].startswith("scenario 'wrong words': unknown option `profil`; did you mean `profile`")
-    assert said[2].startswith("scenario 7: name: expected a text, found 7")
+    assert said[2].startswith("scenario 'wrong words': knowledge: expected a list of texts, found 'no list'")
+    assert said[3].startswith("scenario 'wrong words': tags: expected a list of texts, found 't'")
+    assert said[4].startswith("scenario 7: name: expected a text, found 7")
     for each in refused:
         assert str(each.refused).startswith(f"{tmp_path / 'a.sim.py'}:{each.line}: scenario ")
 
@@ -502,7 +504,7 @@ def test_a_refused_scenario_keeps_its_name(tmp_path: Path) -> None:
 def test_a_failing_file_also_reports_refused_scenarios(tmp_path: Path) -> None:
     """Scenarios refused before a file failed are reported together with the failure."""
     found = found_in(tmp_path, {"a.sim.py": scenarios("fine") + "scenario('no aim')\n1 / 0\n"})
-    assert names(found) == []
+    assert names(found) == ["fine"]
     assert [(line, "division" in message) for _, line, message in found.problems] == [(4, True), (3, False)]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 import yaml
 
 from agentest.config.fields import dotted
-from agentest.config.file import AliasSizes
+from agentest.config.yaml_file import AliasSizes
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value, plainly

@@ -1,0 +1,132 @@
+"""Read YAML files of users, with the line of every key and errors that name it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentest.config.fields import Path_, dotted
+from agentest.support.errors import ConfigError
+from agentest.support.files import user_text
+from agentest.support.json_text import plainly
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import snake_case
+
+_TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+_UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
+MAX_BYTES = 5_000_000
+"""Size limit of a YAML file of a user, because YAML needs minutes for larger files."""
+TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+_MAX_REPEATED_VALUES = 100_000
+"""Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
+_CHARACTERS_PER_VALUE = 100
+"""A repeated text counts as one more value for every 100 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The content of a YAML file, and the line of each key and list item.
+
+    Positions in `lines` have keys in snake case.
+    """
+
+    data: Any
+    lines: dict[Path_, int]
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read a YAML file. Raises ConfigError with file and line."""
+    lines: dict[Path_, int] = {}
+    try:
+        text = user_text(path, MAX_BYTES)
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return YamlDocument(None, {})
+            AliasSizes(path).measure(node)
+            _note_lines(node, (), lines, path)  # constructing changes nodes with merge keys
+            data = loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        hint = _placeholder_hint(text.splitlines(), mark.line) if mark else ""
+        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
+    except ValueError as error:  # a date such as 2024-13-45
+        raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {TOO_DEEP}") from None
+    return YamlDocument(data, lines)
+
+
+def _placeholder_hint(lines: list[str], number: int) -> str:
+    unquoted = _UNQUOTED.search(lines[number]) if number < len(lines) else None
+    return f'; placeholders stand in quotes: "{unquoted[1]}"' if unquoted else ""
+
+
+def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
+    """Record the line of every key and list item. Raises ConfigError for duplicate or non-text keys."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[*at, index] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, path)
+    if isinstance(node, yaml.MappingNode):
+        first_lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            where = f"{path}:{line}: the key `{dotted((*at, key))}`"
+            if isinstance(key_node, yaml.ScalarNode) and key_node.tag not in _TEXT_TAGS:
+                raise ConfigError(f"{where} is not a text for YAML; put it in quotes")
+            if key in first_lines and key != "<<":
+                raise ConfigError(f"{where} is given twice, first on line {first_lines[key]}")
+            first_lines[key] = line
+            lines[*at, snake_case(key)] = line
+            _note_lines(value_node, (*at, snake_case(key)), lines, path)
+
+
+class AliasSizes:
+    """Counts the values that each YAML node stands for, with its aliases expanded."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sizes: dict[yaml.Node, int] = {}
+        self._entered: set[yaml.Node] = set()
+        self._written = 0
+        """Values so far, without repetitions."""
+
+    def measure(self, node: yaml.Node) -> int:
+        """Return the size of a node. Raises ConfigError if aliases make it too large."""
+        if node in self._entered and node not in self._sizes:
+            raise RecursionError  # the node contains itself
+        if node not in self._sizes:
+            self._entered.add(node)
+            is_text = isinstance(node, yaml.ScalarNode)
+            size = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if is_text else 0)
+            self._written += size
+            self._sizes[node] = size + sum(map(self.measure, _children(node)))
+            if self._sizes[node] - self._written > _MAX_REPEATED_VALUES:
+                raise ConfigError(
+                    f"{self._path}:{node.start_mark.line + 1}: aliases (`*name`) repeat parts of the file so "
+                    f"often that more than {_MAX_REPEATED_VALUES:,} values come of it; write out what is "
+                    "really needed"
+                )
+        return self._sizes[node]
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
