@@ -290,7 +290,7 @@ async def check_agent(
     checked: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
 ) -> None:
     """Start the agent if necessary, check it, and stop whatever was started. `say` reports long waits."""
-    calls = _check_calls(checked)
+    calls = check_calls(checked)
     notes: list[str] = []
     to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []
     servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
@@ -449,7 +449,7 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
     return f"Write: agent: {{{settings_line(finding.settings)}}}"
 
 
-def _check_calls(checked: AgentToCheck) -> Check:
+def check_calls(checked: AgentToCheck) -> Check:
     agent, name = checked.config, _subject("tool calls", checked)
     visibility = visibility_of_agent(agent)
     try:

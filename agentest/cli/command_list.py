@@ -36,6 +36,9 @@ SECTIONS = {
         "export": ("stored_runs", "Turn conversations of a run into test cases."),
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
+    "Coding agents": {
+        "mcp": ("mcp", "Serve Agentest's tools to coding agents over MCP."),
+    },
     "Judges": {
         "judge": ("judge", "Judge the conversations of a run again."),
         "label": ("calibrate", "Label conversations yourself."),

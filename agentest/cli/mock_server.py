@@ -111,7 +111,8 @@ def url_of(argument: str | None) -> str:
     if not url:
         raise UsageError(
             f"the mock server's address is not known, because {VARIABLE} is not set. Agentest sets it for "
-            "the agent's `server`: pass it on to this program, or name the URL: agentest mock-server stdio URL"
+            "the agent's `server`: pass it on to this program, or name the URL: "
+            "agentest mock-server stdio URL"
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UsageError(

@@ -21,7 +21,7 @@ from agentest.domain.results import (
     Status,
 )
 from agentest.domain.root_causes import scenario_causes
-from agentest.domain.transcript import NO_TEXT, Conversation, UnfinishedTurn, call_text
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
 from agentest.report.viewer.overview import rerun
 from agentest.support.files import report_writer
@@ -178,7 +178,7 @@ class AgentReporter:
             self._failures.add(event.result)
         elif isinstance(event, RunFinished):
             report = RunReport(event.result, self._next_step)
-            text = report_text(report, self._failures.blocks(report), self._run) + "\n"
+            text = report_text(report, self._failures.blocks(report), self._run)[0] + "\n"
             if self._path is None:
                 self._write(text)
                 return
@@ -188,12 +188,12 @@ class AgentReporter:
 
 def report_text(
     report: RunReport, blocks: Sequence[FailureBlock], run: str = "", most: int = MOST_CHARS
-) -> str:
-    """Return the report in at most `most` characters. A run that passed is one line."""
+) -> tuple[str, int]:
+    """Return the report in at most `most` characters, and how many blocks it has. A pass is one line."""
     counts = ", ".join(f"{number:,} {words}" for number, words, _ in report.counts) or "no scenario ran"
     head = f"{report.status}: {counts}"
     if report.status is Status.PASSED:
-        return head
+        return head, 0
     rows = [head, *_about_run(report)]
     left = most - sum(len(row) + 1 for row in rows) - _ROOM_FOR_REST
     texts: list[str] = []
@@ -203,9 +203,10 @@ def report_text(
         if left < 0:
             break
         texts.append(text)
+    parts = ["\n".join(rows), *texts]
     if more := len(blocks) - len(texts):
-        texts.append(f"… {count(more, 'more scenario')} did not pass: agentest show {run or 'latest'}")
-    return "\n\n".join(["\n".join(rows), *texts])
+        parts.append(f"… {count(more, 'more scenario')} did not pass: agentest show {run or 'latest'}")
+    return "\n\n".join(parts), len(texts)
 
 
 def _about_run(report: RunReport) -> Iterator[str]:
@@ -310,7 +311,8 @@ def _turn_of(result: ConversationResult, index: int | None) -> BrokenTurn:
 
 
 def _turn_rows(conversation: Conversation, index: int | None) -> Iterator[str]:
-    every = [*conversation.turns, *([conversation.unfinished] if conversation.unfinished else [])]
+    every: list[Turn | UnfinishedTurn] = [*conversation.turns]
+    every += [conversation.unfinished] if conversation.unfinished else []
     turn = next((each for each in every if each.turn_index == index), every[-1] if every else None)
     if turn is None:
         return
