@@ -28,6 +28,7 @@ SECTIONS = {
     "Start": {
         "init": ("project", "Write a configuration and a first scenario."),
         "doctor": ("project", "Check that everything a run needs is in place."),
+        "docs": ("docs", "Print a page of the documentation, or list the topics."),
         "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
     },
     "Write tests": {
