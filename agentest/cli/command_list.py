@@ -38,6 +38,7 @@ SECTIONS = {
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
     "Coding agents": {
+        "skill": ("skill", "Teach a coding agent to write and repair scenarios."),
         "mcp": ("mcp", "Serve Agentest's tools to coding agents over MCP."),
     },
     "Judges": {
