@@ -27,6 +27,7 @@ from agentest.mock_servers.mcp.methods import (
     RequestId,
     RpcError,
     RpcRequest,
+    is_id,
     meta_of,
     request_in,
     result_of,
@@ -133,14 +134,14 @@ class _StdioServer:
                 raise RpcError(INVALID_REQUEST, f"a request with the id {request.id!r} is being answered")
         except RpcError as error:
             id = message.get("id") if isinstance(message, dict) else None
-            tasks.start_soon(self._send, error.body(id if isinstance(id, str | int | float) else None))
+            tasks.start_soon(self._send, error.body(id if is_id(id) else None))
             return
         if request is not None:
             self._requests[request.id] = scope = anyio.CancelScope()
             tasks.start_soon(self._answer, request, scope)
         elif message.get("method") == _CANCELLED and isinstance(message.get("params"), dict):
             id = message["params"].get("requestId")
-            if isinstance(id, str | int | float) and id in self._requests:
+            if is_id(id) and id in self._requests:
                 self._requests[id].cancel()
 
     async def _answer(self, request: RpcRequest, scope: anyio.CancelScope) -> None:

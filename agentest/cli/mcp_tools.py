@@ -313,7 +313,7 @@ class ProjectTools:
         )
 
     async def _results(self, wanted: ResultsCall, _: Report) -> AnsweredCall:
-        path = self._project.run_file(wanted.run)
+        path = self._run_file(wanted.run)
         run = path.parent.name if path.parent.parent.name == "runs" else str(path)
         text, content = await asyncio.to_thread(
             _failures, path, run, tuple(wanted.scenarios), wanted.max_tokens
@@ -321,7 +321,7 @@ class ProjectTools:
         return AnsweredCall(text, content)
 
     async def _conversation(self, wanted: ConversationCall, _: Report) -> AnsweredCall:
-        result = await asyncio.to_thread(read_results, self._project.run_file(wanted.run))
+        result = await asyncio.to_thread(read_results, self._run_file(wanted.run))
         scenario = _one_scenario(result, wanted)
         conversation = _one_conversation(scenario, wanted.id)
         id = conversation.conversation.conversation_id
@@ -345,6 +345,8 @@ class ProjectTools:
         return AnsweredCall(shown, content)
 
     async def _compare(self, wanted: CompareCall, _: Report) -> AnsweredCall:
+        for reference in filter(None, (wanted.base, wanted.new)):
+            self._run_file(reference)
         comparison = await asyncio.to_thread(compare_runs, wanted.base, wanted.new, self._project)
         text = format_comparisons([comparison], "console", several=False)
         changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
@@ -366,6 +368,18 @@ class ProjectTools:
             "leftOut": len(changed) - len(rows),
         }
         return AnsweredCall(_fitting(text.rstrip().splitlines(), wanted.max_tokens, "row")[1], content)
+
+    def _run_file(self, reference: str) -> Path:
+        """Return the file of a run. Raises UsageError, also for one outside of the project."""
+        if name_problem(reference):
+            raise UsageError(
+                f"{reference[:200]!r} is not a run: expected an id of `agentest runs`, or `latest`"
+            )
+        path = self._project.run_file(reference)
+        folders = (self._project.root.resolve(), self._project.output_dir.resolve())
+        if not any(path.resolve().is_relative_to(folder) for folder in folders):
+            raise UsageError(f"{reference[:200]!r} is not in the project's folder, {folders[0]}")
+        return path
 
     async def _inspected(self, wanted: Json) -> Json:
         """Return what `cli.inspection` finds. Raises UsageError if it finds a mistake, or fails."""

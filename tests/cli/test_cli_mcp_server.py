@@ -121,6 +121,7 @@ def test_a_run_and_its_failures(project: Project) -> None:
             ("run", {"scenarioz": []}, "unknown argument `scenarioz`; did you mean `scenarios`?"),
             ("run", {"paths": ["/etc/passwd"]}, "not in the project's folder"),
             ("results", {"run": "zzz"}, "there is no run 'zzz'"),
+            ("results", {"run": "/etc/passwd"}, "not in the project's folder"),
             ("conversation", {"scenario": "goood"}, "did you mean `good`?"),
             ("compare", {}, "one run is kept"),
             ("validate_scenario", {"source": "x", "path": "../b.sim.py"}, "not in the project's folder"),
@@ -131,8 +132,9 @@ def test_a_run_and_its_failures(project: Project) -> None:
             assert problem in text
         unknown = client.request("tools/call", name="runn", arguments={})
         assert "did you mean `run`?" in unknown["error"]["message"]
-        client.write("not JSON")
-        assert client.read()["error"]["code"] == -32700
+        for line in ("not JSON", "[]", '{"id": 1e999, "method": "ping"}', '{"id": true, "method": "ping"}'):
+            client.write(line)
+            assert client.read()["id"] is None, line
 
 
 @pytest.mark.slow

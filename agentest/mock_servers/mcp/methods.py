@@ -102,7 +102,7 @@ class Methods:
             result = await self._result(request, sender, size)
         except RpcError as error:
             id = message.get("id") if isinstance(message, dict) else None
-            return error.body(id if _is_id(id) else None)
+            return error.body(id if is_id(id) else None)
         return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
     async def _result(self, request: RpcRequest, sender: MessageSender, size: int) -> dict[str, Any]:
@@ -278,14 +278,15 @@ def request_in(message: Any) -> RpcRequest | None:
         raise RpcError(INVALID_REQUEST, f"`method` is {_kind(method)}, and must be a text")
     if "id" not in message:
         return None
-    if not _is_id(message["id"]):
+    if not is_id(message["id"]):
         raise RpcError(INVALID_REQUEST, f"`id` is {_kind(message['id'])}, and must be a text or a number")
     if params is not None and not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, f"`params` is {_kind(params)}, and must be an object")
     return RpcRequest(id=message["id"], method=method, params=params or {})
 
 
-def _is_id(value: Any) -> TypeGuard[str | int | float]:
+def is_id(value: Any) -> TypeGuard[str | int | float]:
+    """Return True if a value can be the id of a request, and be written back."""
     if isinstance(value, float):
         return math.isfinite(value)  # 1e999 is valid JSON, but cannot be written back
     return isinstance(value, str | int) and not isinstance(value, bool)
