@@ -141,6 +141,15 @@ class Documentation:
         hits.sort(key=lambda hit: hit[0])
         return [hit for _, hit in hits[:_MOST_HITS]]
 
+    def key_meaning(self, key: str) -> str:
+        """Return what a table says about a configuration key; "" if none does."""
+        row = re.compile(rf"^\| `{re.escape(key)}`[^|]*\|(.+)\|\s*$", re.M)
+        for page in sorted(self.pages, key=lambda page: page.topic != "configuration"):
+            if found := row.search(page.source):
+                cells = filter(None, map(str.strip, found[1].split("|")))
+                return _without_targets("; ".join(cells))
+        return ""
+
     def write_llms(self, folder: Path) -> list[Path]:
         """Write llms.txt, an index for models, and llms-full.txt, all pages. Raises OSError."""
         index = "# Agentest\n\n> A test runner for AI agents: simulated users, mocked tools, judged "

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agentest.authoring.documentation import Documentation
 from agentest.cli.comparison import compare_runs, format_comparisons
 from agentest.cli.location import Project
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult
@@ -284,7 +285,9 @@ class ProjectTools:
                 return _failed(f"unknown key {wanted.key!r}; {did_you_mean(wanted.key, known)}")
             origin = found["file"] if wanted.key in found["settings"] else "default"
             value = known[wanted.key]
+            meaning = Documentation().key_meaning(wanted.key)
             text = f"{wanted.key}: {json.dumps(value, ensure_ascii=False)} ({origin})"
+            text += f"\ndocumentation: {meaning}" if meaning else ""
             return AnsweredCall(text, {"key": wanted.key, "value": value, "origin": origin})
         return AnsweredCall("\n".join(_config_rows(found)), found)
 

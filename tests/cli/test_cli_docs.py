@@ -69,6 +69,14 @@ def test_models_get_an_index_and_everything(tmp_path: Path) -> None:
         assert page.source.strip() in full
 
 
+def test_keys_are_explained_by_the_tables() -> None:
+    """What a row says about a key, without its links."""
+    documentation = Documentation()
+    assert documentation.key_meaning("max_turns").startswith("8; ")
+    assert "](" not in documentation.key_meaning("thresholds")
+    assert documentation.key_meaning("no_such_key") == ""
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_pages_and_the_skill(tmp_path: Path) -> None:
     """What is installed prints pages and writes the skill, without a checkout."""
