@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
@@ -115,33 +116,39 @@ class Failures:
             self._turns[report.key] = turn
 
     def blocks(self, report: RunReport) -> list[FailureBlock]:
-        """Return a block for each scenario that did not pass, with one of each cause first."""
+        """Return a block for each scenario that did not pass: one of each cause first, then short repeats."""
         causes = _causes_by_place(report.causes)
-        ranked: list[tuple[bool, bool, ScenarioReport]] = []
-        seen: set[str] = set()
+        first: dict[str, str] = {}
+        """Cause → the location of the first scenario with it."""
+        ranked: list[tuple[bool, bool, FailureBlock]] = []
         for scenario in report.not_passed:
             cause = causes.get(_cause_place(scenario.result))
-            repeats = cause is not None and cause.id in seen
-            ranked.append((repeats, scenario.status is Status.ERRORED, scenario))
-            seen |= {cause.id} if cause else set()
+            block = self._block(scenario, cause)
+            known = first.get(cause.id) if cause else None
+            if known:
+                block = replace(block, turn=None, cause=f"as in {known}")
+            elif cause:
+                first[cause.id] = block.location
+            ranked.append((known is not None, scenario.status is Status.ERRORED, block))
         ranked.sort(key=lambda each: each[:2])
-        return [self._block(each, causes.get(_cause_place(each.result))) for _, _, each in ranked]
+        return [block for _, _, block in ranked]
 
     def _block(self, scenario: ScenarioReport, cause: RootCause | None) -> FailureBlock:
         result = scenario.result
         reasons = [reason for reason, _ in scenario.distinct_reasons]
         reasons += [reason for reason in scenario.reasons if reason.kind in VIOLATIONS]
         sides = [_sides(reason, result) for reason in reasons[:_MOST_REASONS]]
+        expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))
         return FailureBlock(
             scenario=shortened(scenario.label, _NAME_CHARS),
             agent=result.agent,
             status=scenario.status,
             location=shortened(scenario.location, _TEXT_CHARS),
-            expected=tuple(shortened(expected, _SIDE_CHARS) for expected, _ in sides),
-            happened=tuple(shortened(happened, _SIDE_CHARS) for _, happened in sides),
+            expected=expected,
+            happened=happened,
             more=len(reasons) - len(sides),
             turn=self._turns.get(scenario.key),
-            cause=_likely_cause(reasons, cause),
+            cause=_likely_cause(reasons, cause, (*expected, *happened)),
             command=_command(result, several=scenario.several_agents),
         )
 
@@ -231,7 +238,7 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
         calls = f"; calls made: {trajectory.actual}" if trajectory.actual else ""
         return "; ".join(wanted), f"{trajectory.summary}{calls}"
     if check and not check.error:
-        return check.summary, check.reply or "the reply does not fulfill this check"
+        return check.summary.removeprefix("expected "), check.reply or "the reply does not fulfill this check"
     if criterion:
         return criterion.text, f"{criterion.result}: {criterion.reason}"
     if reason.kind is ReasonKind.GOAL:
@@ -244,8 +251,8 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
     return "", reason.message
 
 
-def _likely_cause(reasons: Sequence[Reason], cause: RootCause | None) -> str:
-    """Return whose fault it is and the run's root cause, with the number of scenarios that share it."""
+def _likely_cause(reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]) -> str:
+    """Return whose fault it is, the root cause if no reason says it, and how many scenarios share it."""
     if not reasons:
         return ""
     first = reasons[0]
@@ -254,7 +261,9 @@ def _likely_cause(reasons: Sequence[Reason], cause: RootCause | None) -> str:
         return where
     others = cause.scenarios - 1
     shared = f" (also in {count(others, 'other scenario')})" if others > 0 else ""
-    return f"{where}; {shortened(cause.title, _TEXT_CHARS)}{shared}"
+    title = cause.title.rstrip("…")
+    is_said = any(title in row or (row and row in title) for row in rows)
+    return where + ("" if is_said else f"; {shortened(cause.title, _TEXT_CHARS)}") + shared
 
 
 def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], RootCause]:

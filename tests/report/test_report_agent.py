@@ -49,6 +49,8 @@ def test_whatever_happened_the_report_stays_within_its_limit() -> None:
     text = reported(run_result(*many), run="20260101-000000")
     assert len(text) <= MOST_CHARS
     shown = text.count("\nFAILED ")
+    assert text.count("    user: ") == 1, "the turn of a cause is shown once"
+    assert text.count("likely cause: as in scenarios/booking.sim.py:31") == shown - 1
     assert shown >= 3
     assert f"… {300 - shown} more scenarios did not pass: agentest show 20260101-000000" in text
 
