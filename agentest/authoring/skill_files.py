@@ -114,13 +114,14 @@ def _source_files() -> list[Path]:
 def _change(before: bytes | None, content: bytes, written: str | None) -> SkillChange:
     if before is None:
         return SkillChange.WRITTEN
-    if before == content:
+    if _hash(before) == _hash(content):
         return SkillChange.UNCHANGED
     return SkillChange.UPDATED if _hash(before) == written else SkillChange.EDITED
 
 
 def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    """Return a hash that does not depend on line ends, which git may change in a checkout."""
+    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -69,6 +69,8 @@ def test_a_second_time_updates_and_keeps_what_was_edited(
     """A file that nobody touched follows the package; an edited one stays, until --force."""
     install("--claude")
     skill = repository / ".claude" / "skills" / "agentest"
+    body = (skill / "SKILL.md").read_bytes()
+    (skill / "SKILL.md").write_bytes(body.replace(b"\n", b"\r\n"))  # as git may check it out
     assert {row.split()[0] for row in install("--claude").output.splitlines()[:4]} == {"unchanged"}
 
     newer = tmp_path / "newer"
