@@ -89,7 +89,7 @@ class FailureBlock:
         """The block as rows of text."""
         rows = [f"{self.status.upper()} {self.location}  {self.scenario}"]
         for expected, happened in zip(self.expected, self.happened, strict=True):
-            rows += [f"  expected: {expected}"] if expected else []
+            rows += [f"  expected: {expected.removeprefix('expected ')}"] if expected else []
             rows.append(f"  happened: {happened}")
         rows += [f"  … {count(self.more, 'more reason')}"] if self.more else []
         if self.turn:
@@ -238,7 +238,7 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
         calls = f"; calls made: {trajectory.actual}" if trajectory.actual else ""
         return "; ".join(wanted), f"{trajectory.summary}{calls}"
     if check and not check.error:
-        return check.summary.removeprefix("expected "), check.reply or "the reply does not fulfill this check"
+        return check.summary, check.reply or "the reply does not fulfill this check"
     if criterion:
         return criterion.text, f"{criterion.result}: {criterion.reason}"
     if reason.kind is ReasonKind.GOAL:

@@ -169,7 +169,7 @@ def test_a_source_is_checked_as_if_it_were_saved(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.config("http://127.0.0.1:9/v1")
     project.scenario('scenario("good", turns=["hi"])\n')
-    project.write("new/shared.py", 'NAME = "from a module"\n')
+    project.write("new/name_next_to_it.py", 'NAME = "from a module"\n')
     request = RunRequest(tmp_path, options=Options(offline=True))
 
     def lines(source: str) -> list[int]:
@@ -179,7 +179,7 @@ def test_a_source_is_checked_as_if_it_were_saved(tmp_path: Path) -> None:
 
     begin = "from agentest import scenario\n"
     assert lines(begin + 'scenario("good", turns=["hi"])\nscenario("x", turnz=[])\n') == [2, 3]
-    assert lines(begin + 'from shared import NAME\nscenario(NAME, turns=["hi"])\n') == []
+    assert lines(begin + 'from name_next_to_it import NAME\nscenario(NAME, turns=["hi"])\n') == []
     assert lines(begin + 'scenario("y", turns=["hi"], agent="nobody")\n1 / 0\n') == [3]
     assert lines("scenario(\n") == [1]
     assert lines("# nothing\n") == [1]
