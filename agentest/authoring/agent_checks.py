@@ -113,7 +113,7 @@ async def check_agent(
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
-    tell(_check_calls(checked, reply))
+    tell(check_calls(checked, reply))
 
 
 def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
@@ -264,7 +264,7 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
     return f"Write: agent: {{{settings_line(finding.settings)}}}"
 
 
-def _check_calls(checked: AgentToCheck, reply: AgentReply | None) -> Check:
+def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check:
     agent, name = checked.config, subject("tool calls", checked.name)
     visibility = visibility_of_agent(agent)
     try:

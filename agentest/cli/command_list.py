@@ -13,6 +13,9 @@ _REPLACEMENTS = {
     "web": ("use `agentest ui`, which shows runs, talks to the agent and writes cases"),
 }
 
+_RENAMED = {"mcp-stdio": "mock-server stdio", "mcp-tools": "mock-server tools"}
+"""Maps the former name of a command, which works until the next version, to its name."""
+
 SECTIONS = {
     "Run and compare": {
         "run": ("run_commands", "Run scenarios and report which passed."),
@@ -25,15 +28,20 @@ SECTIONS = {
     "Start": {
         "init": ("project", "Write a configuration and a first scenario."),
         "doctor": ("project", "Check that everything a run needs is in place."),
+        "docs": ("docs", "Print a page of the documentation, or list the topics."),
         "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
         "schema": ("project", "Print the JSON Schema by which editors check files."),
     },
     "Write tests": {
         "record-tools": ("record_tools", "Record the results of real tools as mocks."),
-        "mcp-tools": ("mcp_bridge", "Store the tool list of a real MCP server in a file."),
+        "mock-server": ("mock_server", "Serve mocks over stdio; store a real server's tool list."),
         "export": ("stored_runs", "Turn conversations of a run into test cases."),
         "import": ("row_import", "Write a scenario file for rows of data."),
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
+    },
+    "Coding agents": {
+        "skill": ("skill", "Teach a coding agent to write and repair scenarios."),
+        "mcp": ("mcp", "Serve Agentest's tools to coding agents over MCP."),
     },
     "Judges": {
         "judge": ("judge", "Judge the conversations of a run again."),
@@ -45,9 +53,6 @@ SECTIONS = {
         "eval": ("run_commands", "Run evaluation sets against the agent."),
         "eval-set": ("eval_sets", "Create evaluation sets, and add cases."),
         "migrate": ("eval_sets", "Convert an old evaluation set."),
-    },
-    "For agents that start their MCP servers": {
-        "mcp-stdio": ("mcp_bridge", "Serve MCP on standard input and output."),
     },
 }
 """Maps a section to its commands: their modules, and their help. Each row fits into 80 columns."""
@@ -99,6 +104,11 @@ class SectionedGroup(click.Group):
         """Resolve a command as click does. Raises UsageError."""
         if args[0] in _REPLACEMENTS:
             ctx.fail(f"No such command '{args[0]}': {_REPLACEMENTS[args[0]]}.")
+        if name := _RENAMED.get(with_dashes(args[0])):
+            from agentest.support.terminal import tell
+
+            tell(f"agentest: `agentest {args[0]}` is now `agentest {name}`: change the command")
+            args = [*name.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -81,17 +81,17 @@ def compare(
     configuration is set; 2 if the runs cannot be compared.
     """
     project = location.enter()
-    comparisons = _of_agents(base, new, project) if agents else [_of_runs(base, new, project)]
+    comparisons = _of_agents(base, new, project) if agents else [compare_runs(base, new, project)]
     if output:
         path = project.path(output)
         try:
-            write_atomically(path, _formatted(comparisons, form, several=agents).encode())
+            write_atomically(path, format_comparisons(comparisons, form, several=agents).encode())
         except OSError as error:
             raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
     elif form == "console":
         print_comparisons(comparisons)
     else:
-        Output(sys.stdout).write_bytes(_formatted(comparisons, form, several=agents))
+        Output(sys.stdout).write_bytes(format_comparisons(comparisons, form, several=agents))
     if any(each.regressed for each in comparisons) and (fail_on_regression or _fails_on_regression(project)):
         tell("agentest: something regressed")
         return ExitCode.FAILED
@@ -110,6 +110,22 @@ def run_label(path: Path, project: Project) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
     is_stored_run = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
     return path.parent.name if is_stored_run else project.display_path(path)
+
+
+def compare_runs(base: str | None, new: str | None, project: Project) -> Comparison:
+    """Compare two stored runs; by default the latest with the one before. Raises UsageError."""
+    if base:
+        later = project.run_file(new or "latest")
+        earlier = project.run_file(base)
+    else:
+        earlier, later = _latest_two(project)
+    before = read_run(earlier, run_label(earlier, project))
+    if earlier.resolve() == later.resolve():
+        raise UsageError(
+            f"both are the same run: {run_label(earlier, project)}; name two, or none for the latest two "
+            "(`agentest runs` lists them)"
+        )
+    return compare_measured_runs(before, read_run(later, run_label(later, project)))
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -259,21 +275,6 @@ class ComparisonReporter:
             print_comparisons(self._against.comparisons)
 
 
-def _of_runs(base: str | None, new: str | None, project: Project) -> Comparison:
-    if base:
-        later = project.run_file(new or "latest")
-        earlier = project.run_file(base)
-    else:
-        earlier, later = _latest_two(project)
-    before = read_run(earlier, run_label(earlier, project))
-    if earlier.resolve() == later.resolve():
-        raise UsageError(
-            f"both are the same run: {run_label(earlier, project)}; name two, or none for the latest two "
-            "(`agentest runs` lists them)"
-        )
-    return compare_measured_runs(before, read_run(later, run_label(later, project)))
-
-
 def _of_agents(base: str | None, new: str | None, project: Project) -> list[Comparison]:
     if new:
         raise UsageError("--agents compares the agents of one run: remove NEW")
@@ -322,7 +323,7 @@ def _fails_on_regression(project: Project) -> bool:
     return settings is not None and settings.fail_on_regression
 
 
-def _formatted(comparisons: Sequence[Comparison], form: Form, *, several: bool) -> str:
+def format_comparisons(comparisons: Sequence[Comparison], form: Form, *, several: bool) -> str:
     if form == "json":
         documents = [source(as_json(each)) for each in comparisons]
         return f"[{','.join(documents)}]\n" if several else documents[0]

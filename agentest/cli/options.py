@@ -109,7 +109,7 @@ output_options = _options(
     option(
         "--reporter reporters",
         "NAME[=PATH]",
-        "Report as console, json, junit, html or github-actions, to PATH if given.",
+        "Report as console, agent, json, junit, html or github-actions, to PATH if given.",
         multiple=True,
     ),
     flag("--verbose", "Show transcripts."),

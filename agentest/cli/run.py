@@ -201,6 +201,8 @@ STATUSES = {
 }
 """Maps the verdict of a run to the exit status."""
 CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
+_OUTCOME_REPORTERS = CONSOLE_REPORTERS | {"agent"}
+"""Reporters that print the outcome of the run to the console."""
 
 
 def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
@@ -233,7 +235,7 @@ def in_a_line(
         which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
         yield f"nothing ran: {which} skipped"
     printed = {report.name for report in prepared.reports if report.path is None}
-    if not CONSOLE_REPORTERS & (printed - broadcast.failed):
+    if not _OUTCOME_REPORTERS & (printed - broadcast.failed):
         counts = [(sum(s.verdict.status is each for s in result.finished), str(each)) for each in Status]
         counts.append((len(result.unfinished), "unfinished"))
         summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"

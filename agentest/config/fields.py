@@ -157,7 +157,7 @@ def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
     return name
 
 
-REPORTERS = ("console", "json", "github-actions", "junit", "html")
+REPORTERS = ("console", "agent", "json", "github-actions", "junit", "html")
 _STREAM = "-"
 
 

@@ -38,11 +38,15 @@ class YamlDocument:
     lines: dict[Path_, int]
 
 
-def read_yaml(path: Path) -> YamlDocument:
-    """Read a YAML file. Raises ConfigError with file and line."""
+def read_yaml(path: Path, source: bytes | None = None) -> YamlDocument:
+    """Read a YAML file. Raises ConfigError with file and line.
+
+    Args:
+        source: replaces the content of the file, which need not exist.
+    """
     lines: dict[Path_, int] = {}
     try:
-        text = user_text(path, MAX_BYTES)
+        text = user_text(path, MAX_BYTES) if source is None else source.decode()
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
+_WITHOUT_PROGRESS_LOG = frozenset({"console", "agent"})
+"""Reporters that show progress themselves, or whose readers pay for each line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +77,11 @@ def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -
         "html": partial(_html, setting),
         "github-actions": partial(_github, setting, files),
         "console": partial(_console, setting),
+        "agent": partial(_agent, setting),
     }
     made = [make[report.name](report.path) for report in wanted]
-    if not any(report.name == "console" and report.path is None for report in wanted):
-        made.append(_pulse(setting))  # the console shows progress itself
+    if not any(report.name in _WITHOUT_PROGRESS_LOG and report.path is None for report in wanted):
+        made.append(_pulse(setting))
     return [setting.journal, *made] if setting.journal else made
 
 
@@ -158,6 +161,12 @@ def _console(setting: ReporterContext, path: Path | None) -> Reporter:
         next_step=setting.next_step,
         forecast=setting.forecast,
     )
+
+
+def _agent(setting: ReporterContext, path: Path | None) -> Reporter:
+    from agentest.report.agent import AgentReporter
+
+    return AgentReporter(path, setting.run_id, setting.next_step)
 
 
 def _pulse(setting: ReporterContext) -> Reporter:

@@ -127,7 +127,11 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
     lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
     near = nearest(name, sorted(group.tools))
     hint = f"Did you mean {near!r}? " if near else ""
-    record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
+    record = (
+        "; or, if the real server has it now, record the list again (agentest mock-server tools)"
+        if mcp
+        else ""
+    )
     hands_over = any(agent.natural_visibility is ToolVisibility.RETURNED for agent in agents)
     visibility_hint = (
         "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""

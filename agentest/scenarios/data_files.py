@@ -28,12 +28,12 @@ _UNKNOWN = re.compile(r"unknown (?:key|option) `([^`]+)`")
 _TOKENS = re.compile(r"\[(\d+)\]|\['([^']*)'\]|([^.\[\]:,\s]+)")
 
 
-def define_scenarios(path: Path) -> None:
-    """Define the scenarios of a file.
+def define_scenarios(path: Path, source: bytes | None = None) -> None:
+    """Define the scenarios of a file, or of the source that replaces its content.
 
     Raises UsageError for a file that cannot be read; invalid scenarios are registered with their problems.
     """
-    document = read_yaml(path)
+    document = read_yaml(path, source)
     lines = document.lines
     file = str(path.resolve())
 

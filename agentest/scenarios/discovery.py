@@ -128,15 +128,20 @@ def discover(
 
 
 def discover_file(
-    path: Path, imports: Imports, earlier: Sequence[Scenario] = (), root: Path | None = None
+    path: Path,
+    imports: Imports,
+    earlier: Sequence[Scenario] = (),
+    root: Path | None = None,
+    source: bytes | None = None,
 ) -> DiscoveredScenarios:
     """Import one scenario file.
 
     Args:
+        source: replaces the content of the file, which need not exist.
         earlier: the scenarios of other files, whose names are taken.
         root: the project's root; None: the file's own folder.
     """
-    defined, problem = _load(path, root or path.parent, imports)
+    defined, problem = _load(path, root or path.parent, imports, source)
     unique = _with_unique_names([*earlier, *defined])[len(earlier) :]
     return DiscoveredScenarios(
         tuple(unique), (problem,) if problem else (), _read_files(imports, [*earlier, *defined])
@@ -161,9 +166,11 @@ def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Seque
     return sorted([*chosen, *others])
 
 
-def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
+def _load(
+    path: Path, root: Path, imports: Imports, source: bytes | None = None
+) -> tuple[list[Scenario], BrokenFile | None]:
     """Return the scenarios of a file; if its import fails, those that it defined before."""
-    if why := _why_not_imported(path, root):
+    if source is None and (why := _why_not_imported(path, root)):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collect_scenarios() as scenarios:
         try:
@@ -171,9 +178,9 @@ def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], Bro
                 from agentest.scenarios.data_files import define_scenarios
 
                 imports.files.add(path)
-                define_scenarios(path)
+                define_scenarios(path, source)
             else:
-                imports.import_file(path)
+                imports.import_file(path, source)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too

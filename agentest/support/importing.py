@@ -50,13 +50,20 @@ class Imports:
         importlib.invalidate_caches()
         self._record_imports()
 
-    def import_file(self, path: Path) -> ModuleType:
+    def import_file(self, path: Path, source: bytes | None = None) -> ModuleType:
         """Import a file under a unique module name, with its folder importable.
 
         Exceptions that the module raises at import are passed on unchanged.
+
+        Args:
+            source: imported in place of the file's content. The file need not exist, and nothing is written.
         """
         name = module_name(path)
-        loader = AssertRewritingLoader(name, str(path)) if path.suffix == ".py" else None
+        loader: SourceFileLoader | None = None
+        if source is not None:
+            loader = UnsavedSourceLoader(name, str(path), source)
+        elif path.suffix == ".py":
+            loader = AssertRewritingLoader(name, str(path))
         spec = importlib.util.spec_from_file_location(name, path, loader=loader)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path} is not a Python file")
@@ -251,6 +258,22 @@ class AssertRewritingLoader(SourceFileLoader):
             return super().get_code(fullname)
         rewritten = _rewrite_asserts(data, path) if b"assert" in data else None
         return rewritten or super().get_code(fullname)
+
+
+class UnsavedSourceLoader(AssertRewritingLoader):
+    """Loads a source that is in no file, as if it were in the file."""
+
+    def __init__(self, fullname: str, path: str, source: bytes) -> None:
+        super().__init__(fullname, path)
+        self._source = source
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002
+        """Return the source."""
+        return self._source
+
+    def path_stats(self, path: str) -> Any:
+        """Raise OSError, so that no bytecode is read or written."""
+        raise OSError(f"{path} is not saved")
 
 
 def _rewrite_asserts(data: bytes, path: str) -> CodeType | None:

@@ -26,7 +26,15 @@ from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import Reaper, signal_group
 from agentest.web.commands import JobCommand, requested_command
-from agentest.web.json_routes import UI, ItemNotFound, Values, json_route, open_event_stream, send_event
+from agentest.web.json_routes import (
+    UI,
+    ItemNotFound,
+    Values,
+    WebProject,
+    json_route,
+    open_event_stream,
+    send_event,
+)
 from agentest.web.runs import RUNS
 
 MOST_AT_ONCE = 2
@@ -357,13 +365,16 @@ async def _estimate(request: web.Request, values: Values) -> Json:
 
 
 async def _list_runnable(request: web.Request, _: Values) -> Json:
+    return await list_runnable(request.app[JOBS], request.app[UI])
+
+
+async def list_runnable(jobs: Jobs, project: WebProject) -> Json:
     """Return what can run. A separate process imports the project's files, because they may have changed."""
-    project = request.app[UI]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         config = [str(project.config)] if project.config else []
         words = [str(out), str(project.root), *config]
-        status, output = await request.app[JOBS].output_of(words, LISTING)
+        status, output = await jobs.output_of(words, LISTING)
         try:
             content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):

@@ -212,10 +212,10 @@ def test_only_one_module_writes_to_the_standard_streams() -> None:
     found = [
         f"{path.relative_to(package)}: {match[0]}"
         for path in sorted(package.rglob("*.py"))
-        # `patterns` is a process whose output we alone read, `mcp_bridge` hands a stream to MCP, and
+        # `patterns` is a process whose output we alone read, `mock_server` hands a stream to MCP, and
         # the plugin runs in the agent's process.
         if path.name
-        not in ("terminal.py", "patterns.py", "mcp_bridge.py", "adk_plugin.py", "agentest_adk.py")
+        not in ("terminal.py", "patterns.py", "mock_server.py", "adk_plugin.py", "agentest_adk.py")
         for match in told.finditer(path.read_text(encoding="utf-8"))
     ]
     assert found == []

@@ -1,4 +1,4 @@
-"""`agentest mcp-tools` and `mcp-stdio`: the tools of a real MCP server, and the mocks as a program."""
+"""`agentest mock-server tools` and `stdio`: the tools of a real MCP server, and the mocks as a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcp_mock import KEY, McpServer, mcp_server
 from project import Project
 from real_mcp import program
 
-from agentest.cli.mcp_bridge import serve
+from agentest.cli.mock_server import serve
 
 CHANGED = {
     **BOOKING,
@@ -42,26 +42,26 @@ def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
     --check by its exit status, without touching the file."""
     project = configured(tmp_path, SLOTS, BOOKING)
     file = tmp_path / "tools.json"
-    first = project.agentest("mcp-tools", "--check")
+    first = project.agentest("mock-server", "tools", "--check")
     assert (first.returncode, file.exists()) == (2, False)
     assert "mcp_mock.tools of agent 'agent': tools.json does not exist; write it with" in first.stderr
-    written = project.agentest("mcp-tools")
+    written = project.agentest("mock-server", "tools")
     assert written.returncode == 0, written.stderr
     assert "tools.json: 2 tools of the real MCP server (command " in written.stdout
     assert json.loads(file.read_text()) == {"tools": [BOOKING, SLOTS]}
-    same = project.agentest("mcp-tools", "--check", "--agent", "agent")
+    same = project.agentest("mock-server", "tools", "--check", "--agent", "agent")
     assert (same.returncode, same.stdout.strip().rpartition(", ")[2]) == (0, "as recorded")
 
     project = configured(tmp_path, CHANGED)
     before = file.read_text()
-    changed = project.agentest("mcp-tools", "--check")
+    changed = project.agentest("mock-server", "tools", "--check")
     assert (changed.returncode, file.read_text()) == (1, before)
     assert changed.stdout.splitlines()[1:] == [
         "  the real server's `create_booking` has a new required argument `party_size`",
         "  the real server's `slots` is gone",
-        "agentest mcp-tools updates the file",
+        "agentest mock-server tools updates the file",
     ]
-    assert project.agentest("mcp-tools").returncode == 0
+    assert project.agentest("mock-server", "tools").returncode == 0
     assert json.loads(file.read_text()) == {"tools": [CHANGED]}
 
 
@@ -79,7 +79,7 @@ def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked(settings: Any, words: Any, problem: str, tmp_path: Path) -> None:
     """One message that names the key and the next step, and exit status 2."""
-    ended = configured(tmp_path, SLOTS, **settings).agentest("mcp-tools", *words)
+    ended = configured(tmp_path, SLOTS, **settings).agentest("mock-server", "tools", *words)
     assert ended.returncode == 2
     assert problem in ended.stderr
 
@@ -87,11 +87,14 @@ def test_what_cannot_be_asked(settings: Any, words: Any, problem: str, tmp_path:
 def test_a_program_without_an_address_says_so(tmp_path: Path) -> None:
     """An agent that does not pass the address on gets a program that says what is missing, and ends."""
     project = Project(tmp_path)
-    ended = project.agentest("mcp-stdio")
+    ended = project.agentest("mock-server", "stdio")
     assert ended.returncode == 2
     assert "AGENTEST_MCP_URL is not set" in ended.stderr
     wrong = project.agentest("mcp-stdio", "localhost:80")
-    assert (wrong.returncode, "is not the URL of a mock server" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    former, problem = wrong.stderr.splitlines()
+    assert former == "agentest: `agentest mcp-stdio` is now `agentest mock-server stdio`: change the command"
+    assert "is not the URL of a mock server" in problem
 
 
 def lines(*messages: Any) -> io.BytesIO:

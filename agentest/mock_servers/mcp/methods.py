@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -102,44 +102,14 @@ class Methods:
             result = await self._result(request, sender, size)
         except RpcError as error:
             id = message.get("id") if isinstance(message, dict) else None
-            return error.body(id if _is_id(id) else None)
+            return error.body(id if is_id(id) else None)
         return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
     async def _result(self, request: RpcRequest, sender: MessageSender, size: int) -> dict[str, Any]:
-        params, method, versions = request.params, request.method, [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
-        version = meta_of(params).get(_VERSION)
-        if version is not None and version not in STATELESS_VERSIONS:
-            problem = f"the protocol version {version!r} is not known here"
-            raise RpcError(UNSUPPORTED_VERSION, problem, {"supported": versions, "requested": version})
-        result: dict[str, Any]
-        match method:
-            case "tools/call":
-                result = await self._call(params, sender, size)
-            case "initialize":
-                wanted = params.get("protocolVersion")
-                agreed = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-                result = {"protocolVersion": agreed, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
-            case "server/discover":
-                result = {"supportedVersions": versions, "capabilities": _CAPABILITIES}
-                result["_meta"] = {_SERVER: _INFO}
-            case "ping":
-                result = {}
-            case "tools/list":
-                if params.get("cursor"):
-                    problem = "`params.cursor` names no page: all tools are on the first one"
-                    raise RpcError(INVALID_PARAMS, problem)
-                try:
-                    result = {"tools": self.catalog.listing(sender.tools)}
-                except ValueError as error:
-                    raise RpcError(INVALID_PARAMS, str(error)) from None
-            case _ if method in _EMPTY_LISTS:
-                result = {_EMPTY_LISTS[method]: []}
-            case _:
-                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
-        if version is not None or method == "server/discover":
-            is_list = method.endswith(("/list", "/discover"))
-            result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
-        return result
+        async def call(params: Mapping[str, Any]) -> dict[str, Any]:
+            return await self._call(params, sender, size)
+
+        return await result_of(request, lambda: self.catalog.listing(sender.tools), call)
 
     async def _call(self, params: Mapping[str, Any], sender: MessageSender, size: int) -> dict[str, Any]:
         name, arguments, meta = params.get("name"), params.get("arguments"), meta_of(params)
@@ -193,6 +163,58 @@ class Methods:
             return answered(answer.result, promised and promised.structured(answer.result))
         except OutputSchemaError as error:  # no mock answers it, and no real server has it
             return failed(f"Agentest answered null, which is not what this tool answers: {error}")
+
+
+async def result_of(
+    request: RpcRequest,
+    listing: Callable[[], Sequence[Mapping[str, Any]]],
+    call: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
+    instructions: str = "",
+) -> dict[str, Any]:
+    """Return the result of a request to a server that has only tools.
+
+    Args:
+        listing: returns the tools; raises ValueError if the address of the server selects an unknown one.
+        call: returns the result of a tool for the `params` of a call.
+        instructions: tell a client's model when to use the server.
+
+    Raises RpcError for an unknown method or version.
+    """
+    params, method, versions = request.params, request.method, [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
+    version = meta_of(params).get(_VERSION)
+    if version is not None and version not in STATELESS_VERSIONS:
+        problem = f"the protocol version {version!r} is not known here"
+        raise RpcError(UNSUPPORTED_VERSION, problem, {"supported": versions, "requested": version})
+    guide = {"instructions": instructions} if instructions else {}
+    result: dict[str, Any]
+    match method:
+        case "tools/call":
+            result = await call(params)
+        case "initialize":
+            wanted = params.get("protocolVersion")
+            agreed = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+            result = {"protocolVersion": agreed, "capabilities": _CAPABILITIES, "serverInfo": _INFO, **guide}
+        case "server/discover":
+            result = {"supportedVersions": versions, "capabilities": _CAPABILITIES, **guide}
+            result["_meta"] = {_SERVER: _INFO}
+        case "ping":
+            result = {}
+        case "tools/list":
+            if params.get("cursor"):
+                problem = "`params.cursor` names no page: all tools are on the first one"
+                raise RpcError(INVALID_PARAMS, problem)
+            try:
+                result = {"tools": listing()}
+            except ValueError as error:
+                raise RpcError(INVALID_PARAMS, str(error)) from None
+        case _ if method in _EMPTY_LISTS:
+            result = {_EMPTY_LISTS[method]: []}
+        case _:
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+    if version is not None or method == "server/discover":
+        is_list = method.endswith(("/list", "/discover"))
+        result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
+    return result
 
 
 ANSWERED = "notifications/agentest/answered"
@@ -256,14 +278,15 @@ def request_in(message: Any) -> RpcRequest | None:
         raise RpcError(INVALID_REQUEST, f"`method` is {_kind(method)}, and must be a text")
     if "id" not in message:
         return None
-    if not _is_id(message["id"]):
+    if not is_id(message["id"]):
         raise RpcError(INVALID_REQUEST, f"`id` is {_kind(message['id'])}, and must be a text or a number")
     if params is not None and not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, f"`params` is {_kind(params)}, and must be an object")
     return RpcRequest(id=message["id"], method=method, params=params or {})
 
 
-def _is_id(value: Any) -> TypeGuard[str | int | float]:
+def is_id(value: Any) -> TypeGuard[str | int | float]:
+    """Return True if a value can be the id of a request, and be written back."""
     if isinstance(value, float):
         return math.isfinite(value)  # 1e999 is valid JSON, but cannot be written back
     return isinstance(value, str | int) and not isinstance(value, bool)

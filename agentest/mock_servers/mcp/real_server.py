@@ -17,7 +17,7 @@ from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client
 from agentest.support.json_text import json_value
 
-RECORD = "agentest mcp-tools"
+RECORD = "agentest mock-server tools"
 """The command that records the real server's tools to the file."""
 
 Place = Callable[[str], str]

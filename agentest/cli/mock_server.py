@@ -1,6 +1,6 @@
-"""MCP commands: `mcp-stdio` forwards from stdio to the mock server, `mcp-tools` records tool lists.
+"""`agentest mock-server`: `stdio` forwards from stdio to the mock server, `tools` records tool lists.
 
-Agents start `mcp-stdio` instead of their own MCP server, and wait until it is ready.
+Agents start `mock-server stdio` instead of their own MCP server, and wait until it is ready.
 """
 
 from __future__ import annotations
@@ -85,10 +85,15 @@ def trace_sender(url: str, environ: Mapping[str, str]) -> Send:
     return send
 
 
-@click.command("mcp-stdio")
+@click.group("mock-server")
+def mock_server() -> None:
+    """Serve mocks over stdio, and store the tool lists of real MCP servers."""
+
+
+@mock_server.command()
 @click.argument("url", required=False)
 @exits
-def mcp_stdio(url: str | None) -> ExitCode:
+def stdio(url: str | None) -> ExitCode:
     """Serve MCP on standard input and output, for agents that start their servers as programs.
 
     URL is that of the mock server (default: AGENTEST_MCP_URL of the environment).
@@ -106,7 +111,8 @@ def url_of(argument: str | None) -> str:
     if not url:
         raise UsageError(
             f"the mock server's address is not known, because {VARIABLE} is not set. Agentest sets it for "
-            "the agent's `server`: pass it on to this program, or name the URL: agentest mcp-stdio URL"
+            "the agent's `server`: pass it on to this program, or name the URL: "
+            "agentest mock-server stdio URL"
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UsageError(
@@ -115,12 +121,12 @@ def url_of(argument: str | None) -> str:
     return url
 
 
-@click.command("mcp-tools")
+@mock_server.command()
 @where
 @option("--agent", "NAME", "Read only the real server of this agent.")
 @flag("--check", "Compare with the file, and write nothing.")
 @exits
-def mcp_tools(location: Location, options: Options, check: bool) -> ExitCode:
+def tools(location: Location, options: Options, check: bool) -> ExitCode:
     """Store the tools of the real MCP server (mcp_mock.upstream) in the file mcp_mock.tools, for mocks.
 
     Exit status: 0; with --check, 1 if the server's tools differ from the file, 2 if it cannot be reached.
@@ -132,10 +138,10 @@ def mcp_tools(location: Location, options: Options, check: bool) -> ExitCode:
         return await compare_real_tools(loaded, request.root, request.options.agent, write=not check)
 
     results = run_event_loop(look)
-    for tools in results:
-        for line in _lines(tools, check=check):
+    for result in results:
+        for line in _lines(result, check=check):
             say(clean(loaded.redact(line)))
-    return ExitCode.FAILED if check and any(tools.changes for tools in results) else ExitCode.PASSED
+    return ExitCode.FAILED if check and any(result.changes for result in results) else ExitCode.PASSED
 
 
 def _response(send: Send, line: bytes, url: str) -> bytes:
@@ -178,5 +184,5 @@ def _lines(tools: RealTools, *, check: bool) -> list[str]:
     differences = [f"  the real server's {change}" for change in changes]
     changed = count(len(changes), "difference")
     if check:
-        return [f"{head}, {changed}:", *differences, "agentest mcp-tools updates the file"]
+        return [f"{head}, {changed}:", *differences, "agentest mock-server tools updates the file"]
     return [f"{head}, updated, {changed}:", *differences]

@@ -1,0 +1,341 @@
+"""The agent reporter: what a coding agent needs to repair a failure, in at most 2,000 tokens.
+
+Each scenario that did not pass has one block: its place, what was expected, what happened, the turn, the
+likely cause, and the command that repeats it. A run that passed is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
+from agentest.domain.results import (
+    ConversationResult,
+    Reason,
+    ReasonKind,
+    RootCause,
+    ScenarioResult,
+    Status,
+)
+from agentest.domain.root_causes import scenario_causes
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
+from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
+from agentest.report.viewer.overview import rerun
+from agentest.support.files import report_writer
+from agentest.support.json_text import plain, well_formed
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import Output, clean_rows, encodable
+from agentest.support.text import count, shortened
+
+MOST_CHARS = 8_000
+"""About 2,000 tokens."""
+_ROOM_FOR_REST = 400
+"""Characters for the first line and for the line that counts what is left out."""
+_SIDE_CHARS = 400
+_TEXT_CHARS = 300
+_NAME_CHARS = 120
+_MOST_REASONS = 3
+_MOST_CALLS = 4
+_MOST_BLOCKS = 100
+"""Turns are stored for this many scenarios; the report has room for fewer."""
+_NOT_THE_AGENT = {
+    ReasonKind.FILE: "in the scenario file",
+    ReasonKind.MODEL: "the model of user or judge, not the agent",
+    ReasonKind.CRITERION: "no judge could decide it, which says nothing about the agent",
+    ReasonKind.UNSCORED: "no judge could score it, which says nothing about the agent",
+    ReasonKind.DEDUPLICATION: "the judge, not the agent",
+    ReasonKind.THRESHOLD: "no judge could score it, which says nothing about the agent",
+    ReasonKind.WARNING: "the test does not prove what it claims (strict)",
+    ReasonKind.INTERRUPTED: "the run ended early",
+}
+_SETUP = "the test's setup: a mock, the configuration or Agentest"
+
+Place = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenTurn:
+    """The turn that decided a scenario, in short texts."""
+
+    conversation_id: str
+    turn_index: int | None
+    rows: tuple[str, ...]
+    """User, calls and agent, one row each; those of the last turn if no single turn decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureBlock:
+    """Everything about one scenario that did not pass."""
+
+    scenario: str
+    agent: str
+    status: Status
+    location: str
+    expected: tuple[str, ...]
+    """One row for each of the first reasons; "" if a reason has no expectation of its own."""
+    happened: tuple[str, ...]
+    more: int
+    """The number of further reasons."""
+    turn: BrokenTurn | None
+    cause: str
+    command: str
+
+    @property
+    def text(self) -> str:
+        """The block as rows of text."""
+        rows = [f"{self.status.upper()} {self.location}  {self.scenario}"]
+        for expected, happened in zip(self.expected, self.happened, strict=True):
+            rows += [f"  expected: {expected.removeprefix('expected ')}"] if expected else []
+            rows.append(f"  happened: {happened}")
+        rows += [f"  … {count(self.more, 'more reason')}"] if self.more else []
+        if self.turn:
+            at = "" if self.turn.turn_index is None else f"turn {self.turn.turn_index} of "
+            rows.append(f"  {at}conversation {self.turn.conversation_id}:")
+            rows += [f"    {row}" for row in self.turn.rows]
+        rows += [f"  likely cause: {self.cause}"] if self.cause else []
+        rows += [f"  repeat: {self.command}"] if self.command else []
+        return "\n".join(rows)
+
+
+class Failures:
+    """The failures of a run. Add scenarios while they have their conversations."""
+
+    def __init__(self) -> None:
+        self._turns: dict[Place, BrokenTurn] = {}
+
+    def add(self, scenario: ScenarioResult) -> None:
+        """Store the turn that decided a scenario."""
+        report = ScenarioReport(scenario)
+        if report.status not in NOT_PASSED or not scenario.conversations:
+            return
+        if len(self._turns) < _MOST_BLOCKS and (turn := _broken_turn(report)):
+            self._turns[report.key] = turn
+
+    def blocks(self, report: RunReport) -> list[FailureBlock]:
+        """Return a block for each scenario that did not pass: one of each cause first, then short repeats."""
+        causes = _causes_by_place(report.causes)
+        first: dict[str, str] = {}
+        """Cause → the location of the first scenario with it."""
+        ranked: list[tuple[bool, bool, FailureBlock]] = []
+        for scenario in report.not_passed:
+            cause = causes.get(_cause_place(scenario.result))
+            block = self._block(scenario, cause)
+            known = first.get(cause.id) if cause else None
+            if known:
+                block = replace(block, turn=None, cause=f"as in {known}")
+            elif cause:
+                first[cause.id] = block.location
+            ranked.append((known is not None, scenario.status is Status.ERRORED, block))
+        ranked.sort(key=lambda each: each[:2])
+        return [block for _, _, block in ranked]
+
+    def _block(self, scenario: ScenarioReport, cause: RootCause | None) -> FailureBlock:
+        result = scenario.result
+        reasons = [reason for reason, _ in scenario.distinct_reasons]
+        reasons += [reason for reason in scenario.reasons if reason.kind in VIOLATIONS]
+        sides = [_sides(reason, result) for reason in reasons[:_MOST_REASONS]]
+        expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))
+        return FailureBlock(
+            scenario=shortened(scenario.label, _NAME_CHARS),
+            agent=result.agent,
+            status=scenario.status,
+            location=shortened(scenario.location, _TEXT_CHARS),
+            expected=expected,
+            happened=happened,
+            more=len(reasons) - len(sides),
+            turn=self._turns.get(scenario.key),
+            cause=_likely_cause(reasons, cause, (*expected, *happened)),
+            command=_command(result, several=scenario.several_agents),
+        )
+
+
+class AgentReporter:
+    """Writes the failures of a run when it has ended.
+
+    Args:
+        path: the file; None for standard output.
+        run: id of the stored run, for the command that shows all failures; "" for the latest.
+        next_step: the command that continues an interrupted run; "" if there is none.
+        write: receives the report if there is no path, by default standard output.
+    """
+
+    name = "agent"
+    events = (ScenarioFinished, ScenarioAmended, RunFinished)
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        run: str = "",
+        next_step: str = "",
+        write: Callable[[str], object] | None = None,
+    ) -> None:
+        self.repeats = path is not None
+        self._path = path
+        self._run = run
+        self._next_step = next_step
+        self._write = write or _print
+        self._failures = Failures()
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, ScenarioFinished | ScenarioAmended):
+            self._failures.add(event.result)
+        elif isinstance(event, RunFinished):
+            report = RunReport(event.result, self._next_step)
+            text = report_text(report, self._failures.blocks(report), self._run)[0] + "\n"
+            if self._path is None:
+                self._write(text)
+                return
+            with report_writer(self._path) as file:
+                file.write(well_formed(text).encode())
+
+
+def report_text(
+    report: RunReport, blocks: Sequence[FailureBlock], run: str = "", most: int = MOST_CHARS
+) -> tuple[str, int]:
+    """Return the report in at most `most` characters, and how many blocks it has. A pass is one line."""
+    counts = ", ".join(f"{number:,} {words}" for number, words, _ in report.counts) or "no scenario ran"
+    head = f"{report.status}: {counts}"
+    if report.status is Status.PASSED:
+        return head, 0
+    rows = [head, *_about_run(report)]
+    left = most - sum(len(row) + 1 for row in rows) - _ROOM_FOR_REST
+    texts: list[str] = []
+    for block in blocks:
+        text = clean_rows(block.text)
+        left -= len(text) + 2
+        if left < 0:
+            break
+        texts.append(text)
+    parts = ["\n".join(rows), *texts]
+    if more := len(blocks) - len(texts):
+        parts.append(f"… {count(more, 'more scenario')} did not pass: agentest show {run or 'latest'}")
+    return "\n\n".join(parts), len(texts)
+
+
+def _about_run(report: RunReport) -> Iterator[str]:
+    """Yield what keeps the run from passing apart from its scenarios."""
+    if report.early_end:
+        yield shortened(report.early_end, _SIDE_CHARS)
+        if report.next_step:
+            yield f"continue: {shortened(report.next_step, _SIDE_CHARS)}"
+    unclaimed = report.result.unclaimed
+    for warning in unclaimed[:_MOST_REASONS]:
+        yield shortened(warning.message, _SIDE_CHARS)
+    if (more := len(unclaimed) - _MOST_REASONS) > 0:
+        yield f"… {count(more, 'more tool')} with such calls"
+
+
+def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
+    """Return what a reason expected, "" if nothing in particular, and what happened instead."""
+    trajectory, check, criterion, group = reason.trajectory, reason.check, reason.criterion, reason.group
+    if trajectory:
+        sides = [(label.removeprefix("expected "), text) for label, text in trajectory.sides]
+        wanted = [f"{label} {text}" for label, text in sides if label != "actual"]
+        calls = f"; calls made: {trajectory.actual}" if trajectory.actual else ""
+        return "; ".join(wanted), f"{trajectory.summary}{calls}"
+    if check and not check.error:
+        return check.summary, check.reply or "the reply does not fulfill this check"
+    if criterion:
+        return criterion.text, f"{criterion.result}: {criterion.reason}"
+    if reason.kind is ReasonKind.GOAL:
+        return f"the goal is reached: {scenario.goal}" if scenario.goal else "", reason.message
+    if group:
+        return f"no failure of severity {group.severity.label}", f"{group.label}: {group.explanation}"
+    if reason.expected is not None and reason.metric:
+        actual = "no score" if reason.actual is None else f"{reason.actual:g}"
+        return f"{reason.metric} of at least {reason.expected:g}", f"{actual}; {reason.message}"
+    return "", reason.message
+
+
+def _likely_cause(reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]) -> str:
+    """Return whose fault it is, the root cause if no reason says it, and how many scenarios share it."""
+    if not reasons:
+        return ""
+    first = reasons[0]
+    where = "the agent" if first.status is Status.FAILED else _NOT_THE_AGENT.get(first.kind, _SETUP)
+    if cause is None:
+        return where
+    others = cause.scenarios - 1
+    shared = f" (also in {count(others, 'other scenario')})" if others > 0 else ""
+    title = cause.title.rstrip("…")
+    is_said = any(title in row or (row and row in title) for row in rows)
+    return where + ("" if is_said else f"; {shortened(cause.title, _TEXT_CHARS)}") + shared
+
+
+def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], RootCause]:
+    """Return the first, worst cause of each scenario with its agent."""
+    found: dict[tuple[str, str], RootCause] = {}
+    for cause in causes:
+        for place in cause.places:
+            found.setdefault((place.scenario, place.agent), cause)
+    return found
+
+
+def _cause_place(result: ScenarioResult) -> tuple[str, str]:
+    return result.name, result.agent
+
+
+def _command(result: ScenarioResult, *, several: bool) -> str:
+    case = {"evalId": result.case.eval_id} if result.case else {}
+    return rerun({"file": result.file, "agent": result.agent, "line": result.line, **case}, several)
+
+
+def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
+    """Return the turn of the first reason about a conversation, or the only conversation's last turn."""
+    conversations = {each.conversation.conversation_id: each for each in scenario.result.conversations}
+    for reason in scenario.reasons:
+        id = reason.conversation_id or (reason.group.occurrences[0] if reason.group else "")
+        found = conversations.get(id) or conversations.get(id.rpartition("-F")[0])
+        if found:
+            index = reason.turn_index
+            if reason.group:
+                index = next((each.turn_index for each in found.failures if each.id == id), None)
+            elif index is None:
+                index = _turn_of_cause(scenario.result, found.conversation, reason)
+            return _turn_of(found, index)
+    failed = next(iter(conversations.values()), None)
+    return _turn_of(failed, None) if failed and len(conversations) == 1 else None
+
+
+def _turn_of_cause(result: ScenarioResult, conversation: Conversation, reason: Reason) -> int | None:
+    """Return the turn of the first wrong call, or of the first cause that has a turn; None without either."""
+    trajectory = reason.trajectory
+    wrong = (trajectory.forbidden_calls or trajectory.extra_calls) if trajectory else ()
+    calls = [each.turn_index for each in conversation.tool_calls if each.name in wrong]
+    mine = (each for each in scenario_causes(result) if each.conversation_id == conversation.conversation_id)
+    return next((index for index in (*calls, *(each.turn_index for each in mine)) if index is not None), None)
+
+
+def _turn_of(result: ConversationResult, index: int | None) -> BrokenTurn:
+    conversation = result.conversation
+    return BrokenTurn(
+        conversation_id=conversation.conversation_id,
+        turn_index=index,
+        rows=tuple(_turn_rows(conversation, index)),
+    )
+
+
+def _turn_rows(conversation: Conversation, index: int | None) -> Iterator[str]:
+    every: list[Turn | UnfinishedTurn] = [*conversation.turns]
+    every += [conversation.unfinished] if conversation.unfinished else []
+    turn = next((each for each in every if each.turn_index == index), every[-1] if every else None)
+    if turn is None:
+        return
+    yield f"user: {shortened(turn.user_message, _TEXT_CHARS)}"
+    for call in turn.tool_calls[:_MOST_CALLS]:
+        result = json.dumps(plain(call.result), ensure_ascii=False)
+        yield f"call: {shortened(call_text(call), _TEXT_CHARS)} → {shortened(result, _TEXT_CHARS // 2)}"
+    if more := len(turn.tool_calls[_MOST_CALLS:]):
+        yield f"… {count(more, 'more call')}"
+    if not isinstance(turn, UnfinishedTurn):
+        yield f"agent: {shortened(turn.agent_message or NO_TEXT, _TEXT_CHARS)}"
+
+
+def _print(text: str) -> None:
+    output = Output(sys.stdout)
+    output.write(encodable(text, output.encoding or "utf-8"))
+    output.flush()

@@ -1,0 +1,69 @@
+"""The agent reporter: failures alone, within 2,000 tokens, each with the command that repeats it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builders import events, run_result, skipped_scenario
+from sample_run import compared_run, passing, sample_run, wrong_calls
+
+from agentest.domain.results import RunResult
+from agentest.report.agent import MOST_CHARS, AgentReporter
+
+
+def reported(result: RunResult, run: str = "") -> str:
+    texts: list[str] = []
+    reporter = AgentReporter(run=run, write=texts.append)
+    for event in events(result):
+        reporter.on_event(event)
+    (text,) = texts
+    return text
+
+
+def test_a_run_that_passed_is_one_line() -> None:
+    """Nothing else costs the reader tokens."""
+    assert reported(run_result(passing(), skipped_scenario())) == "passed: 1 passed, 1 skipped\n"
+
+
+def test_a_failure_says_what_to_repair() -> None:
+    """Place, both sides, the calls of the turn, whose fault it is, and the command that repeats it."""
+    head, block = reported(run_result(passing(), wrong_calls())).rstrip("\n").split("\n\n")
+    assert head == "failed: 1 failed, 1 passed"
+    rows = block.splitlines()
+    assert rows[0].startswith("FAILED scenarios/booking.sim.py:")
+    expected = next(row for row in rows if row.startswith("  expected: "))
+    assert "check_availability" in expected
+    assert "forbidden" in expected
+    assert any(row.startswith("  happened: ") and "cancel_booking" in row for row in rows)
+    assert any(row.startswith("  turn 0 of conversation") for row in rows), "the turn of the banned call"
+    assert any(row.startswith("  likely cause: the agent; ") for row in rows)
+    assert rows[-1].startswith("  repeat: agentest run scenarios/booking.sim.py:")
+
+
+def test_whatever_happened_the_report_stays_within_its_limit() -> None:
+    """A megabyte of text, control characters and hundreds of failures: at most about 2,000 tokens."""
+    hostile = reported(sample_run())
+    assert len(hostile) <= MOST_CHARS
+    assert "\x1b" not in hostile
+    many = [wrong_calls() for _ in range(300)]
+    text = reported(run_result(*many), run="20260101-000000")
+    assert len(text) <= MOST_CHARS
+    shown = text.count("\nFAILED ")
+    assert text.count("    user: ") == 1, "the turn of a cause is shown once"
+    assert text.count("likely cause: as in scenarios/booking.sim.py:31") == shown - 1
+    assert shown >= 3
+    assert f"… {300 - shown} more scenarios did not pass: agentest show 20260101-000000" in text
+
+
+def test_agents_of_a_comparison_are_told_apart() -> None:
+    """The command repeats the scenario with the agent that failed."""
+    assert "--agent candidate" in reported(compared_run())
+
+
+def test_a_file_has_the_same_text(tmp_path: Path) -> None:
+    """`agent=PATH` writes what standard output would have."""
+    result = run_result(wrong_calls())
+    reporter = AgentReporter(tmp_path / "out" / "failures.txt")
+    for event in events(result):
+        reporter.on_event(event)
+    assert (tmp_path / "out" / "failures.txt").read_text(encoding="utf-8") == reported(result)
