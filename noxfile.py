@@ -120,6 +120,6 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def benchmarks(session: nox.Session) -> None:
-    """The figures of docs/performance.md."""
+    """The figures of benchmarks/README.md."""
     _install(session, "test")
     session.run("python", "-m", "benchmarks", *session.posargs)

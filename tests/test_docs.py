@@ -27,6 +27,7 @@ PAGES = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
