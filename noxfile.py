@@ -103,6 +103,13 @@ def local_model(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site: no broken links, all pages in the navigation, nothing from other hosts."""
+    _install(session, "docs")
+    session.run("python", "docs/site/build.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style, and types: mypy, strict, for the package. Types in the documentation are checked in `slow`."""
     _install(session, "lint", "test")
