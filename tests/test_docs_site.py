@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -43,7 +44,9 @@ def test_pages_are_short_and_open_with_their_use(page: Path) -> None:
 
 def test_every_page_is_in_the_navigation_once(build: Any) -> None:
     """A page that nobody can find, or that no longer exists, is noticed without building the site."""
-    listed = list(build.pages_of(tomllib.loads((SITE / "zensical.toml").read_text("utf-8"))["project"]["nav"]))
+    listed = list(
+        build.pages_of(tomllib.loads((SITE / "zensical.toml").read_text("utf-8"))["project"]["nav"])
+    )
     written = [page.relative_to(DOCS).as_posix() for page in PAGES]
     written += [f"project/{name}.md" for name in build.PROJECT.values()]
     assert sorted(listed) == sorted(written)
@@ -82,3 +85,35 @@ def recipes() -> list[Any]:
 def test_recipes_find_what_they_say(answer: str, path: str, result: str) -> None:
     """Each row of the JMESPath cookbook is true."""
     assert jmespath.search(path, json.loads(answer)) == json.loads(result)
+
+
+def messages() -> list[Any]:
+    """The headings of the troubleshooting page, and what is printed below each."""
+    text = (DOCS / "troubleshooting.md").read_text("utf-8")
+    sections = re.findall(r"^### `([^\n]+)`\n\n(?:```text\n(.*?)```)?", text, re.M | re.S)
+    return [pytest.param(message, printed, id=message) for message, printed in sections]
+
+
+@pytest.fixture(scope="module")
+def literals() -> str:
+    """Every text in the package's code, where values stand as `…`."""
+    found = []
+    for module in sorted((ROOT / "agentest").rglob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize(("message", "printed"), messages())
+def test_messages_are_those_of_the_code(message: str, printed: str, literals: str) -> None:
+    """A message of the troubleshooting page is one that the code can print, and the example shows it."""
+    parts = [part.strip(" ;:,.)'`?!") for part in re.split(r"…|\d{3}|[(:]", message)]
+    for part in filter(None, parts):
+        assert part in literals, f"no text in the code has {part!r}"
+        assert not printed or part in " ".join(printed.split())
+
+
+def test_there_are_messages() -> None:
+    """The page has the thirty commonest messages, at least."""
+    assert len(messages()) >= 30
