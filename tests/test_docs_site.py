@@ -1,4 +1,4 @@
-"""The documentation as a product: sizes of pages, openings, the navigation, the reference, recipes and the tutorial."""
+"""The documentation as a product: sizes and openings of pages, navigation, reference, recipes, messages."""
 
 from __future__ import annotations
 

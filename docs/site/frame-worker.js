@@ -1,14 +1,14 @@
 // Browsers start no workers for pages that are opened as files. The search then runs in a hidden frame of the page.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = class {
     constructor(url) {
-      super()
       this.waiting = []
       this.frame = document.createElement("iframe")
       this.frame.hidden = true
       document.body.append(this.frame)
       const inner = this.frame.contentWindow
-      inner.postMessage = data => this.receive(data)
+      inner.postMessage = data =>
+        setTimeout(() => this.onmessage?.(new MessageEvent("message", { data: structuredClone(data) })))
       const script = inner.document.createElement("script")
       script.src = url
       script.onload = () => {
@@ -20,14 +20,9 @@ if (location.protocol === "file:") {
       inner.document.body.append(script)
     }
 
-    receive(data) {
-      const event = new MessageEvent("message", { data })
-      this.onmessage?.(event)
-      this.dispatchEvent(event)
-    }
-
     send(data) {
-      this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data }))
+      const inner = this.frame.contentWindow // its classes are not those of the page
+      setTimeout(() => inner.dispatchEvent(new inner.MessageEvent("message", { data: inner.structuredClone(data) })))
     }
 
     postMessage(data) {
