@@ -65,7 +65,8 @@ def write_pages(folder: Path) -> None:
     for page, place in places.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(fill(relink(page, places)), "utf-8")
+        found = "" if place.parts[0] != "project" else "---\nsearch:\n  exclude: true\n---\n\n"
+        target.write_text(found + fill(relink(page, places)), "utf-8")
     shutil.copytree(DOCS / "images", folder / "images")
     (folder / "assets").mkdir()
     for name in (SHIM, "agentest.css"):

@@ -25,7 +25,7 @@ from agentest.config.config import Config
 _ARGUMENTS = re.compile(r"(Args|Returns|Raises|Attributes):$")
 _ARGUMENT = re.compile(r" {4}(\*{0,2}\w+): (.+)$")
 _QUOTED = re.compile(r"(: |-> )'([^']*)'")
-_TABLE_ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| [^|]* \| (.+) \|$", re.M)
+_TABLE_ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \|[^|]*\| (.+) \|$", re.M)
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.M)
 Schema = Mapping[str, Any]
 
