@@ -103,6 +103,13 @@ def local_model(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site: no broken links, all pages in the navigation, nothing from other hosts."""
+    _install(session, "docs")
+    session.run("python", "docs/site/build.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Style, and types: mypy, strict, for the package. Types in the documentation are checked in `slow`."""
     _install(session, "lint", "test")
@@ -120,6 +127,6 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def benchmarks(session: nox.Session) -> None:
-    """The figures of docs/performance.md."""
+    """The figures of benchmarks/README.md."""
     _install(session, "test")
     session.run("python", "-m", "benchmarks", *session.posargs)

@@ -1,5 +1,5 @@
 """What a run of Agentest costs, measured against its critical path and against bare clients.
 
 `python -m benchmarks` runs everything, without a key and without the network, and writes the tables of
-docs/performance.md.
+benchmarks/README.md.
 """

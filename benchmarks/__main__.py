@@ -1,4 +1,4 @@
-"""Measure, print, and write the tables of docs/performance.md: `python -m benchmarks`."""
+"""Measure, print, and write the tables of benchmarks/README.md: `python -m benchmarks`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model-ms", type=float, default=200.0, help="default: %(default)g")
     parser.add_argument("--runs", type=_at_least_one, default=3, help="rounds to take the median of")
     parser.add_argument(
-        "--no-write", dest="write", action="store_false", help="leave docs/performance.md as it is"
+        "--no-write", dest="write", action="store_false", help="leave benchmarks/README.md as it is"
     )
     given = parser.parse_args()
     for name in given.sections:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.fakes import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "performance.md"
+PAGE = REPOSITORY / "benchmarks" / "README.md"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:

@@ -28,6 +28,7 @@ PAGES = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "agentest" / "authoring" / "skill").rglob("*.md")),
 ]

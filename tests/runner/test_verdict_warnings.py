@@ -96,8 +96,8 @@ def codes(found: ScenarioResult) -> list[str]:
 
 
 def test_every_code_is_found_by_a_function_and_documented() -> None:
-    """No warning is declared without what finds it, and docs/reports.md explains each."""
-    page = (Path(__file__).parent.parent.parent / "docs" / "reports.md").read_text(encoding="utf-8")
+    """No warning is declared without what finds it, and docs/warnings.md explains each."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "warnings.md").read_text(encoding="utf-8")
     assert {*UNIT_WARNINGS, *RUN_WARNINGS} == {*WarningCode}
     assert [code for code in WarningCode if f"`{code}`" not in page] == []
 
