@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
-from agentest.cli.run_output import LIVE, RunOutput, RunVariant, open_reporters, open_run_output
+from agentest.cli.run_output import (
+    LIVE,
+    RunOutput,
+    RunVariant,
+    open_reporters,
+    open_run_output,
+    selection_text,
+)
 from agentest.domain.events import ReportRequest
 from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast
 from agentest.domain.results import RunResult, Status
@@ -21,7 +28,7 @@ from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
-from agentest.store.runs.past_runs import find_earlier_run
+from agentest.store.runs.past_runs import find_earlier_run, verdicts_of_selection
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop
@@ -51,6 +58,11 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         from agentest.cli.selection import with_fingerprints
 
         prepared = with_fingerprints(prepared)
+    if variant.name in _AGENT_KINDS and prepared.earlier is None:
+        earlier = verdicts_of_selection(
+            output_dir(prepared), variant.name, selection_text(prepared, variant)
+        )
+        prepared = replace(prepared, earlier=earlier)
     comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note) as output:
         processes = process_count(prepared)

@@ -17,8 +17,11 @@ from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
 from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
 from agentest.domain.results import (
     DECIDED,
+    ChangedScenario,
+    Changes,
     ConversationResult,
     Deduplication,
+    EarlierVerdicts,
     MetricResult,
     MetricVerdict,
     Reason,
@@ -327,3 +330,26 @@ def _problems(
 
 def _times(count: int) -> str:
     return "1 time" if count == 1 else f"{count} times"
+
+
+_FAILING = (Status.FAILED, Status.ERRORED)
+
+
+def changes_since(earlier: EarlierVerdicts, result: RunResult) -> Changes:
+    """Compare the verdicts of a run with earlier ones; new, skipped and unfinished scenarios are left out."""
+    failing, fixed, still = [], [], []
+    for each in result.finished:
+        before, now = earlier.statuses.get((each.file, each.name, each.agent)), each.verdict.status
+        changed = ChangedScenario(name=each.name, agent=each.agent, file=each.file, line=each.line)
+        if before is Status.PASSED and now in _FAILING:
+            failing.append(changed)
+        elif before in _FAILING and now is Status.PASSED:
+            fixed.append(changed)
+        elif before in _FAILING and now in _FAILING:
+            still.append(changed)
+    return Changes(
+        since=earlier.run,
+        newly_failing=tuple(failing),
+        newly_fixed=tuple(fixed),
+        still_failing=tuple(still),
+    )

@@ -42,7 +42,7 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
-from agentest.domain.verdict import metric_verdicts, undecisive_problems
+from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, Unit
@@ -162,6 +162,8 @@ class RunResultBuilder:
             joins=joined.joins,
             joining=joined.used,
         )
+        if self._prepared.earlier:
+            result = replace(result, changes=changes_since(self._prepared.earlier, result))
         self._emit(RunFinished(result))
         return result
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from agentest.domain.results import (
+    Changes,
     Figure,
     JudgeCalibration,
     MetricResult,
@@ -108,6 +109,8 @@ class Summary:
     """Warnings about agents without a visible call."""
     unanswered_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls that were answered with null."""
+    changes: Changes | None = None
+    """Compared with the last run of the same selection."""
     per_agent: Mapping[str, Counts] | None = None
 
 
