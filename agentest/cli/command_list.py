@@ -61,7 +61,7 @@ _RUN_OPTIONS = {
     "Models": (
         "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"
     ),
-    "Reports": "--reporter --verbose --baseline --fail-on-regression",
+    "Reports": "--reporter -v --verbose -q --baseline --fail-on-regression",
 }
 """Maps a section to the options of a command that runs something, in the order of the help."""
 

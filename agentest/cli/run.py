@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,9 +60,7 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
 
         prepared = with_fingerprints(prepared)
     if variant.name in _AGENT_KINDS and prepared.earlier is None:
-        earlier = verdicts_of_selection(
-            output_dir(prepared), variant.name, selection_text(prepared, variant)
-        )
+        earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_text(prepared, variant))
         prepared = replace(prepared, earlier=earlier)
     comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note) as output:
@@ -82,8 +81,8 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
-            verbose = prepared.request.reports.verbose
-            mode = RunMode(source, engine, keep_conversations=verbose, spending=spending)
+            shown = prepared.request.reports.shows_conversations
+            mode = RunMode(source, engine, keep_conversations=shown, spending=spending)
             signals = SignalMessages(last=last_words, show=broadcast.show)
             outcome = run_event_loop(execute, known, broadcast, mode, signals)
         broadcast.finish()
@@ -119,9 +118,10 @@ def _broadcast(
         root=request.root,
         folder=output_dir(prepared),
         environ=os.environ,
-        verbose=request.reports.verbose,
+        verbosity=request.reports.verbosity,
         detailed=request.reports.detailed,
         next_step=prepared.loaded.redact(variant.resumed_by),
+        rerun=prepared.loaded.redact(rerun_command(prepared, variant)),
         forecast=forecast_of(prepared, variant.name),
         compared=comparison,
     )
@@ -131,6 +131,20 @@ def _broadcast(
     if comparison:
         reporters = comparison.around(reporters, prepared)
     return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
+
+
+def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
+    """Return the command that runs again what failed, in the user's folder; "" if there is none."""
+    request = prepared.request
+    words = shlex.split(variant.resumed_by)
+    if not words:
+        return ""
+    here = request.here or request.root
+    if request.config:
+        words.append(f"--config={path_from(here, request.config)}")
+    if here != request.root:
+        words.append(f"--cwd={path_from(here, request.root)}")
+    return shlex.join("--last-failed" if word == "--resume" else word for word in words)
 
 
 def process_count(prepared: Prepared) -> int:

@@ -38,6 +38,7 @@ class ReporterContext:
         folder: the folder for reports without a path of their own, with names from `FILES`.
         run_id: the id of a stored run.
         next_step: the command that continues an interrupted run.
+        rerun: the command that runs what failed again.
         forecast: the expected resources of the run.
         compared: the comparison of the run.
         journal: stores finished conversations; required if results drop them.
@@ -50,9 +51,10 @@ class ReporterContext:
     folder: Path
     environ: Mapping[str, str]
     run_id: str = ""
-    verbose: bool = False
+    verbosity: int = 0
     detailed: bool = False
     next_step: str = ""
+    rerun: str = ""
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     journal: Journal | None = None
@@ -69,12 +71,16 @@ def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -
         each.path or (setting.folder / FILES[each.name] if each.name in FILES else None) for each in others
     ]
     files = [shown_path(path, setting.root) for path in paths if path]
+    page = next(
+        (path for each, path in zip(others, paths, strict=True) if each.name == "html" and path), None
+    )
+    report = shown_path(page, setting.root) if page else ""
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
         "junit": partial(_junit, setting),
         "html": partial(_html, setting),
         "github-actions": partial(_github, setting, files),
-        "console": partial(_console, setting),
+        "console": partial(_console, setting, report),
     }
     made = [make[report.name](report.path) for report in wanted]
     if not any(report.name == "console" and report.path is None for report in wanted):
@@ -146,16 +152,19 @@ def _workspace(setting: ReporterContext) -> Path | None:
     return Path(workspace) if workspace else None
 
 
-def _console(setting: ReporterContext, path: Path | None) -> Reporter:
+def _console(setting: ReporterContext, report: str, path: Path | None) -> Reporter:
     from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_printer
+    from agentest.report.console.text import DisplayOptions
 
+    display = DisplayOptions(
+        verbosity=setting.verbosity, next_step=setting.next_step, rerun=setting.rerun, report=report
+    )
     if path:
-        return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
+        return FileConsole(path, display, case_tables=setting.detailed)
     return ConsoleReporter(
         open_printer(setting.environ, sys.stdout),
-        verbose=setting.verbose,
-        detailed=setting.detailed,
-        next_step=setting.next_step,
+        display,
+        case_tables=setting.detailed,
         forecast=setting.forecast,
     )
 

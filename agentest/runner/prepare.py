@@ -163,12 +163,18 @@ class ReportOptions:
     """Options for what a run reports."""
 
     reporters: tuple[str, ...] = ()
-    verbose: bool = False
+    verbosity: int = 0
+    """-1: quiet, 1: passed scenarios and conversations, 2: transcripts."""
     detailed: bool = False
     """True if the console shows every invocation of an evaluation set next to the expected one."""
     baseline: str | None = None
     """The run to compare with at the end; None: as configured."""
     fail_on_regression: bool = False
+
+    @property
+    def shows_conversations(self) -> bool:
+        """True if reports show conversations even of scenarios that passed."""
+        return self.verbosity > 0
 
 
 @dataclass(frozen=True, slots=True)
