@@ -111,9 +111,11 @@ class RunReport:
         return " ".join(filter(None, ("In brackets: 95% intervals.", detection_limits(self.result))))
 
     @property
-    def is_close(self) -> bool:
-        """True if more conversations could change a verdict: some of a scenario passed and others failed."""
-        return any(0 < each.pass_rate.value < 1 for each in self.result.scenarios if each.pass_rate)
+    def close_note(self) -> str:
+        """Which drops this number of conversations can detect, if more of them could change a verdict."""
+        rates = [each.pass_rate for each in self.result.scenarios if each.pass_rate]
+        is_close = any(0 < rate.value < 1 for rate in rates)
+        return (detection_limits(self.result) or "") if is_close else ""
 
     @cached_property
     def changed(self) -> Mapping[tuple[str, str, str], str]:

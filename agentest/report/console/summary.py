@@ -218,16 +218,17 @@ def _rates(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
         facts = rates.facts if display.detailed else rates.facts[:1]
         lead = _end_label("pass rate" if i == 0 else "")
         yield ConsoleLine(lead, (*agent, *((fact,) for fact in facts)))
-    if report.rates and (display.detailed or report.is_close):
-        yield line(0, (report.rates_note, "dim"))
+    note = report.rates_note if display.detailed else report.close_note
+    if report.rates and note:
+        yield line(0, (note, "dim"))
 
 
 def _cost(result: RunResult) -> Iterator[ConsoleLine]:
     """Show the model calls of all roles and their cost in one line, if there were any."""
     used = result.usage
     if used.calls:
-        cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD"
-        yield line(0, f"{count(used.calls, 'model call')}, {cost}", lead=_end_label("cost"))
+        cost = ", cost unknown" if used.cost is None else f", {used.cost:.4f} USD" * (used.cost > 0)
+        yield line(0, f"{count(used.calls, 'model call')}{cost}", lead=_end_label("cost"))
 
 
 def _changes(report: RunReport) -> Iterator[ConsoleLine]:
