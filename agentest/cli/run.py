@@ -19,7 +19,7 @@ from agentest.cli.run_output import (
     RunVariant,
     open_reporters,
     open_run_output,
-    selection_text,
+    selection_hash,
 )
 from agentest.domain.events import ReportRequest
 from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast
@@ -60,7 +60,7 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
 
         prepared = with_fingerprints(prepared)
     if variant.name in _AGENT_KINDS and prepared.earlier is None:
-        earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_text(prepared, variant))
+        earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_hash(prepared, variant))
         prepared = replace(prepared, earlier=earlier)
     comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note) as output:

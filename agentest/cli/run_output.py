@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -226,13 +227,14 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def selection_text(prepared: Prepared, variant: RunVariant) -> str:
-    """Return what the command line selects, as a text that is equal for equal selections."""
+def selection_hash(prepared: Prepared, variant: RunVariant) -> str:
+    """Return a hash of what the command line selects, because it may name addresses with secrets."""
     options = prepared.request.options
     paths = [(path_from(prepared.request.root, each.path), each.line, each.name) for each in options.paths]
     chosen = (paths, options.scenarios, options.files, options.tags, options.agent)
     shard = prepared.part.shard if prepared.part else None
-    return " ".join(map(str, (variant.resumed_by, *chosen, shard)))
+    text = " ".join(map(str, (variant.resumed_by, *chosen, shard)))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _record(prepared: Prepared, variant: RunVariant, folder: StoredRunFolder) -> RunRecord:
@@ -250,7 +252,7 @@ def _record(prepared: Prepared, variant: RunVariant, folder: StoredRunFolder) ->
         shard=str(prepared.part.shard) if prepared.part else None,
         part=prepared.part,
         partial=prepared.is_partial,
-        selection=selection_text(prepared, variant),
+        selection=selection_hash(prepared, variant),
         resumed=prepared.resumed_run.id if prepared.resumed_run else None,
         job=os.environ.get(JOB_VARIABLE),
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
-from agentest.domain.results import ConversationResult, EarlierVerdicts, ScenarioResult, Status
+from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
@@ -98,10 +98,7 @@ def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
     notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
     known = {(each.file, each.name, each.agent): status for each, status in verdicts.known.items()}
-    earlier = EarlierVerdicts(verdicts.latest, known) if known else None
-    return replace(
-        prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0, earlier=earlier
-    )
+    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0, earlier=known)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:

@@ -21,7 +21,6 @@ from agentest.domain.results import (
     Changes,
     ConversationResult,
     Deduplication,
-    EarlierVerdicts,
     MetricResult,
     MetricVerdict,
     Reason,
@@ -335,11 +334,15 @@ def _times(count: int) -> str:
 _FAILING = (Status.FAILED, Status.ERRORED)
 
 
-def changes_since(earlier: EarlierVerdicts, result: RunResult) -> Changes:
-    """Compare the verdicts of a run with earlier ones; new, skipped and unfinished scenarios are left out."""
+def changes_since(earlier: Mapping[tuple[str, str, str], Status], result: RunResult) -> Changes:
+    """Compare the verdicts of a run with earlier ones; new, skipped and unfinished scenarios are left out.
+
+    Args:
+        earlier: file, scenario and agent → the earlier verdict.
+    """
     failing, fixed, still = [], [], []
     for each in result.finished:
-        before, now = earlier.statuses.get((each.file, each.name, each.agent)), each.verdict.status
+        before, now = earlier.get((each.file, each.name, each.agent)), each.verdict.status
         changed = ChangedScenario(name=each.name, agent=each.agent, file=each.file, line=each.line)
         if before is Status.PASSED and now in _FAILING:
             failing.append(changed)
@@ -348,7 +351,6 @@ def changes_since(earlier: EarlierVerdicts, result: RunResult) -> Changes:
         elif before in _FAILING and now in _FAILING:
             still.append(changed)
     return Changes(
-        since=earlier.run,
         newly_failing=tuple(failing),
         newly_fixed=tuple(fixed),
         still_failing=tuple(still),

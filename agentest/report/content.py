@@ -121,8 +121,6 @@ class RunReport:
     def changed(self) -> Mapping[tuple[str, str, str], str]:
         """`ScenarioReport.key` → how the verdict on a scenario that did not pass has changed."""
         changes = self.result.changes
-        if changes is None:
-            return {}
         still = dict.fromkeys(
             ((each.name, each.agent, each.file) for each in changes.still_failing), "still failing"
         )
@@ -135,15 +133,12 @@ class RunReport:
     def changes_text(self) -> str:
         """Count the changes since the last run of the same selection; "" without any."""
         changes = self.result.changes
-        if changes is None:
-            return ""
         numbers = (
             (len(changes.newly_failing), NEWLY_FAILING),
             (len(changes.newly_fixed), "newly fixed"),
             (len(changes.still_failing), "still failing"),
         )
-        text = ", ".join(f"{number:,} {what}" for number, what in numbers if number)
-        return f"{text} since run {changes.since}" if text else ""
+        return ", ".join(f"{number:,} {what}" for number, what in numbers if number)
 
     @cached_property
     def questions(self) -> list[QuestionedVerdicts]:

@@ -71,16 +71,12 @@ def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -
         each.path or (setting.folder / FILES[each.name] if each.name in FILES else None) for each in others
     ]
     files = [shown_path(path, setting.root) for path in paths if path]
-    page = next(
-        (path for each, path in zip(others, paths, strict=True) if each.name == "html" and path), None
-    )
-    report = shown_path(page, setting.root) if page else ""
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
         "junit": partial(_junit, setting),
         "html": partial(_html, setting),
         "github-actions": partial(_github, setting, files),
-        "console": partial(_console, setting, report),
+        "console": partial(_console, setting),
     }
     made = [make[report.name](report.path) for report in wanted]
     if not any(report.name == "console" and report.path is None for report in wanted):
@@ -152,13 +148,11 @@ def _workspace(setting: ReporterContext) -> Path | None:
     return Path(workspace) if workspace else None
 
 
-def _console(setting: ReporterContext, report: str, path: Path | None) -> Reporter:
+def _console(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_printer
     from agentest.report.console.text import DisplayOptions
 
-    display = DisplayOptions(
-        verbosity=setting.verbosity, next_step=setting.next_step, rerun=setting.rerun, report=report
-    )
+    display = DisplayOptions(verbosity=setting.verbosity, next_step=setting.next_step, rerun=setting.rerun)
     if path:
         return FileConsole(path, display, case_tables=setting.detailed)
     return ConsoleReporter(

@@ -22,7 +22,7 @@ from agentest.config.file import LoadedConfig, find_config, load
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
-from agentest.domain.results import EarlierVerdicts, JudgeCalibration
+from agentest.domain.results import JudgeCalibration, Status
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.errors import ConfigError, UsageError
@@ -216,8 +216,8 @@ class Prepared:
     resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
-    earlier: EarlierVerdicts | None = None
-    """The verdicts of the last run of the same selection."""
+    earlier: Mapping[tuple[str, str, str], Status] | None = None
+    """File, scenario and agent → the verdict in the last run of the same selection; None: not looked up."""
 
     @property
     def is_partial(self) -> bool:

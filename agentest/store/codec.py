@@ -352,7 +352,7 @@ CODECS = Codecs(
         ),
         Summary: Layout(
             flat=("counts",),
-            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "changes", "per_agent"),
+            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
             # Older files have texts of other warnings under this key.
             older={"warnings": lambda data: [each for each in data if not isinstance(each, str)]},
         ),

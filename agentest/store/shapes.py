@@ -109,8 +109,7 @@ class Summary:
     """Warnings about agents without a visible call."""
     unanswered_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls that were answered with null."""
-    changes: Changes | None = None
-    """Compared with the last run of the same selection."""
+    changes: Changes = Changes()
     per_agent: Mapping[str, Counts] | None = None
 
 

@@ -450,7 +450,7 @@ def test_ascii_output() -> None:
         "1/2 conversations passed (pass_rate >= 1) - 2 turns - 1 tool call - 1.2 s"
     )
     assert "          agent  \\u65e5" in rows
-    assert "    FAIL  #1  1 turn - 1 tool call - the user was done" in rows
+    assert "    FAIL #1  1 turn - 0 tool calls - the user was done" in rows
 
 
 class Tty(io.StringIO):

@@ -421,23 +421,12 @@ class ChangedScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The scenarios that fail or are errored now or were before, compared with an earlier run."""
+    """The scenarios that fail or are errored, or were, compared with the last run of the same selection."""
 
-    since: str
-    """The id of the earlier run."""
     newly_failing: tuple[ChangedScenario, ...] = ()
-    """They passed in the earlier run."""
+    """They passed in that run."""
     newly_fixed: tuple[ChangedScenario, ...] = ()
     still_failing: tuple[ChangedScenario, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierVerdicts:
-    """The verdicts of an earlier run, by file, scenario and agent."""
-
-    run: str
-    """The id of the run."""
-    statuses: Mapping[tuple[str, str, str], Status]
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,8 +465,7 @@ class RunResult:
     """The groups of several scenarios that a model joined because they have the same root cause."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage of the joining, by role. It belongs to no scenario."""
-    changes: Changes | None = None
-    """None if no run of the same selection was stored."""
+    changes: Changes = Changes()
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:

@@ -99,8 +99,8 @@ def _printer_for(
 class ConsoleReporter:
     """Shows a run on a console.
 
-    By default it shows a line for each file, failures in full, and the end of the run. The scenarios of a run
-    of one file, or of few scenarios, have lines of their own.
+    By default it shows a line for each file, failures in full, and the end of the run. In a run of few
+    scenarios, each of them has a line.
 
     Args:
         console: a console of rich, or a printer; by default standard output, see `open_printer`.
@@ -243,8 +243,8 @@ class FileLines:
         self._planned = planned
         self._statuses: dict[str, Counter[Status]] = {}
         self._finished: set[str] = set()
-        scenarios = sum(planned.values())
-        self.has_own_lines = display.detailed or len(planned) == 1 or scenarios <= _MOST_SCENARIO_LINES
+        few = _MOST_SCENARIO_LINES if len(planned) > 1 else _MOST_FILE_LINES
+        self.has_own_lines = display.detailed or sum(planned.values()) <= few
         """True if scenarios that passed have lines of their own, and files have none."""
 
     def after(self, result: ScenarioResult) -> Iterator[ConsoleLine]:

@@ -107,8 +107,11 @@ def passed_conversations(result: ScenarioResult) -> str:
 
 
 def _brief_facts(result: ScenarioResult) -> Iterator[str]:
-    if result.totals.conversations:
-        yield count(result.totals.conversations, "conversation" if result.case is None else "run")
+    totals = result.totals
+    if totals.conversations and (result.case or totals.passed == totals.conversations):
+        yield count(totals.conversations, "conversation" if result.case is None else "run")
+    elif totals.conversations:
+        yield f"{passed_conversations(result)} conversations passed"
     yield from ["flaky"] if result.flaky else []
     if text := decided(result):
         yield text

@@ -277,8 +277,7 @@ def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleL
 
 
 def _newly_fixed(result: RunResult) -> Iterator[ConsoleLine]:
-    fixed = result.changes.newly_fixed if result.changes else ()
-    if fixed:
+    if fixed := result.changes.newly_fixed:
         names = quoted_names(each.name for each in fixed)
         yield line(0, names, lead=(("Newly fixed  ", "bold green"),))
         yield BLANK
@@ -312,8 +311,6 @@ def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
 def _next_commands(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
     if display.rerun and report.not_passed:
         yield line(0, display.rerun, lead=_end_label("rerun"))
-    if display.report:
-        yield line(0, display.report, lead=_end_label("report"))
 
 
 def _totals(report: RunReport) -> Iterator[ConsoleLine]:

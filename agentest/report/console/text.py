@@ -57,8 +57,6 @@ class DisplayOptions:
     """The command that continues an interrupted run; "" if there is none."""
     rerun: str = ""
     """The command that runs what failed again; "" if there is none."""
-    report: str = ""
-    """The path of the HTML report, if one is written."""
 
     @property
     def verbose(self) -> bool:

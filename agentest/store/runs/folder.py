@@ -360,7 +360,7 @@ class RunRecord:
     partial: bool = False
     """True if filters selected its scenarios."""
     selection: str | None = None
-    """What the command line selected; None if an older version made the run."""
+    """A hash of what the command line selected; None if an older version made the run."""
     resumed: str | None = None
     """The run that this one resumes."""
     job: str | None = None

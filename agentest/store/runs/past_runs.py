@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentest.domain.forecast import PastRun, ScenarioResources
-from agentest.domain.results import EarlierVerdicts, ReasonKind, ScenarioResult, Status
+from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
 from agentest.store.reader import KILLED, read_line, read_results
 from agentest.store.run_results import entries
@@ -52,8 +52,6 @@ class LatestVerdicts:
     """Scenario and agent of those that never completed."""
     runs: int = 0
     """The number of runs that were read."""
-    latest: str = ""
-    """The id of the latest of them."""
 
     def has_failed(self, tried: ScenarioWithAgent) -> bool:
         """True if a scenario failed, errored or never ended, because an unknown verdict is not a pass."""
@@ -80,13 +78,12 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
     """
     known: dict[ScenarioWithAgent, Status] = {}
     begun: set[tuple[str, str]] = set()
-    read_runs, latest = 0, ""
+    read_runs = 0
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record is None or record.kind not in _KINDS or run.file is None:
             continue
         read_runs += 1
-        latest = latest or run.id
         for tried, status in dict(_verdicts(run)).items():  # a line that amends another comes after it
             if status is None:
                 begun.add((tried.name, tried.agent))
@@ -95,17 +92,18 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
         if wanted and all(tried in known for tried in wanted):
             break
     begun -= {(tried.name, tried.agent) for tried in known}
-    return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs, latest=latest)
+    return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs)
 
 
-def verdicts_of_selection(output_dir: Path, kind: RunKind, selection: str) -> EarlierVerdicts | None:
-    """Return the verdicts of the last run of a kind with the same selection; None if there is none."""
+def verdicts_of_selection(
+    output_dir: Path, kind: RunKind, selection: str
+) -> dict[tuple[str, str, str], Status]:
+    """Return the verdicts of the last run of a kind with the same selection, by file, scenario and agent."""
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record and record.kind is kind and record.selection == selection and record.ended:
-            known = {(each.file, each.name, each.agent): status for each, status in _verdicts(run) if status}
-            return EarlierVerdicts(run.id, known)
-    return None
+            return {(each.file, each.name, each.agent): status for each, status in _verdicts(run) if status}
+    return {}
 
 
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
