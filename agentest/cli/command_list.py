@@ -59,7 +59,8 @@ _RUN_OPTIONS = {
         "--unmocked-tools --strict --record-tools --watch"
     ),
     "Models": (
-        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"
+        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes "
+        "--no-cache"
     ),
     "Reports": "--reporter -v --verbose -q --baseline --fail-on-regression",
 }

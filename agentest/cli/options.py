@@ -292,6 +292,9 @@ recording = _options(
     _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
+    click.option(
+        "--no-cache", "cache", flag_value=False, default=True, help="Call models again for known questions."
+    ),
 )
 
 run_options = _options(

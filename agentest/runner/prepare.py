@@ -238,6 +238,14 @@ class Prepared:
         return options.tape or ("keep" if keeps and not any(self.agent_tape_modes.values()) else None)
 
     @property
+    def uses_cache(self) -> bool:
+        """True if stored answers replace model calls: in development, unless the run records or replays."""
+        options, config = self.request.options, self.loaded.config
+        in_ci = os.environ.get("CI", "") not in ("", "0", "false")
+        is_here = options.engine != "ray"
+        return config.cache and options.cache and options.tape is None and is_here and not in_ci
+
+    @property
     def agent_tape_modes(self) -> dict[str, str | None]:
         """Scope → how to use recordings of the agent's model, if its gateway overrides the command line."""
         modes: dict[str, str | None] = {}

@@ -226,9 +226,12 @@ def _rates(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
 def _cost(result: RunResult) -> Iterator[ConsoleLine]:
     """Show the model calls of all roles and their cost in one line, if there were any."""
     used = result.usage
-    if used.calls:
+    if used.calls or used.cached:
         cost = ", cost unknown" if used.cost is None else f", {used.cost:.4f} USD" * (used.cost > 0)
-        yield line(0, f"{count(used.calls, 'model call')}{cost}", lead=_end_label("cost"))
+        cached = f"; {used.cached:,} answered from the cache" if used.cached else ""
+        saved = f", {used.saved:.4f} USD saved" if used.saved else ""
+        text = f"{count(used.calls, 'model call')}{cost}{cached}{saved}"
+        yield line(0, text, lead=_end_label("cost"))
 
 
 def _changes(report: RunReport) -> Iterator[ConsoleLine]:
