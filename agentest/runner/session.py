@@ -221,9 +221,8 @@ def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache
     if not prepared.uses_cache:
         return None
     from agentest.models.response_cache import FILE, ResponseCache
-    from agentest.runner.environment import output_dir
 
-    path = output_dir(prepared) / FILE
+    path = prepared.request.root / prepared.loaded.config.output_dir / FILE
     cache = ResponseCache(path, prepared.loaded.redact, session.say)
     stack.callback(cache.close)
     return cache
