@@ -66,9 +66,10 @@ _RUN_OPTIONS = {
         "--unmocked-tools --strict --record-tools --watch"
     ),
     "Models": (
-        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"
+        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes "
+        "--no-cache"
     ),
-    "Reports": "--reporter --verbose --baseline --fail-on-regression",
+    "Reports": "--reporter -v --verbose -q --baseline --fail-on-regression",
 }
 """Maps a section to the options of a command that runs something, in the order of the help."""
 

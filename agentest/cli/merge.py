@@ -67,7 +67,7 @@ def merge(
     folder = project.path(output_dir) if output_dir else default_output
     with _open_run_folder(merged, folder, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS) as output:
         context = ReporterContext(
-            root=project.root, folder=output.folder.path, environ=os.environ, verbose=reports.verbose
+            root=project.root, folder=output.folder.path, environ=os.environ, verbosity=reports.verbosity
         )
         return _write_reports(merged, output, wanted, context)
 

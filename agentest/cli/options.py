@@ -105,6 +105,32 @@ which = _options(
 
 model_option = option("--model", "MODEL", "Set the model of user and judges, like openai/gpt-5-mini.")
 
+QUIET, VERBOSE = -1, 2
+
+
+def _set_verbosity(context: click.Context, param: click.Parameter, value: int) -> None:
+    """Store the verbosity of a flag. Raises click.UsageError if flags for less and for more are set."""
+    if not value:
+        return
+    wanted = {"-q": QUIET, "--verbose": VERBOSE}.get(param.opts[0], value)
+    known = context.params.get("verbosity", wanted)
+    if min(known, wanted) < 0 < max(known, wanted):
+        raise click.UsageError("--quiet and --verbose exclude each other")
+    context.params["verbosity"] = max(known, wanted)
+
+
+def _verbosity_flag(*names: str, about: str, count: bool = False) -> Callable[[Command], Command]:
+    return click.option(
+        *names, is_flag=not count, count=count, expose_value=False, callback=_set_verbosity, help=about
+    )
+
+
+verbosity_options = _options(
+    _verbosity_flag("-v", count=True, about="Show passed scenarios and conversations; -vv: transcripts."),
+    _verbosity_flag("--verbose", about="Show transcripts, like -vv."),
+    _verbosity_flag("-q", "--quiet", about="Show one character per scenario, and failures at the end."),
+)
+
 output_options = _options(
     option(
         "--reporter reporters",
@@ -112,7 +138,7 @@ output_options = _options(
         "Report as console, agent, json, junit, html or github-actions, to PATH if given.",
         multiple=True,
     ),
-    flag("--verbose", "Show transcripts."),
+    verbosity_options,
 )
 
 camel_case_option = flag("--camel-case", "Write keys like ADK-TS: evalCases instead of eval_cases.")
@@ -266,6 +292,9 @@ recording = _options(
     _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
+    click.option(
+        "--no-cache", "cache", flag_value=False, default=True, help="Call models again for known questions."
+    ),
 )
 
 run_options = _options(

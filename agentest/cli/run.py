@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
-from agentest.cli.run_output import LIVE, RunOutput, RunVariant, open_reporters, open_run_output
+from agentest.cli.run_output import (
+    LIVE,
+    RunOutput,
+    RunVariant,
+    open_reporters,
+    open_run_output,
+    selection_hash,
+)
 from agentest.domain.events import ReportRequest
 from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast
 from agentest.domain.results import RunResult, Status
@@ -21,7 +29,7 @@ from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
-from agentest.store.runs.past_runs import find_earlier_run
+from agentest.store.runs.past_runs import find_earlier_run, verdicts_of_selection
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop
@@ -51,6 +59,9 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         from agentest.cli.selection import with_fingerprints
 
         prepared = with_fingerprints(prepared)
+    if variant.name in _AGENT_KINDS and prepared.earlier is None:
+        earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_hash(prepared, variant))
+        prepared = replace(prepared, earlier=earlier)
     comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note) as output:
         processes = process_count(prepared)
@@ -70,8 +81,8 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
-            verbose = prepared.request.reports.verbose
-            mode = RunMode(source, engine, keep_conversations=verbose, spending=spending)
+            shown = prepared.request.reports.shows_conversations
+            mode = RunMode(source, engine, keep_conversations=shown, spending=spending)
             signals = SignalMessages(last=last_words, show=broadcast.show)
             outcome = run_event_loop(execute, known, broadcast, mode, signals)
         broadcast.finish()
@@ -107,9 +118,10 @@ def _broadcast(
         root=request.root,
         folder=output_dir(prepared),
         environ=os.environ,
-        verbose=request.reports.verbose,
+        verbosity=request.reports.verbosity,
         detailed=request.reports.detailed,
         next_step=prepared.loaded.redact(variant.resumed_by),
+        rerun=prepared.loaded.redact(rerun_command(prepared, variant)),
         forecast=forecast_of(prepared, variant.name),
         compared=comparison,
     )
@@ -119,6 +131,20 @@ def _broadcast(
     if comparison:
         reporters = comparison.around(reporters, prepared)
     return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
+
+
+def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
+    """Return the command that runs again what failed, in the user's folder; "" if there is none."""
+    request = prepared.request
+    words = shlex.split(variant.resumed_by)
+    if not words:
+        return ""
+    here = request.here or request.root
+    if request.config:
+        words.append(f"--config={path_from(here, request.config)}")
+    if here != request.root:
+        words.append(f"--cwd={path_from(here, request.root)}")
+    return shlex.join("--last-failed" if word == "--resume" else word for word in words)
 
 
 def process_count(prepared: Prepared) -> int:

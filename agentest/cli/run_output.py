@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -37,7 +38,7 @@ from agentest.store.runs.folder import (
     write_record,
 )
 from agentest.support.errors import ConfigError
-from agentest.support.files import commit_of
+from agentest.support.files import commit_of, path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
@@ -107,7 +108,7 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
         try:
             folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
-            record = _record(prepared, variant.name, folder)
+            record = _record(prepared, variant, folder)
             write_record(folder.path, record)
         except OSError as error:
             taken = output_dir(prepared)
@@ -226,11 +227,21 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def _record(prepared: Prepared, kind: RunKind, folder: StoredRunFolder) -> RunRecord:
+def selection_hash(prepared: Prepared, variant: RunVariant) -> str:
+    """Return a hash of what the command line selects, because it may name addresses with secrets."""
+    options = prepared.request.options
+    paths = [(path_from(prepared.request.root, each.path), each.line, each.name) for each in options.paths]
+    chosen = (paths, options.scenarios, options.files, options.tags, options.agent)
+    shard = prepared.part.shard if prepared.part else None
+    text = " ".join(map(str, (variant.resumed_by, *chosen, shard)))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _record(prepared: Prepared, variant: RunVariant, folder: StoredRunFolder) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         id=folder.id,
-        kind=kind,
+        kind=variant.name,
         started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         version=__version__,
         models=prepared.model_names,
@@ -241,6 +252,7 @@ def _record(prepared: Prepared, kind: RunKind, folder: StoredRunFolder) -> RunRe
         shard=str(prepared.part.shard) if prepared.part else None,
         part=prepared.part,
         partial=prepared.is_partial,
+        selection=selection_hash(prepared, variant),
         resumed=prepared.resumed_run.id if prepared.resumed_run else None,
         job=os.environ.get(JOB_VARIABLE),
     )

@@ -98,7 +98,8 @@ def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     plan = narrow_plan(prepared.plan, is_kept) if failed else prepared.plan
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
     notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
-    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
+    known = {(each.file, each.name, each.agent): status for each, status in verdicts.known.items()}
+    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0, earlier=known)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
@@ -167,7 +168,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     earlier = read_finished(run.path / JOURNAL)
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
-    slim = not prepared.request.reports.verbose
+    slim = not prepared.request.reports.shows_conversations
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )

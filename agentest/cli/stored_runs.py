@@ -16,7 +16,16 @@ import click
 from agentest.authoring import export as test_cases
 from agentest.authoring.export import Expecting, Form
 from agentest.cli.location import Location, project_of
-from agentest.cli.options import camel_case_option, exits, flag, format_option, option, path_option, where
+from agentest.cli.options import (
+    camel_case_option,
+    exits,
+    flag,
+    format_option,
+    option,
+    path_option,
+    verbosity_options,
+    where,
+)
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
@@ -78,7 +87,7 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
     "Select scenarios by a part of the name; =NAME: the whole name.",
     multiple=True,
 )
-@flag("--verbose", "Show transcripts.")
+@verbosity_options
 @option(
     "--reporter reporters",
     "NAME",
@@ -108,7 +117,7 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
         folder=path.parent,
         run_id=record.id if record else "",
         environ={**os.environ, "CI": "true"},
-        verbose=reports.verbose,
+        verbosity=reports.verbosity,
         record=record,
         compared=against,
     )

@@ -67,6 +67,8 @@ class Config(Section):
     """The run to compare each run with: an id, a folder or a file."""
     fail_on_regression: bool = False
     """If true, a regression fails the run."""
+    cache: bool = True
+    """If true, models are not asked again what they have answered today, except in CI."""
     cassettes: str | None = None
     """Folder of recorded model responses. None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"

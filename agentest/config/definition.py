@@ -51,6 +51,7 @@ class RunSettings(TypedDict, total=False):
     keep_runs: int
     baseline: str | None
     fail_on_regression: bool
+    cache: bool
     cassettes: str | None
     unmocked_tools: Literal["error", "passthrough"]
     strict: bool

@@ -17,6 +17,8 @@ from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
 from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
 from agentest.domain.results import (
     DECIDED,
+    ChangedScenario,
+    Changes,
     ConversationResult,
     Deduplication,
     MetricResult,
@@ -327,3 +329,29 @@ def _problems(
 
 def _times(count: int) -> str:
     return "1 time" if count == 1 else f"{count} times"
+
+
+_FAILING = (Status.FAILED, Status.ERRORED)
+
+
+def changes_since(earlier: Mapping[tuple[str, str, str], Status], result: RunResult) -> Changes:
+    """Compare the verdicts of a run with earlier ones; new, skipped and unfinished scenarios are left out.
+
+    Args:
+        earlier: file, scenario and agent → the earlier verdict.
+    """
+    failing, fixed, still = [], [], []
+    for each in result.finished:
+        before, now = earlier.get((each.file, each.name, each.agent)), each.verdict.status
+        changed = ChangedScenario(name=each.name, agent=each.agent, file=each.file, line=each.line)
+        if before is Status.PASSED and now in _FAILING:
+            failing.append(changed)
+        elif before in _FAILING and now is Status.PASSED:
+            fixed.append(changed)
+        elif before in _FAILING and now in _FAILING:
+            still.append(changed)
+    return Changes(
+        newly_failing=tuple(failing),
+        newly_fixed=tuple(fixed),
+        still_failing=tuple(still),
+    )

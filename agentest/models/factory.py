@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from agentest.config.models import RequestedModel
 from agentest.models import litellm_adapter
@@ -21,6 +22,9 @@ from agentest.models.tape import CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.models.response_cache import ResponseCache
 
 
 @dataclass(slots=True)
@@ -39,6 +43,8 @@ class ModelTerms:
     """Gates to use if limits, circuits and budget belong to another process."""
     hide: Callable[[str], str] = str
     """Redacts secrets in judge prompts."""
+    cache: ResponseCache | None = None
+    """Answers of earlier runs, used in place of models."""
 
 
 @asynccontextmanager
@@ -84,7 +90,8 @@ class _Opener:
         return StructuredModel(await self._answers(spec), self._terms.hide)
 
     async def _answers(self, spec: ModelSpec) -> AnswerSource:
-        tape, ledger, live = self._terms.tape, self._terms.ledger, None
+        tape, ledger = self._terms.tape, self._terms.ledger
+        live: AnswerSource | None = None
         if tape is None or tape.mode is not CassetteMode.REPLAY:
             live = LiveModel(
                 await self._chat_model(spec),
@@ -93,6 +100,11 @@ class _Opener:
                 patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
                 price=price_of(spec.name) if spec.priced else None,
             )
+            if cache := self._terms.cache:
+                from agentest.models.response_cache import CachedModel
+
+                settings = {"sent": parameters(spec), "body": spec.body}
+                live = CachedModel(cache, ledger, live, {"name": spec.name, "url": spec.base_url, **settings})
         if tape is None:
             assert live
             return live

@@ -201,20 +201,25 @@ class Ledger:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
-        self._watched: dict[CallKey, ModelUsage] = {}
+        self._watched: dict[CallKey, list[ModelUsage]] = {}
+        """The usage since each `watch` that has not ended; the last one comes last."""
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         self._entries[key.scope, key.role] += used
         if self._watched and key in self._watched:
-            self._watched[key] += used
+            self._watched[key] = [each + used for each in self._watched[key]]
 
     def watch(self, key: CallKey) -> None:
         """Measure the usage of one question, whether it is answered or not."""
-        self._watched[key] = ModelUsage()
+        self._watched.setdefault(key, []).append(ModelUsage())
 
     def taken(self, key: CallKey) -> ModelUsage:
-        """Return the usage added for this key since `watch`."""
-        return self._watched.pop(key, ModelUsage())
+        """Return the usage added for this key since the last `watch`, which ends."""
+        watched = self._watched.get(key, [])
+        used = watched.pop() if watched else ModelUsage()
+        if not watched:
+            self._watched.pop(key, None)
+        return used
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         """Add the usage that a replayed answer had when it was recorded."""

@@ -135,7 +135,7 @@ def _request(config: pytest.Config) -> RunRequest:
     options = Options(
         offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
     )
-    reports = ReportOptions(verbose=verbosity(config) > 1)
+    reports = ReportOptions(verbosity=2 if verbosity(config) > 1 else 0)
     return RunRequest(folder if named else file.parent, file, options, reports, folder)
 
 

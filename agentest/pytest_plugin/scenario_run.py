@@ -260,7 +260,7 @@ class BackgroundRun:
         self._stop_handles = asyncio.get_running_loop(), stop, starting
         self._loop_started.set()
         prepared = files.prepared
-        options, keep = prepared.request.options, prepared.request.reports.verbose
+        options, keep = prepared.request.options, prepared.request.reports.shows_conversations
         session = RunSession(
             prepared=prepared,
             settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),

@@ -50,6 +50,7 @@ from agentest.support.text import count, quoted_names, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
+NEWLY_FAILING = "newly failing"
 VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
 _COUNTED_ONCE = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK, ReasonKind.GOAL)
 _REASON_CHARS = 400
@@ -108,6 +109,36 @@ class RunReport:
     def rates_note(self) -> str:
         """How to read the rates, and which drops this number of conversations can detect."""
         return " ".join(filter(None, ("In brackets: 95% intervals.", detection_limits(self.result))))
+
+    @property
+    def close_note(self) -> str:
+        """Which drops this number of conversations can detect, if more of them could change a verdict."""
+        rates = [each.pass_rate for each in self.result.scenarios if each.pass_rate]
+        is_close = any(0 < rate.value < 1 for rate in rates)
+        return (detection_limits(self.result) or "") if is_close else ""
+
+    @cached_property
+    def changed(self) -> Mapping[tuple[str, str, str], str]:
+        """`ScenarioReport.key` → how the verdict on a scenario that did not pass has changed."""
+        changes = self.result.changes
+        still = dict.fromkeys(
+            ((each.name, each.agent, each.file) for each in changes.still_failing), "still failing"
+        )
+        newly = dict.fromkeys(
+            ((each.name, each.agent, each.file) for each in changes.newly_failing), NEWLY_FAILING
+        )
+        return {**still, **newly}
+
+    @property
+    def changes_text(self) -> str:
+        """Count the changes since the last run of the same selection; "" without any."""
+        changes = self.result.changes
+        numbers = (
+            (len(changes.newly_failing), NEWLY_FAILING),
+            (len(changes.newly_fixed), "newly fixed"),
+            (len(changes.still_failing), "still failing"),
+        )
+        return ", ".join(f"{number:,} {what}" for number, what in numbers if number)
 
     @cached_property
     def questions(self) -> list[QuestionedVerdicts]:
@@ -330,14 +361,14 @@ def cause_badness(cause: RootCause) -> str:
     return "errored" if cause.kind is CauseKind.ERRORED else cause.severity.label
 
 
-def cause_facts(cause: RootCause, *, several_agents: bool) -> Iterator[str]:
-    """Yield severity, number of conversations and first occurrence of a root cause."""
+def cause_facts(cause: RootCause, *, several_agents: bool, example: bool = True) -> Iterator[str]:
+    """Yield severity, number of conversations and, with `example`, the first occurrence of a root cause."""
     yield cause_badness(cause)
     if cause.conversations > 1:
         yield count(cause.conversations, "conversation")
     if several_agents and cause.agents:
         yield ", ".join(cause.agents)
-    if cause.example.conversation_id:
+    if example and cause.example.conversation_id:
         first = "" if cause.conversations == 1 else "first: "
         turn = "" if cause.example.turn_index is None else f", turn {cause.example.turn_index}"
         yield f"{first}{cause.example.conversation_id}{turn}"
@@ -372,8 +403,17 @@ class QuestionedVerdicts:
 
 
 def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
-    """Return the warnings that question the verdicts of a run, grouped by code."""
-    return [QuestionedVerdicts(*each) for each in by_code(result.verdict_warnings).items()]
+    """Return the warnings that question the verdicts of a run, grouped by code.
+
+    In strict mode they are reasons for verdicts, which are shown with their scenarios.
+    """
+    warnings = (
+        warning
+        for each in result.scenarios
+        if not any(reason.kind is ReasonKind.WARNING for reason in each.verdict.reasons)
+        for warning in each.verdict_warnings
+    )
+    return [QuestionedVerdicts(*each) for each in by_code(warnings).items()]
 
 
 def unfinished_text(result: RunResult) -> str:
@@ -524,10 +564,18 @@ def detection_limits(result: RunResult) -> str | None:
     # `repeat` may need few conversations to decide.
     sizes = {s.repeat.max if s.repeat else s.pass_rate.n if s.pass_rate else 0 for s in several}
     least, most = min(sizes), max(sizes)
-    if least == most:
-        up_to = "Up to " if all(s.repeat for s in several) else ""
-        return f"{up_to}{least:,} conversations a scenario {_detectable_text(least)}."
-    return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_detectable_text(least)}."
+    from agentest.support.statistics.sequential import detectable_rate
+
+    rate = detectable_rate(min(least, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
+    most_text = "" if least == most else f" to {most:,}"
+    text = f"With {least:,}{most_text} conversations per scenario, drops from {percent(_EXPECTED_RATE)} to "
+    text += f"{int(rate * 100)}% are detectable."
+    if (missed := next((other for other in CONVERSATIONS_NEEDED if other > rate), None)) is None:
+        return text
+    option = "--repeat" if all(s.repeat for s in several) else "--conversations"
+    number = CONVERSATIONS_NEEDED[missed]
+    value = f"{min(3, number)}..{number}" if option == "--repeat" else f"{number}"
+    return f"{text} Use {option} {value} to detect a drop to {percent(missed)}."
 
 
 def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Rates | None:
@@ -541,13 +589,3 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Rates | None:
         scenarios=len({(s.file, s.name) for s in scenarios if s.pass_rate}),
         all_pass={k: all_pass[k] for k in _SHOWN_K if k in all_pass},
     )
-
-
-def _detectable_text(size: int) -> str:
-    from agentest.support.statistics.sequential import detectable_rate
-
-    rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
-    can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"
-    if (missed := next((other for other in CONVERSATIONS_NEEDED if other > rate), None)) is None:
-        return can
-    return f"{can}, not from {percent(missed)}: that takes {CONVERSATIONS_NEEDED[missed]:,}"

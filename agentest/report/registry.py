@@ -40,6 +40,7 @@ class ReporterContext:
         folder: the folder for reports without a path of their own, with names from `FILES`.
         run_id: the id of a stored run.
         next_step: the command that continues an interrupted run.
+        rerun: the command that runs what failed again.
         forecast: the expected resources of the run.
         compared: the comparison of the run.
         journal: stores finished conversations; required if results drop them.
@@ -52,9 +53,10 @@ class ReporterContext:
     folder: Path
     environ: Mapping[str, str]
     run_id: str = ""
-    verbose: bool = False
+    verbosity: int = 0
     detailed: bool = False
     next_step: str = ""
+    rerun: str = ""
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     journal: Journal | None = None
@@ -151,14 +153,15 @@ def _workspace(setting: ReporterContext) -> Path | None:
 
 def _console(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_printer
+    from agentest.report.console.text import DisplayOptions
 
+    display = DisplayOptions(verbosity=setting.verbosity, next_step=setting.next_step, rerun=setting.rerun)
     if path:
-        return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
+        return FileConsole(path, display, case_tables=setting.detailed)
     return ConsoleReporter(
         open_printer(setting.environ, sys.stdout),
-        verbose=setting.verbose,
-        detailed=setting.detailed,
-        next_step=setting.next_step,
+        display,
+        case_tables=setting.detailed,
         forecast=setting.forecast,
     )
 

@@ -96,6 +96,8 @@ class Options:
     """Judge only these built-in metrics, regardless of the configuration."""
     max_cost: float | None = None
     max_llm_calls: int | None = None
+    cache: bool = True
+    """False if models answer every question anew."""
     tape: str | None = None
     """How to use recorded responses: record, replay or replay-or-record."""
     cassettes: str | None = None

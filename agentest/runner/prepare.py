@@ -22,7 +22,7 @@ from agentest.config.file import LoadedConfig, find_config, load
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
-from agentest.domain.results import JudgeCalibration
+from agentest.domain.results import JudgeCalibration, Status
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.errors import ConfigError, UsageError
@@ -163,12 +163,18 @@ class ReportOptions:
     """Options for what a run reports."""
 
     reporters: tuple[str, ...] = ()
-    verbose: bool = False
+    verbosity: int = 0
+    """-1: quiet, 1: passed scenarios and conversations, 2: transcripts."""
     detailed: bool = False
     """True if the console shows every invocation of an evaluation set next to the expected one."""
     baseline: str | None = None
     """The run to compare with at the end; None: as configured."""
     fail_on_regression: bool = False
+
+    @property
+    def shows_conversations(self) -> bool:
+        """True if reports show conversations even of scenarios that passed."""
+        return self.verbosity > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,8 @@ class Prepared:
     resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
+    earlier: Mapping[tuple[str, str, str], Status] | None = None
+    """File, scenario and agent → the verdict in the last run of the same selection; None: not looked up."""
 
     @property
     def is_partial(self) -> bool:
@@ -228,6 +236,14 @@ class Prepared:
         options = self.request.options
         keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
         return options.tape or ("keep" if keeps and not any(self.agent_tape_modes.values()) else None)
+
+    @property
+    def uses_cache(self) -> bool:
+        """True if stored answers replace model calls: in development, unless the run records or replays."""
+        options, config = self.request.options, self.loaded.config
+        in_ci = os.environ.get("CI", "") not in ("", "0", "false")
+        is_here = options.engine != "ray"
+        return config.cache and options.cache and options.tape is None and is_here and not in_ci
 
     @property
     def agent_tape_modes(self) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ Notes about a unit or the run inform, and question no verdict.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
@@ -42,7 +43,7 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
-from agentest.domain.verdict import metric_verdicts, undecisive_problems
+from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, Unit
@@ -101,6 +102,7 @@ class RunResultBuilder:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
+                files=Counter(entry.file for entry in self._plan.entries),
                 fingerprints={
                     (each.scenario.name, each.agent): each.fingerprint for each in self._plan.units
                 },
@@ -163,6 +165,8 @@ class RunResultBuilder:
             joins=joined.joins,
             joining=joined.used,
         )
+        if self._prepared.earlier:
+            result = replace(result, changes=changes_since(self._prepared.earlier, result))
         self._emit(RunFinished(result))
         return result
 

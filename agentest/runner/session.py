@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agentest.domain.forecast import ScenarioResources
     from agentest.models.admission import Gates, LocalGates
     from agentest.models.cassette import Cassettes
+    from agentest.models.response_cache import ResponseCache
     from agentest.models.tape import Tape
     from agentest.runner.run_budget import Allowance
 
@@ -202,6 +203,7 @@ async def open_models(
     from agentest.models.factory import open_models as open_llm
 
     terms = ModelTerms(
+        cache=_response_cache(session, stack),
         tape=tape if tape and tape.mode else None,
         ledger=ledger,
         gates=gates or local_gates(session),
@@ -211,6 +213,19 @@ async def open_models(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
     return _with_agent_tape(models, tape, prepared.plan), ledger
+
+
+def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache | None:
+    """Open the answers of earlier runs, unless the run records or replays, or answers must be new."""
+    prepared = session.prepared
+    if not prepared.uses_cache:
+        return None
+    from agentest.models.response_cache import FILE, ResponseCache
+
+    path = prepared.request.root / prepared.loaded.config.output_dir / FILE
+    cache = ResponseCache(path, prepared.loaded.redact, session.say)
+    stack.callback(cache.close)
+    return cache
 
 
 def _with_agent_tape(models: Models, tape: Tape | None, plan: Plan) -> Models:

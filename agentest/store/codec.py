@@ -311,7 +311,13 @@ CODECS = Codecs(
         ),
         Unscored: Layout(only_if_set=("own_code",)),
         Skipped: Layout(names={"why": "skipped"}),
-        ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
+        ModelUsage: Layout(
+            order=("calls", "retries"),
+            flat=("tokens",),
+            names={"cached": "cachedCalls", "saved": "savedCost"},
+            digits={"cost": 6, "saved": 6},
+            only_if_set=("cached", "saved"),
+        ),
         ScenarioResult: Layout(
             order=("agent", "name", "file", "line", "tags", "goal", "profile", "duration_ms", "planned"),
             left_out=(

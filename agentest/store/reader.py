@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
@@ -334,6 +335,7 @@ def events_of(result: RunResult) -> Iterator[Event]:
         models=result.models,
         comparison=result.comparison,
         planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
+        files=Counter(each.file for each in result.scenarios),
         visibilities=result.visibilities,
         calibrations=result.calibrations,
     )

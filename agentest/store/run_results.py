@@ -76,6 +76,7 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         unclaimed=head.summary.unclaimed_calls,
         silent=head.summary.silent_agents,
         unanswered=head.summary.unanswered_calls,
+        changes=head.summary.changes,
         calibrations=head.calibration,
         shard=head.shard,
         joins=joins_of(head.root_causes),
@@ -126,6 +127,7 @@ def summary(result: RunResult) -> Summary:
         unclaimed_calls=result.unclaimed,
         silent_agents=result.silent,
         unanswered_calls=result.unanswered,
+        changes=result.changes,
         per_agent=per_agent if result.comparison else None,
     )
 

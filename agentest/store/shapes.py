@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from agentest.domain.results import (
+    Changes,
     Figure,
     JudgeCalibration,
     MetricResult,
@@ -108,6 +109,7 @@ class Summary:
     """Warnings about agents without a visible call."""
     unanswered_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls that were answered with null."""
+    changes: Changes = Changes()
     per_agent: Mapping[str, Counts] | None = None
 
 

@@ -216,7 +216,7 @@ class Worker:
         """Return the arguments of `AssignedConversation.finish`."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
-        keeps_details = self._prepared.request.reports.verbose or unit.scenario.case is not None
+        keeps_details = self._prepared.request.reports.shows_conversations or unit.scenario.case is not None
         return (
             packed(result if keeps_details else without_unneeded_parts(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),

@@ -62,7 +62,7 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
         told = json.loads(project.agentest("calibrate", "labels.jsonl", "--json", "--replay").stdout)
         assert len(model.received) == 40
         env = {"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
-        ran = project.run(env=env)
+        ran = project.run("-v", env=env)
         project.config(agent.endpoint, judge={"batch": "turn"}, **model_keys(model))
         other = project.run()
     assert "agreement     88% (35 of 40; 95 % 74% to 95%)" in done.stdout

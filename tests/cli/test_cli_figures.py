@@ -35,10 +35,16 @@ def test_reports_show_intervals(project: Project, tmp_path: Path) -> None:
     reporters = [part for name in ("console", "json", "github-actions") for part in ("--reporter", name)]
     ran = project.run("--offline", *reporters, env={"GITHUB_STEP_SUMMARY": str(summary)})
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "6/8 conversations passed (75% [41–93%], pass_rate ≥ 0.5) · flaky · 8 turns" in ran.stdout
+    assert "6/8 conversations passed · flaky\n" in ran.stdout
+    assert "(n 16 in 2 scenarios)\n" in ran.stdout
+    detailed = project.agentest("show", "-v").stdout
+    assert "6/8 conversations passed (75% [41–93%], pass_rate ≥ 0.5) · flaky · 8 turns" in detailed
     rates = "(n 16 in 2 scenarios)  pass^2 77%  pass^3 68%  pass^5 55%"
-    assert rates in ran.stdout
-    limits = "8 conversations a scenario can tell a pass rate of 90% from 53%, not from 60%: that takes 13."
+    assert rates in detailed
+    limits = (
+        "With 8 conversations per scenario, drops from 90% to 53% are detectable. "
+        "Use --conversations 13 to detect a drop to 60%."
+    )
     assert ran.stdout.count(limits) == 1
     assert limits in summary.read_text("utf-8")
 
@@ -61,5 +67,5 @@ def test_reports_show_intervals(project: Project, tmp_path: Path) -> None:
             each.pop(key, None)
     del document["summary"]["passRate"]
     project.write("older.json", json.dumps(document))
-    again = project.agentest("judge", "older.json", "--offline")
+    again = project.agentest("judge", "older.json", "--offline", "-v")
     assert rates in again.stdout, again.stdout + again.stderr

@@ -39,12 +39,13 @@ def ids(project: Project) -> list[str]:
 
 
 def without_header(text: str) -> list[str]:
-    """What was printed, but for the first lines and for the ids of sessions, which are not kept.
+    """What was printed without the first lines, the ids of sessions, which are not stored, and commands.
 
     Sorted, as scenarios are printed when they finish, and shown in the order of their files.
     """
     lines = text.partition("\n\n")[2].splitlines()
-    return sorted(line for line in lines if not line.strip().startswith("session "))
+    left_out = ("session ", "rerun ")  # a stored run has no command that runs it again
+    return sorted(line for line in lines if not line.strip().startswith(left_out))
 
 
 def test_a_past_run_is_shown_as_it_was(held: Project) -> None:

@@ -64,7 +64,7 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
         done = project.run(*engine, env={"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")})
     assert done.returncode == 1, done.stderr
     assert causes(latest(project)) == EXPECTED
-    told = "2 causes:\n  3 × create_booking: time …  high · 3 conversations · first: books-1-1, turn 0\n"
+    told = "2 causes:\n  3 × create_booking: time …  high · 3 conversations\n"
     assert told in done.stdout
     assert "  2 × send_sms has no mock  high" in done.stdout
     assert told in project.agentest("show").stdout
@@ -147,7 +147,7 @@ def test_compared_agents_are_named(project: Project) -> None:
         "create_booking(time='10:30', …) not called": ["other"],
         "send_sms has no mock": ["agent"],
     }
-    assert "high · 3 conversations · other · first: books-1@other-1" in done.stdout
+    assert "high · 3 conversations · other\n" in done.stdout
 
 
 JUDGED = 'for n in range(3):\n    scenario(f"s{n}", goal="Get help.", conversations_per_scenario=2)\n'

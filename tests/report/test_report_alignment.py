@@ -86,7 +86,7 @@ def shown(result: ScenarioResult, width: int = 80, *, terminal: bool = True, ver
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
     printer = Printer(console)
-    printer.write(scenario_lines(result, DisplayOptions(verbose=verbose)))
+    printer.write(scenario_lines(result, DisplayOptions(verbosity=2 * verbose)))
     return out.getvalue()
 
 
@@ -194,7 +194,7 @@ def test_calls_that_only_count_are_shown_and_are_no_reason() -> None:
     result = scenario(held(metrics=COUNTED), thresholds={"trajectory_score": 0.5})
     text = shown(result, 140)
     assert "✗ trajectory_score: average 0.25 is below the threshold 0.5" in text
-    assert "✓ c1" in text
+    assert "✓ #c1" in text
     assert "- trajectory 'writes only these': expected calls are missing: find_user (counted by" in text
     assert "amount: expected 5, got 500" in text
     verbose = shown(result, 140, verbose=True)

@@ -156,6 +156,7 @@ def tell(
     to: Console,
     *scenarios: ScenarioResult,
     verbose: bool = False,
+    verbosity: int = 0,
     live: bool | None = False,
     interrupted: bool = False,
     models: Mapping[str, str | None] | None = None,
@@ -163,7 +164,7 @@ def tell(
     agents: Sequence[str] = ("booking",),
 ) -> str:
     """What the console shows of a run with these results."""
-    reporter = ConsoleReporter(to, verbose=verbose, live=live)
+    reporter = ConsoleReporter(to, DisplayOptions(verbosity=2 if verbose else verbosity), live=live)
     held = sum(len(s.conversations) for s in scenarios)
     endpoints = dict.fromkeys(agents, ENDPOINT)
     reporter.on_event(RunStarted("1.2.3", endpoints, len(scenarios), held, 20, models or {}, comparison))
@@ -187,7 +188,7 @@ def tell(
 
 
 def shown(result: ScenarioResult, *, verbose: bool = False) -> str:
-    return "\n".join(each.plain for each in scenario_lines(result, DisplayOptions(verbose=verbose)))
+    return "\n".join(each.plain for each in scenario_lines(result, DisplayOptions(verbosity=2 * verbose)))
 
 
 def test_a_small_passing_run() -> None:
@@ -201,14 +202,35 @@ def test_a_small_passing_run() -> None:
 
 
 PASSING = """\
-agentest 1.2.3
+agentest 1.2.3  1 scenario, 2 conversations
 agent   booking  http://127.0.0.1:8080/v1/chat/completions
 model   openai/gpt-5-mini (user, judge)
-run     1 scenario, 2 conversations, at most 20 at once
+
+✓ passed   user books a slot  scenarios/booking.sim.py:12  2 conversations
+
+cost       4 model calls
+1 passed (1 scenario, 2 conversations) in 12.3 s
+"""
+
+
+def test_every_figure_of_a_small_run() -> None:
+    """With -v a scenario that passed has its conversations and averages, and the run has its figures."""
+    held = [conversation(f"slot-{n}", metrics={"helpfulness": Score(4, "fine")}) for n in (1, 2)]
+    tokens = {"judge": ModelUsage(4, Usage(1000, 50), 1)}
+    result = scenario(*held, thresholds={"helpfulness": 3.5}, usage=tokens)
+    assert tell(console(200), result, models={"judge": "openai/gpt-5-mini"}, verbosity=1) == DETAILED
+
+
+DETAILED = """\
+agentest 1.2.3  1 scenario, 2 conversations, at most 20 at once
+agent   booking  http://127.0.0.1:8080/v1/chat/completions
+model   openai/gpt-5-mini (judge)
 
 ✓ passed   user books a slot  scenarios/booking.sim.py:12  \
 2/2 conversations passed · 2 turns · 2 tool calls · 1.2 s
-    helpfulness 4.00 (≥ 3.5)  goal_completion 1.00
+    ✓ #1  1 turn · 1 tool call · the user was done
+    ✓ #2  1 turn · 1 tool call · the user was done
+    helpfulness 4.00 (≥ 3.5)
 
 Slowest agent turns
       100 ms  turn 0  slot-1  user books a slot
@@ -217,6 +239,7 @@ Slowest agent turns
 agent   2 calls
 judge   4 model calls (1 asked again), 1,000 prompt + 50 completion tokens
 
+cost       4 model calls
 1 passed (1 scenario, 2 conversations) in 12.3 s
 """
 
@@ -233,14 +256,13 @@ def test_a_failing_run_on_a_terminal() -> None:
 
 
 FAILING = """\
-agentest 1.2.3
+agentest 1.2.3  2 scenarios, 6 conversations
 agent   booking  http://127.0.0.1:8080/v1/chat/completions
 model   offline (no model): LLM metrics are skipped
-run     2 scenarios, 6 conversations, at most 20 at once
 
 ✗ failed   user books a slot  scenarios/booking.sim.py:12
            1/5 conversations passed · 6 turns · 4 tool calls · 1.2 s
-    ✗ slot-1  1 turn · 1 tool call · the user was done
+    ✗ #1  1 turn · 1 tool call · the user was done
         ✗ trajectory: expected calls are missing: create_booking
           expected (contains): check_availability,
                                create_booking(service='haircut', …)
@@ -250,30 +272,20 @@ run     2 scenarios, 6 conversations, at most 20 at once
           agent  At nine?
         tool calls
           turn 0  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
-        and 2 more conversations like it: slot-2, slot-3
-    ✗ slot-4  2 turns · 0 tool calls · the user was done
+        and 2 more conversations like it: #2, #3
+    ✗ #4  2 turns · 0 tool calls · the user was done
         ✗ turn 1  contains: expected 'BK-' in the reply; the reply was 'At
                   nine?'
           user   A haircut, please
-    ✓ slot-5  1 turn · 1 tool call · the user was done
 
-✓ passed   user asks for the price  scenarios/booking.sim.py:30
-           1/1 conversation passed · 1 turn · 1 tool call · 1.2 s
+✓ passed   user asks for the price  scenarios/booking.sim.py:30  1 conversation
 
-Slowest agent turns
-      200 ms  turn 1  slot-4  user books a slot
-      100 ms  turn 0  slot-1  user books a slot
-      100 ms  turn 0  slot-2  user books a slot
-
-agent   7 calls
+2 causes:
+  1 × create_booking not called as expected  high · 3 conversations
+  1 × contains: expected 'BK-' in the reply  high
 
 Not passed
   ✗ failed   scenarios/booking.sim.py:12  user books a slot
-
-2 causes:
-  1 × create_booking not called as expected
-      high · 3 conversations · first: slot-1
-  1 × contains: expected 'BK-' in the reply  high · slot-4, turn 1
 
 1 failed, 1 passed (2 scenarios, 6 conversations) in 12.3 s
 """
@@ -289,7 +301,7 @@ def test_a_comparison() -> None:
     )
     text = tell(console(80), old, new, comparison=True, agents=["old", "new"])
     assert COMPARED in re.sub(" +\n", "\n", text)
-    assert "scenarios/booking.sim.py:12  [new]  1/1 conversation passed" in text
+    assert "scenarios/booking.sim.py:12  [new]  1 conversation" in text
     assert "1 failed, 1 passed (1 scenario × 2 agents, 2 conversations) in 12.3 s" in text
 
 
@@ -438,7 +450,7 @@ def test_ascii_output() -> None:
         "1/2 conversations passed (pass_rate >= 1) - 2 turns - 1 tool call - 1.2 s"
     )
     assert "          agent  \\u65e5" in rows
-    assert "    ok slot-2  1 turn - 1 tool call - the user was done" in rows
+    assert "    FAIL #1  1 turn - 0 tool calls - the user was done" in rows
 
 
 class Tty(io.StringIO):
@@ -533,12 +545,12 @@ def test_an_agent_error_shows_the_turn_without_reply() -> None:
         for n in (1, 2)
     ]
     text = shown(scenario(*held))
-    assert "    ✗ slot-1  2 turns · 0 tool calls · ended by an error (agent)" in text
+    assert "    ✗ #1  2 turns · 0 tool calls · ended by an error (agent)" in text
     assert (
         "        ✗ turn 1  the agent answered 500\n          user   Nine it is\n          agent  no reply"
         in text
     )
-    assert "        and 1 more conversation like it: slot-2" in text
+    assert "        and 1 more conversation like it: #2" in text
 
 
 def test_different_reasons_are_not_lumped_together() -> None:
@@ -555,18 +567,14 @@ def test_different_reasons_are_not_lumped_together() -> None:
 def test_errors_are_told_with_severity_and_occurrences() -> None:
     """An error group is told once, with severity, label, number, ids and explanation."""
     text = shown(scenario(conversation("slot-1", labels=["false information"] * 8)))
-    assert (
-        "    ✗ critical: false information, 8 times  "
-        "slot-1-F1, slot-1-F2, slot-1-F3, slot-1-F4, slot-1-F5, slot-1-F6, … 2 more\n"
-        "        It invented a price.\n"
-    ) in text
+    assert ("    ✗ critical: false information, 8 times  #1\n        It invented a price.\n") in text
     assert text.count("It invented a price.") == 1
 
 
 def test_errors_that_do_not_fail_a_scenario_are_one_line() -> None:
     """A passing scenario names its lesser errors, without the explanation or a mark of failure."""
     text = shown(scenario(conversation("slot-1", labels=["repetition"]), severity=Severity.LOW))
-    assert text.splitlines()[1:] == ["      low: false information, 1 time  slot-1-F1"]
+    assert text.splitlines()[1:] == ["      low: false information, 1 time  #1"]
 
 
 def test_a_threshold_missed_is_said_and_coloured() -> None:
@@ -592,9 +600,9 @@ def test_skipped_metrics_are_said_once() -> None:
     """Metrics without a model are told once for the run, not with each scenario."""
     metrics = {"helpfulness": Skipped("no model configured"), "coherence": Skipped("no model configured")}
     results = [scenario(conversation(metrics=metrics), name=name) for name in "abc"]
-    text = tell(console(80), *results)
+    text = tell(console(80), *results, verbose=True)
     assert text.count("Metrics skipped: no model configured (helpfulness, coherence)") == 1
-    assert text.count("no model configured") == 1
+    assert "no model configured" not in tell(console(80), *results)
 
 
 def test_a_file_that_does_not_load_shows_its_traceback() -> None:
@@ -632,7 +640,7 @@ def test_verbose_shows_everything_that_was_said() -> None:
 
 
 VERBOSE = """\
-    ! slot-1  1 turn · 1 tool call · the user was done
+    ! #1  1 turn · 1 tool call · the user was done
         turn 0  100 ms, 2 retries
           user   A haircut, please
           tool   book(at='9')
@@ -673,7 +681,7 @@ def test_verbose_explains_a_failure_that_the_pass_rate_forgave() -> None:
     held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2")]
     result = scenario(*held, thresholds={"pass_rate": 0.5})
     assert result.verdict.passed
-    assert "slot-1" not in shown(result)
+    assert "#1" not in shown(result)
     assert "✗ trajectory: expected calls are missing: create_booking" in shown(result, verbose=True)
 
 
@@ -681,8 +689,9 @@ def test_many_passing_conversations_are_not_listed_one_by_one() -> None:
     """In a failed scenario the failure is not buried under conversations that passed."""
     held = [conversation(f"slot-{n}") for n in range(1, 100)]
     text = shown(scenario(*held, conversation("slot-0", trajectory=TOO_FEW)))
-    assert "    … 94 more conversations (shown by --verbose)" in text
-    assert len(text.splitlines()) < 25
+    assert "99/100 conversations passed" in text
+    assert "✓ #" not in text
+    assert len(text.splitlines()) < 20
 
 
 def test_the_slowest_turns_are_named() -> None:
@@ -690,7 +699,7 @@ def test_the_slowest_turns_are_named() -> None:
     one = scenario(conversation("slot-1"))
     assert "Slowest" not in tell(console(80), one)
     turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
-    text = tell(console(80), scenario(conversation("slot-1", *turns)))
+    text = tell(console(80), scenario(conversation("slot-1", *turns)), verbosity=1)
     assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "4"), ("3,000", "3"), ("2,000", "2")]
     streamed = [turn(n, latency_ms=1000.0 * n, first_token_ms=100.0 * n) for n in range(3)]
     text = tell(console(80), scenario(conversation("slot-1", *streamed)), verbose=True)
@@ -715,7 +724,7 @@ def test_what_conversations_waited_for_is_told() -> None:
     held = [replace(conversation(f"slot-{n}"), time=spent) for n in (1, 2)]
     assert (
         "Time spent  2.0 s a conversation: agent 50%, user 25%, judges 15%, Agentest itself 10%\n"
-    ) in tell(console(120), scenario(*held))
+    ) in tell(console(120), scenario(*held), verbosity=1)
     assert "Time spent" not in tell(console(120), skipped())
 
 
@@ -723,7 +732,9 @@ def test_calls_retries_and_tokens_are_totalled() -> None:
     """The end says what the run cost: calls and retries of the agent, calls and tokens of each role."""
     said = turn(0, retries=2, requests=4, usage=Usage(1000, 200))
     usage = {"user": ModelUsage(2, Usage(10, 5)), "judge": ModelUsage(3)}
-    text = tell(console(80), scenario(conversation("slot-1", said), usage=usage), scenario(usage=usage))
+    text = tell(
+        console(80), scenario(conversation("slot-1", said), usage=usage), scenario(usage=usage), verbosity=1
+    )
     assert "agent   4 calls (2 retries), 1,000 prompt + 200 completion tokens\n" in text
     assert "user    4 model calls, 20 prompt + 10 completion tokens\n" in text
     assert "judge   6 model calls\n" in text

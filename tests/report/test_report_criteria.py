@@ -29,6 +29,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.console.text import DisplayOptions
 from agentest.report.github import SUMMARY_LIMIT, annotation, annotation_lines, summary
 from agentest.report.junit import CaseTexts, document
 from agentest.report.transcripts import Transcripts
@@ -56,7 +57,9 @@ def talk(
 def told(result: ScenarioResult, *, verbose: bool = False) -> str:
     """The scenario on a console that is no terminal."""
     file = io.StringIO()
-    reporter = ConsoleReporter(Console(file=file, soft_wrap=True, width=200), verbose=verbose, live=False)
+    reporter = ConsoleReporter(
+        Console(file=file, soft_wrap=True, width=200), DisplayOptions(verbosity=2 * verbose), live=False
+    )
     for event in make.events(make.run_result(result)):
         reporter.on_event(event)
     return file.getvalue()
@@ -96,7 +99,7 @@ def test_several_conversations_on_the_console() -> None:
     text = told(make.scenario_result(conversations=held))
     assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 0\n" in text
     assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 0: It is violated.\n" in text
-    assert "and 1 more conversation like it: pay-3" in text
+    assert "and 1 more conversation like it: #3" in text
 
 
 def test_criteria_that_were_not_asked_are_told() -> None:

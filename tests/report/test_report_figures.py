@@ -24,14 +24,15 @@ from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import ConversationResult, RunResult
 from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.console.text import DisplayOptions
 from agentest.report.content import detection_limits, percent
 from agentest.report.github import summary
 from agentest.report.transcripts import Transcripts
 
 
-def told(result: RunResult, console: Console | None = None) -> str:
+def told(result: RunResult, console: Console | None = None, *, verbosity: int = 0) -> str:
     console = console or Console(file=io.StringIO(), width=200)
-    reporter = ConsoleReporter(console, live=False)
+    reporter = ConsoleReporter(console, DisplayOptions(verbosity=verbosity), live=False)
     for event in events(result):
         reporter.on_event(event)
     assert isinstance(console.file, io.StringIO)
@@ -50,36 +51,40 @@ def three(*, agent: str = "booking", name: str = "books") -> list[ConversationRe
 
 def test_a_scenario_says_how_sure_its_numbers_are() -> None:
     """Rate and averages have n and interval, and conversations that disagree are called flaky."""
-    text = told(run_result(scenario_result("books", three(), thresholds={"helpfulness": 3.5})))
+    text = told(run_result(scenario_result("books", three(), thresholds={"helpfulness": 3.5})), verbosity=1)
     assert "2/3 conversations passed (67% [21–94%]) · flaky · 3 turns" in text
     assert "helpfulness 4.00 [1.52, 5.00] (≥ 3.5, n 3)" in text
-    assert "Pass rate  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%" in text
+    assert "pass rate  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%" in text
     assert "1 failed (1 scenario, 3 conversations, 1 flaky) in 3.2 s" in text
 
 
 def test_a_single_conversation_is_not_called_a_rate() -> None:
     """One conversation of one scenario passed or did not; nothing is said of brackets or sizes."""
     text = told(run_result(scenario_result()))
-    assert "1/1 conversation passed · 1 turn" in text
-    assert "Pass rate" not in text
+    assert "scenarios/booking.sim.py:7  1 conversation\n" in text
+    assert "pass rate" not in text
     assert "In brackets" not in text
 
 
 def test_what_a_rate_leaves_out_is_said() -> None:
     """Where conversations are errored, the rate says of how many it is."""
     errored = conversation_result("c3", held=conversation("c3", [], failure(Blame.MODEL)))
-    text = told(run_result(scenario_result("books", [talk("c1", 3), talk("c2", 4), errored])))
+    text = told(run_result(scenario_result("books", [talk("c1", 3), talk("c2", 4), errored])), verbosity=1)
     assert "2/3 conversations passed (100% [34–100%] of the 2 that passed or failed)" in text
 
 
-def test_what_a_run_can_tell_is_said_once() -> None:
-    """After the rates one sentence says what so many conversations can tell and what not."""
+def test_a_close_decision_comes_with_the_drops_that_can_be_detected() -> None:
+    """Where some conversations of a scenario passed and others failed, one sentence says what that proves."""
     result = run_result(*(scenario_result(name, three()) for name in "abc"))
     text = told(result)
-    said = "3 conversations a scenario can tell a pass rate of 90% from 28%, not from 60%: that takes 13."
+    said = (
+        "With 3 conversations per scenario, drops from 90% to 28% are detectable. "
+        "Use --conversations 13 to detect a drop to 60%."
+    )
     assert text.count(said) == 1
     assert "(n 9 in 3 scenarios)" in text
     assert summary(result, Transcripts(100_000), 100_000).count(said) == 1
+    assert "detectable" not in told(run_result(scenario_result("books", talks(3))))
 
 
 def talks(count: int) -> list[ConversationResult]:
@@ -92,18 +97,20 @@ def talks(count: int) -> list[ConversationResult]:
         ((1, 1), None),
         (
             (2,),
-            "2 conversations a scenario can tell a pass rate of 90% from 10%, not from 60%: that takes 13.",
+            "With 2 conversations per scenario, drops from 90% to 10% are detectable. "
+            "Use --conversations 13 to detect a drop to 60%.",
         ),
         (
             (30, 30),
-            "30 conversations a scenario can tell a pass rate of 90% from 71%, not from 80%: that takes 78.",
+            "With 30 conversations per scenario, drops from 90% to 71% are detectable. "
+            "Use --conversations 78 to detect a drop to 80%.",
         ),
         (
             (1, 3, 5),
-            "Of 3 to 5 conversations a scenario, 3 can tell a pass rate of 90% from 28%, not from 60%: "
-            "that takes 13.",
+            "With 3 to 5 conversations per scenario, drops from 90% to 28% are detectable. "
+            "Use --conversations 13 to detect a drop to 60%.",
         ),
-        ((400,), "400 conversations a scenario can tell a pass rate of 90% from 85%."),
+        ((400,), "With 400 conversations per scenario, drops from 90% to 85% are detectable."),
     ],
     ids=["one each", "two", "thirty", "several sizes", "plenty"],
 )
@@ -116,8 +123,10 @@ def test_what_sizes_can_tell(sizes: tuple[int, ...], expected: str | None) -> No
 def test_what_repeated_scenarios_can_tell() -> None:
     """The most conversations count: three that were enough to decide are not what the run can tell."""
     found = [replace(scenario_result(str(n), talks(n)), repeat=Repeat(max=20)) for n in (3, 20)]
-    told = "20 conversations a scenario can tell a pass rate of 90% from 68%, not from 70%: that takes"
-    assert (detection_limits(run_result(*found)) or "").startswith(f"Up to {told}")
+    assert detection_limits(run_result(*found)) == (
+        "With 20 conversations per scenario, drops from 90% to 68% are detectable. "
+        "Use --repeat 3..25 to detect a drop to 70%."
+    )
 
 
 def compared() -> RunResult:
@@ -130,15 +139,17 @@ def compared() -> RunResult:
 
 def test_agents_are_compared_with_their_rates() -> None:
     """In a comparison each agent has its rate, in its cells and below."""
-    text = told(compared())
+    text = told(compared(), verbosity=1)
     assert re.search(r"failed  2/3 67% \[21–94%\] flaky", text)
-    assert "Pass rate  booking  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%\n" in text
+    assert "pass rate  booking  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%\n" in text
     assert "           other  100% [34–100%] (n 2)  pass^2 100%\n" in text
 
 
 def test_no_line_is_wider_than_a_small_terminal() -> None:
     """On a terminal of 80 columns long lines are broken between their parts."""
-    text = told(compared(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None))
+    text = told(
+        compared(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None), verbosity=1
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert "pass^3 0%" in text
 

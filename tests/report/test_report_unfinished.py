@@ -27,6 +27,7 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.console.text import DisplayOptions
 from agentest.report.content import ended_early_text, unfinished_text
 from agentest.report.github import GitHubActionsReporter
 
@@ -58,7 +59,7 @@ COUNT = "200 of 204 scenarios did not run; 1 ran in part (2 of its 3 conversatio
 
 def on_console(result: RunResult, **more: object) -> str:
     stream = io.StringIO()
-    reporter = ConsoleReporter(Console(file=stream, width=80), **more)  # type: ignore[arg-type]
+    reporter = ConsoleReporter(Console(file=stream, width=80), DisplayOptions(**more))  # type: ignore[arg-type]
     for event in events(result):
         reporter.on_event(event)
     return stream.getvalue()
@@ -69,11 +70,14 @@ def test_the_screen_ends_with_the_count_and_real_failures() -> None:
     shown = on_console(interrupted(), next_step="agentest run --resume")
     end = shown[shown.index("Interrupted:") :]
     assert end == (
-        f"Interrupted: {COUNT}.\nagentest run --resume runs the rest.\nNot passed\n"
+        f"Interrupted: {COUNT}.\nagentest run --resume runs the rest.\n"
+        "2 causes:\n  1 × create_booking not called as expected  high\n"
+        "  1 × the judge's model does not answer  errored\n\n"
+        "Not passed\n"
         "  ✗ failed   scenarios/booking.sim.py:7  books\n"
         "  ! errored  scenarios/booking.sim.py:7  is judged\n\n"
-        "2 causes:\n  1 × create_booking not called as expected  high · books-1\n"
-        "  1 × the judge's model does not answer  errored\n\n"
+        "pass rate  80% [16–99%] (n 5 in 4 scenarios)\n"
+        "cost       2,040 model calls\n"
         "1 failed, 1 errored, 1 passed, 201 unfinished (204 scenarios, 5 conversations) in 3.2 s\n"
     )
     assert "waits" not in shown
@@ -82,9 +86,9 @@ def test_the_screen_ends_with_the_count_and_real_failures() -> None:
 
 def test_verbose_shows_what_ran_in_part() -> None:
     """Whoever wants transcripts sees those that there are; what never ran stays a count."""
-    shown = on_console(interrupted(), verbose=True)
+    shown = on_console(interrupted(), verbosity=2)
     assert "! errored  has begun" in shown
-    assert "begun-2" in shown
+    assert "✓ #2  " in shown
     assert "waits" not in shown
 
 

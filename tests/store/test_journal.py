@@ -507,7 +507,7 @@ reporters = [
     journal,
     JsonReporter(folder / "results.json", journal.conversations),
     GitHubActionsReporter(lambda line: None, folder, folder / "summary.md"),
-    ConsoleReporter(Console(file=io.StringIO()), live=True, detailed=True),
+    ConsoleReporter(Console(file=io.StringIO()), live=True, case_tables=True),
 ]
 def run():
     for event in events(run_result(*(scenario_result(f"s{n}", [failing_conversation()]) for n in range(9)))):

@@ -25,6 +25,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Conversation, Turn
 from agentest.report.console.printer import open_console
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.console.text import DisplayOptions
 
 CASE = CaseId("orders", "lookup")
 INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}
@@ -63,7 +64,9 @@ def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: An
 
 def shown(scenario: ScenarioResult, *, detailed: bool = False, verbose: bool = False) -> str:
     stream = io.StringIO()
-    reporter = ConsoleReporter(open_console({}, stream), verbose=verbose, detailed=detailed)
+    reporter = ConsoleReporter(
+        open_console({}, stream), DisplayOptions(verbosity=2 * verbose), case_tables=detailed
+    )
     reporter.on_event(RunStarted("0.1.0", {"booking": "http://x"}, 1, 1, 20, {}, comparison=False))
     reporter.on_event(ScenarioFinished(scenario))
     reporter.on_event(RunFinished(b.run_result(scenario)))

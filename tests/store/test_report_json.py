@@ -255,6 +255,7 @@ def test_counts() -> None:
     failing = scenario_result("b", [failing_conversation()])
     summary = written(run_result(scenario_result("a"), failing, broken_file(), skipped_scenario()))["summary"]
     assert summary == {
+        "changes": {"newlyFailing": [], "newlyFixed": [], "stillFailing": []},
         "passed": False,
         "totalScenarios": 4,
         "passedScenarios": 1,

@@ -272,20 +272,31 @@ ROLES = ("user", "judge", "dedup")
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Model calls, tokens, repeated requests (`retries`), and cost in USD; None if a price is not known."""
+    """Model calls, tokens, repeated requests (`retries`), and cost in USD; None if a price is not known.
+
+    `cached` counts the calls that stored answers replaced, and `saved` is what they had cost.
+    """
 
     calls: int = 0
     tokens: Usage = field(default_factory=Usage)
     retries: int = 0
     cost: float | None = 0.0
+    cached: int = 0
+    saved: float | None = 0.0
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
         return ModelUsage(
             self.calls + other.calls,
             self.tokens + other.tokens,
             self.retries + other.retries,
-            None if self.cost is None or other.cost is None else self.cost + other.cost,
+            _sum(self.cost, other.cost),
+            self.cached + other.cached,
+            _sum(self.saved, other.saved),
         )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 def total_usage(usages: Iterable[Mapping[str, ModelUsage]]) -> dict[str, ModelUsage]:
@@ -411,6 +422,26 @@ class RunWarning:
     line: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedScenario:
+    """A scenario with an agent whose verdict is compared with that of an earlier run."""
+
+    name: str
+    agent: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The scenarios that fail or are errored, or were, compared with the last run of the same selection."""
+
+    newly_failing: tuple[ChangedScenario, ...] = ()
+    """They passed in that run."""
+    newly_fixed: tuple[ChangedScenario, ...] = ()
+    still_failing: tuple[ChangedScenario, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """The result of the whole run."""
@@ -447,6 +478,7 @@ class RunResult:
     """The groups of several scenarios that a model joined because they have the same root cause."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage of the joining, by role. It belongs to no scenario."""
+    changes: Changes = Changes()
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:

@@ -76,6 +76,10 @@ class Printer:
         if rows:
             self.console.print(Text("\n").join(rows), soft_wrap=True)
 
+    def write_part(self, part: Part) -> None:
+        """Write a part of a line."""
+        self.console.print(self.text([part]), end="")
+
     def write_table(self, table: Table) -> None:
         if not self._wraps:
             unlimited = self.console.options.update(width=100_000)

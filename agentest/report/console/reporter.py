@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
-from agentest.domain.results import ScenarioResult
-from agentest.report.console.scenario import scenario_lines
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.report.console.scenario import is_brief, scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
-from agentest.report.console.text import BLANK, BlankFilter, ConsoleLine, DisplayOptions, glyphs_for, line
+from agentest.report.console.text import (
+    BLANK,
+    STYLES,
+    BlankFilter,
+    Chunk,
+    ConsoleLine,
+    DisplayOptions,
+    Part,
+    glyphs_for,
+    line,
+)
+from agentest.report.content import NOT_PASSED, WORST_FIRST
 from agentest.report.progress import ProgressLogReporter
 from agentest.support.files import open_text
 from agentest.support.terminal import Output, clean, encodable
@@ -46,6 +59,11 @@ class PlainPrinter:
         if rows:
             self._output.write("\n".join(rows) + "\n")
             self._output.flush()
+
+    def write_part(self, part: Part) -> None:
+        """Write a part of a line."""
+        self._output.write(part if isinstance(part, str) else part[0])
+        self._output.flush()
 
     @cached_property
     def for_tables(self) -> Printer:
@@ -81,12 +99,14 @@ def _printer_for(
 class ConsoleReporter:
     """Shows a run on a console.
 
+    By default it shows a line for each file, failures in full, and the end of the run. In a run of few
+    scenarios, each of them has a line.
+
     Args:
         console: a console of rich, or a printer; by default standard output, see `open_printer`.
-        verbose: show transcripts.
+        display: how much to show, and the commands that the end of the run names.
         live: show live progress; by default on an interactive terminal.
-        detailed: show the expected and the actual form of every invocation of an evaluation set.
-        next_step: the command that continues an interrupted run; "" if there is none.
+        case_tables: show the expected and the actual form of every invocation of an evaluation set.
         forecast: the expected resources of the run.
         clock: returns seconds, for durations during the run.
     """
@@ -96,19 +116,21 @@ class ConsoleReporter:
     def __init__(
         self,
         console: Console | Printer | PlainPrinter | None = None,
+        display: DisplayOptions | None = None,
         *,
-        verbose: bool = False,
         live: bool | None = None,
-        detailed: bool = False,
-        next_step: str = "",
+        case_tables: bool = False,
         forecast: Forecast | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._detailed = detailed
+        self._case_tables = case_tables
         self._printer = _printer_for(console, live)
-        self._look = DisplayOptions(self._printer.glyphs, verbose, next_step=next_step)
-        self._unfinished: list[ScenarioResult] = []
-        """The scenarios that the end of the run shows as one count, if it ended early."""
+        self._display = replace(display or DisplayOptions(), glyphs=self._printer.glyphs)
+        self._quiet = self._display.verbosity < 0
+        self._at_end: list[ScenarioResult] = []
+        """The scenarios that are shown at the end of the run: unfinished ones, and with `quiet` failures."""
+        self._files = FileLines(self._display)
+        self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
         self._live = self._live_area(live, seconds, clock)
@@ -118,7 +140,7 @@ class ConsoleReporter:
         self, live: bool | None, expected_s: float | None, clock: Callable[[], float]
     ) -> LiveArea | None:
         printer = self._printer
-        if isinstance(printer, PlainPrinter):
+        if self._quiet or isinstance(printer, PlainPrinter):
             return None
         if not (printer.console.is_interactive if live is None else live):
             return None
@@ -142,41 +164,120 @@ class ConsoleReporter:
     def _show(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             several = len(event.agents) > 1
-            self._look = replace(self._look, several_agents=several, calibrations=event.calibrations)
-            self._printer.write(header_lines(event, self._forecast))
+            self._display = replace(self._display, several_agents=several, calibrations=event.calibrations)
+            self._files = FileLines(self._display, event.files)
+            if not self._quiet:
+                self._printer.write(header_lines(event, self._display, self._forecast))
         self._progress.on_event(event)
         match event:
             case ScenarioFinished(result):
-                if result.unfinished and not (self._look.verbose and result.conversations):
-                    self._unfinished.append(result)
-                else:
-                    self._show_result(result)
+                self._show_finished(result)
             case ScenarioAmended(result, was) if was is not result.verdict.status:
+                self._files.amend(result, was)
                 self._show_result(replace(result, conversations=()))
             case RunFinished(result):
-                for scenario in [] if result.unfinished else self._unfinished:
-                    self._show_result(scenario)
-                self._printer.write([BLANK])
-                if result.comparison and result.scenarios:
-                    printer = self._printer.for_tables
-                    printer.write_table(comparison_table(result, self._look, printer))
-                    self._printer.write([BLANK])
-                self._printer.write(closing_lines(result, self._look))
+                self._show_end(result)
+
+    def _show_finished(self, result: ScenarioResult) -> None:
+        if result.unfinished and not (self._display.verbose and result.conversations):
+            self._at_end.append(result)
+            return
+        if self._quiet:
+            self._show_dot(result)
+        elif self._files.has_own_lines or not is_brief(result):
+            self._show_result(result)
+        self._printer.write(self._files.after(result))
+
+    def _show_dot(self, result: ScenarioResult) -> None:
+        status = result.verdict.status
+        if self._dots and self._dots % _DOTS_PER_LINE == 0:
+            self._printer.write([_LINE_END])
+        self._printer.write_part((_DOTS[status], STYLES[status]))
+        self._dots += 1
+        if not is_brief(result):
+            self._at_end.append(result)
+
+    def _show_end(self, result: RunResult) -> None:
+        if self._dots:
+            self._printer.write([_LINE_END])
+        left = set(map(id, result.unfinished))
+        for scenario in self._at_end:
+            if not (scenario.unfinished and left):
+                self._show_result(scenario)
+        self._printer.write([*self._files.rest(result), BLANK])
+        if result.comparison and result.scenarios:
+            printer = self._printer.for_tables
+            printer.write_table(comparison_table(result, self._display, printer))
+            self._printer.write([BLANK])
+        self._printer.write(closing_lines(result, self._display))
 
     def _print_text(self, text: str) -> None:
-        self._printer.write([line(0, (text, "dim"))])
+        if not self._quiet:
+            self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
-        self._printer.write(scenario_lines(result, self._look))
-        if self._detailed:
+        self._printer.write(scenario_lines(result, self._display))
+        if self._case_tables:
             from agentest.report.console.case import detail_tables
 
             printer = self._printer.for_tables
-            for part in detail_tables(result, self._look, printer):
+            for part in detail_tables(result, self._display, printer):
                 if isinstance(part, ConsoleLine):
                     printer.write([part])
                 else:
                     printer.write_table(part)
+
+
+_DOTS = {Status.PASSED: ".", Status.FAILED: "F", Status.ERRORED: "E", Status.SKIPPED: "s"}
+_DOTS_PER_LINE = 80
+_LINE_END = line(0, "")
+_MOST_SCENARIO_LINES = 12
+_MOST_FILE_LINES = 20
+
+
+class FileLines:
+    """Counts the scenarios of each file, and returns a line when all of a file have finished."""
+
+    def __init__(self, display: DisplayOptions, planned: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._display = display
+        self._planned = planned
+        self._statuses: dict[str, Counter[Status]] = {}
+        self._finished: set[str] = set()
+        few = _MOST_SCENARIO_LINES if len(planned) > 1 else _MOST_FILE_LINES
+        self.has_own_lines = display.detailed or sum(planned.values()) <= few
+        """True if scenarios that passed have lines of their own, and files have none."""
+
+    def after(self, result: ScenarioResult) -> Iterator[ConsoleLine]:
+        """Count a finished scenario, and yield the line of its file if it was the last one."""
+        statuses = self._statuses.setdefault(result.file, Counter())
+        statuses[result.verdict.status] += 1
+        if statuses.total() == self._planned.get(result.file):
+            yield from self._line(result.file)
+
+    def amend(self, result: ScenarioResult, was: Status) -> None:
+        """Count a scenario with another status than before."""
+        self._statuses[result.file].update({was: -1, result.verdict.status: 1})
+
+    def rest(self, result: RunResult) -> Iterator[ConsoleLine]:
+        """Yield the lines of files whose scenarios were not all reported."""
+        for file in dict.fromkeys(each.file for each in result.finished):
+            if file in self._planned and file not in self._finished:
+                mine = [each.verdict.status for each in result.finished if each.file == file]
+                self._statuses[file] = Counter(mine)
+                yield from self._line(file)
+
+    def _line(self, file: str) -> Iterator[ConsoleLine]:
+        self._finished.add(file)
+        counts = self._statuses[file]
+        status = next(each for each in WORST_FIRST if counts[each] or each is Status.SKIPPED)
+        # Of many files, only those that need attention are listed.
+        if self._display.verbosity < 0 or self.has_own_lines:
+            return
+        if len(self._planned) > _MOST_FILE_LINES and status not in NOT_PASSED:
+            return
+        numbers = ", ".join(f"{counts[each]:,} {each}" for each in WORST_FIRST if counts[each])
+        badge: Chunk = ((self._display.glyphs.badge(status), STYLES[status]), "  ")
+        yield ConsoleLine(badge, ((file,), ((numbers, "dim"),)), cut=True)
 
 
 class FileConsole:
@@ -184,10 +285,12 @@ class FileConsole:
 
     name = "console"
 
-    def __init__(self, path: Path, *, verbose: bool = False, detailed: bool = False) -> None:
+    def __init__(
+        self, path: Path, display: DisplayOptions | None = None, *, case_tables: bool = False
+    ) -> None:
         self._path = path
-        self._verbose = verbose
-        self._detailed = detailed
+        self._display = display
+        self._case_tables = case_tables
         self._file: TextIO | None = None
         self._reporter: ConsoleReporter | None = None
 
@@ -196,7 +299,7 @@ class FileConsole:
         if self._reporter is None:
             self._file = open_text(self._path)
             printer = open_printer(_PLAIN, self._file)
-            self._reporter = ConsoleReporter(printer, verbose=self._verbose, detailed=self._detailed)
+            self._reporter = ConsoleReporter(printer, self._display, case_tables=self._case_tables)
         self._reporter.on_event(event)
         if isinstance(event, RunFinished) and self._file:
             self._file.close()

@@ -26,7 +26,7 @@ from agentest.report.console.text import (
     Part,
     labelled,
     line,
-    named_ids,
+    numbers_of,
     rows_of,
 )
 from agentest.report.content import (
@@ -58,22 +58,24 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
         findings += labelled(4, "warning: ", rows_of(warning), "yellow")
     for group in result.errors:
         findings += _error_group(group, result, display)
-    if result.totals.criteria or any(each.criteria for each in result.conversations):
-        from agentest.report.console.transcript import criteria_lines
+    if status is Status.PASSED and not display.detailed:
+        return [headline(result, display), *findings]
+    from agentest.report.console.transcript import conversations_lines, criteria_lines, general_reasons
 
-        findings += criteria_lines(result, display)
+    findings += criteria_lines(result, display)
     if chunks := averages_text(result, display.calibrations):
         findings.append(ConsoleLine(("    ",), tuple(chunks)))
-    if status is Status.PASSED and not display.verbose:
-        return [headline(result, display), *findings]
-    from agentest.report.console.transcript import conversations_lines, general_reasons
-
     general = [*general_reasons(result, display)]
     if result.case:
         from agentest.report.console.case import shortfall_lines
 
         general += shortfall_lines(result, display)
     return [headline(result, display), *general, *conversations_lines(result, display), *findings, BLANK]
+
+
+def is_brief(result: ScenarioResult) -> bool:
+    """True if a scenario passed, and there is nothing to look at."""
+    return result.verdict.status is Status.PASSED and not (result.warnings or result.errors)
 
 
 def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
@@ -86,9 +88,10 @@ def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
         chunks.append(((location, "cyan"),))
     if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
-    if facts := " · ".join(_facts(result)):
+    brief = status is Status.PASSED and not display.detailed
+    if facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
         chunks.append(((facts, "dim"),))
-    return ConsoleLine(badge, tuple(chunks))
+    return ConsoleLine(badge, tuple(chunks), cut=brief)
 
 
 def averages_text(
@@ -101,6 +104,17 @@ def averages_text(
 
 def passed_conversations(result: ScenarioResult) -> str:
     return f"{result.totals.passed}/{result.totals.conversations}"
+
+
+def _brief_facts(result: ScenarioResult) -> Iterator[str]:
+    totals = result.totals
+    if totals.conversations and (result.case or totals.passed == totals.conversations):
+        yield count(totals.conversations, "conversation" if result.case is None else "run")
+    elif totals.conversations:
+        yield f"{passed_conversations(result)} conversations passed"
+    yield from ["flaky"] if result.flaky else []
+    if text := decided(result):
+        yield text
 
 
 def _facts(result: ScenarioResult) -> Iterator[str]:
@@ -153,9 +167,10 @@ def _error_group(
     )
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
+    conversations = list(dict.fromkeys(each.rpartition("-F")[0] for each in group.occurrences))
     yield ConsoleLine(
         ("    ", mark, " "),
-        ((severity, (what, "bold" if group.fails else "")), (named_ids(group.occurrences),)),
+        ((severity, (what, "bold" if group.fails else "")), (numbers_of(conversations),)),
     )
     if result.verdict.status is not Status.PASSED or display.verbose:
         for row in rows_of(group.explanation):
@@ -172,5 +187,5 @@ def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool
     Args:
         verbose: include transcripts; the result must still have its conversations.
     """
-    display = DisplayOptions(verbose=verbose, several_agents=several_agents)
+    display = DisplayOptions(verbosity=2 if verbose else 0, several_agents=several_agents)
     return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, display)).rstrip())

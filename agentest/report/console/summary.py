@@ -22,8 +22,8 @@ from agentest.report.console.text import (
     Part,
     line,
 )
-from agentest.report.content import RunReport, cause_facts, passed_text
-from agentest.support.text import count, duration
+from agentest.report.content import NEWLY_FAILING, RunReport, cause_facts, passed_text
+from agentest.support.text import count, duration, quoted_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,33 +33,30 @@ if TYPE_CHECKING:
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
+_SHOWN_NOT_PASSED = 15
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
 _STRICT = "Each of these questions a verdict. In strict mode (--strict) its scenario is errored."
 
 
-def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[ConsoleLine]:
+def header_lines(
+    event: RunStarted, display: DisplayOptions, forecast: Forecast | None = None
+) -> list[ConsoleLine]:
     """Show what is going to run, against which agents, and the forecast."""
-    lines = [line(0, ("agentest", "bold"), f" {event.version}")]
+    conversations = "at most " * event.at_most + count(event.conversations, "conversation")
+    run = f"  {count(event.scenarios, 'scenario')}, {conversations}"
+    if event.concurrency and display.detailed:
+        run += f", at most {event.concurrency:,} at once"
+    lines = [line(0, ("agentest", "bold"), f" {event.version}", (run, "dim"))]
     widest = max((len(name) for name in event.agents), default=0)
     for i, (name, endpoint) in enumerate(event.agents.items()):
         label = "agent" if len(event.agents) == 1 else "agents"
-        lines.append(
-            _fact(
-                label if i == 0 else "",
-                (name.ljust(widest), "bold"),
-                f"  {endpoint}",
-                _visibility(event, name),
-                (f"  its model: {_TAPES[tape]}" if (tape := event.model_tapes.get(name)) else "", "dim"),
-            )
-        )
+        tape = _TAPES.get(event.model_tapes.get(name, ""), "")
+        replayed = (f"  its model: {tape}" if tape else "", "dim")
+        parts = ((name.ljust(widest), "bold"), f"  {endpoint}", _visibility(event, name), replayed)
+        lines.append(_fact(label if i == 0 else "", *parts))
     lines.append(_fact("model", *_models(event.models)))
-    conversations = "at most " * event.at_most + count(event.conversations, "conversation")
-    run = f"{count(event.scenarios, 'scenario')}, {conversations}"
-    if event.concurrency:
-        run += f", at most {event.concurrency:,} at once"
-    lines.append(_fact("run", run))
     if forecast:
         lines.append(_fact("expect", format_forecast(forecast, datetime.now().astimezone())))
     return [*lines, BLANK]
@@ -77,17 +74,23 @@ def _visibility(event: RunStarted, agent: str) -> Part:
 def closing_lines(result: RunResult, display: DisplayOptions) -> list[ConsoleLine]:
     """Show the end of a run. Failures and totals come last, so that the last screen has them."""
     report = RunReport(result, display.next_step)
+    if display.verbosity < 0:
+        return [*_warnings(report), *_not_passed(report, display), *_early_end(report), *_totals(report)]
+    figures = [*_slowest(result, display), *_waiting(result), *_calls(result)] if display.detailed else []
+    skipped = [*_skipped_metrics(result)] if display.detailed else []
     return [
-        *_skipped_metrics(result),
-        *_slowest(result, display),
-        *_waiting(result),
-        *_calls(result),
-        *_rates(report),
+        *skipped,
+        *figures,
         *_warnings(report),
         *_early_end(report),
-        *_not_passed(report, display),
         *_causes(report, display),
+        *_not_passed(report, display),
+        *_newly_fixed(result),
+        *_changes(report),
+        *_rates(report, display),
+        *_cost(result),
         *_totals(report),
+        *_next_commands(report, display),
     ]
 
 
@@ -212,14 +215,35 @@ def _tokens(usage: Usage) -> Iterator[str]:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
 
 
-def _rates(report: RunReport) -> Iterator[ConsoleLine]:
+def _rates(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
     for i, rates in enumerate(report.rates):
         agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
-        lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
-        yield ConsoleLine((lead,), (*agent, *((fact,) for fact in rates.facts)))
-    if report.rates:
-        yield line(0, (report.rates_note, "dim"))
-        yield BLANK
+        facts = rates.facts if display.detailed else rates.facts[:1]
+        lead = _end_label("pass rate" if i == 0 else "")
+        yield ConsoleLine(lead, (*agent, *((fact,) for fact in facts)))
+    note = report.rates_note if display.detailed else report.close_note
+    if report.rates and note:
+        yield line(0, (note, "dim"))
+
+
+def _cost(result: RunResult) -> Iterator[ConsoleLine]:
+    """Show the model calls of all roles and their cost in one line, if there were any."""
+    used = result.usage
+    if used.calls or used.cached:
+        cost = ", cost unknown" if used.cost is None else f", {used.cost:.4f} USD" * (used.cost > 0)
+        cached = f"; {used.cached:,} answered from the cache" if used.cached else ""
+        saved = f", {used.saved:.4f} USD saved" if used.saved else ""
+        text = f"{count(used.calls, 'model call')}{cost}{cached}{saved}"
+        yield line(0, text, lead=_end_label("cost"))
+
+
+def _changes(report: RunReport) -> Iterator[ConsoleLine]:
+    if text := report.changes_text:
+        yield line(0, text, lead=_end_label("changes"))
+
+
+def _end_label(label: str) -> Chunk:
+    return ((f"{label:11}", "dim"),)
 
 
 def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
@@ -242,15 +266,27 @@ def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleL
     if not report.not_passed:
         return
     yield line(0, ("Not passed", "bold"))
-    for scenario in report.not_passed:
+    listed = report.not_passed if display.detailed else report.not_passed[:_SHOWN_NOT_PASSED]
+    for scenario in listed:
         badge: Part = (display.glyphs.badge(scenario.status), STYLES[scenario.status])
         chunks: list[Chunk] = [((scenario.location, "cyan"),)]
         if display.several_agents:
             chunks.append(((f"[{scenario.result.agent}]", "magenta"),))
+        if change := report.changed.get(scenario.key):
+            chunks.append(((change, "bold" if change == NEWLY_FAILING else "dim"),))
         if scenario.result.name != scenario.location:
             chunks.append((scenario.result.name,))
         yield ConsoleLine(("  ", badge, "  "), tuple(chunks), cut=True)
+    if left := len(report.not_passed) - len(listed):
+        yield line(2, (f"and {left:,} more (all of them with -v)", "dim"))
     yield BLANK
+
+
+def _newly_fixed(result: RunResult) -> Iterator[ConsoleLine]:
+    if fixed := result.changes.newly_fixed:
+        names = quoted_names(each.name for each in fixed)
+        yield line(0, names, lead=(("Newly fixed  ", "bold green"),))
+        yield BLANK
 
 
 def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
@@ -261,7 +297,9 @@ def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]
     listed = causes[:_SHOWN_CAUSES]
     width = max(len(f"{cause.scenarios:,}") for cause in listed)
     for cause in listed:
-        facts = " · ".join(cause_facts(cause, several_agents=display.several_agents))
+        facts = " · ".join(
+            cause_facts(cause, several_agents=display.several_agents, example=display.detailed)
+        )
         lead: Chunk = (f"  {cause.scenarios:>{width},} × ",)
         yield ConsoleLine(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
     if len(causes) > len(listed):
@@ -274,6 +312,11 @@ def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
         yield line(0, (f"{report.early_end}.", "bold yellow"))
     if report.next_step:
         yield line(0, (f"{report.next_step} runs the rest.", "yellow"))
+
+
+def _next_commands(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
+    if display.rerun and report.not_passed:
+        yield line(0, display.rerun, lead=_end_label("rerun"))
 
 
 def _totals(report: RunReport) -> Iterator[ConsoleLine]:

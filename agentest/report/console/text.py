@@ -48,12 +48,25 @@ class DisplayOptions:
     """Display options, and the facts that formatting needs in addition to results."""
 
     glyphs: Glyphs = UNICODE
-    verbose: bool = False
+    verbosity: int = 0
+    """As in `ReportOptions`."""
     several_agents: bool = False
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
     next_step: str = ""
     """The command that continues an interrupted run; "" if there is none."""
+    rerun: str = ""
+    """The command that runs what failed again; "" if there is none."""
+
+    @property
+    def verbose(self) -> bool:
+        """True if transcripts are shown."""
+        return self.verbosity > 1
+
+    @property
+    def detailed(self) -> bool:
+        """True if passed scenarios and conversations are shown, and all figures of the run."""
+        return self.verbosity > 0
 
     def mark(self, status: Status) -> tuple[str, str]:
         return self.glyphs.marks[status], STYLES[status]
@@ -141,10 +154,15 @@ def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> I
         label = " " * len(label)
 
 
-def named_ids(ids: Sequence[str]) -> Part:
-    """Return ids in a row, of many only the first ones."""
+def conversation_number(id: str) -> str:
+    """Return a conversation's number within its scenario, like `#2`."""
+    return f"#{id.rpartition('-')[2]}"
+
+
+def numbers_of(ids: Sequence[str]) -> Part:
+    """Return the numbers of conversations in a row, of many only the first ones."""
     more = f", … {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-    return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
+    return ", ".join(map(conversation_number, ids[:_SHOWN_IDS])) + more, "dim"
 
 
 def glyphs_for(encoding: str) -> Glyphs:

@@ -55,9 +55,10 @@ from agentest.report.console.text import (
     DisplayOptions,
     Part,
     columns,
+    conversation_number,
     labelled,
     line,
-    named_ids,
+    numbers_of,
     rows_of,
 )
 from agentest.report.content import (
@@ -76,7 +77,7 @@ from agentest.report.content import (
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
 
-_SHOWN_PASSED = 5
+_SHOWN_OTHERS = 5
 _SHOWN_BY_CRITERIA = 5
 _SHOWN_ROWS = 30
 _SHOWN_CALLS = 8
@@ -119,17 +120,21 @@ def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterato
         if similar:
             ids = [other.conversation.conversation_id for other, _ in similar]
             text = f"and {count(len(ids), 'more conversation')} like it: "
-            yield line(8, (text, "yellow"), named_ids(ids))
+            yield line(8, (text, "yellow"), numbers_of(ids))
     if hidden:
         more = f"… {count(hidden, 'more conversation')} in which criteria did not hold (shown by --verbose)"
         yield line(4, (more, "yellow"))
     if result.case is not None and not look.verbose:
         return  # the scores below their thresholds are shown already, for all runs
-    shown = others if look.verbose else others[:_SHOWN_PASSED]
-    for other in shown:
+    if not look.detailed:  # the headline counts those that passed
+        others = [each for each in others if _is_explained(each)][:_SHOWN_OTHERS]
+    for other in others:
         yield from _conversation(other, [], look)
-    if left := len(others) - len(shown):
-        yield line(4, (f"… {count(left, 'more conversation')} (shown by --verbose)", "dim"))
+
+
+def _is_explained(result: ConversationResult) -> bool:
+    """True if a conversation shows why a threshold of its scenario was missed."""
+    return bool([*threshold_counted_lines(result)]) or unreached_goal(result) is not None
 
 
 def _signature(reason: Reason) -> tuple[object, ...]:
@@ -155,7 +160,9 @@ def _conversation(
     end = f"ended by an error ({failed.blame})" if failed else IN_WORDS[conversation.ending]
     facts = f"{turns} · {calls} · {end}"
     mark = look.mark(conversation_status(result))
-    yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
+    yield ConsoleLine(
+        ("    ", mark, " "), ((conversation_number(conversation.conversation_id),), ((facts, "dim"),))
+    )
     yield from _reasons(result, reasons, look)
     for trajectory, text in () if look.verbose else threshold_counted_lines(result):
         yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
@@ -253,7 +260,10 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[ConsoleLine]:
 
 def example_lines(example: ErrorExample, indent: int) -> Iterator[ConsoleLine]:
     """Show a turn in which an error occurred: its position, messages and calls."""
-    yield line(indent, (f"for example {example.conversation_id}, turn {example.turn_index}", "dim"))
+    yield line(
+        indent,
+        (f"for example {conversation_number(example.conversation_id)}, turn {example.turn_index}", "dim"),
+    )
     yield from labelled(indent + 2, _USER, [example.user_message])
     for call in example.tool_calls:
         yield from labelled(indent + 2, _TOOL, [call])

@@ -359,6 +359,8 @@ class RunRecord:
     """The run that the shard belongs to."""
     partial: bool = False
     """True if filters selected its scenarios."""
+    selection: str | None = None
+    """A hash of what the command line selected; None if an older version made the run."""
     resumed: str | None = None
     """The run that this one resumes."""
     job: str | None = None
@@ -370,7 +372,7 @@ class RunRecord:
 
 _CODECS = Codecs(
     {
-        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed", "job", "took")),
+        RunRecord: Layout(only_if_set=("shard", "part", "partial", "selection", "resumed", "job", "took")),
         EndedRunNumbers: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
         RecordedScenario: Layout(digits={"cost": 6}),
     }

@@ -95,6 +95,17 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
     return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs)
 
 
+def verdicts_of_selection(
+    output_dir: Path, kind: RunKind, selection: str
+) -> dict[tuple[str, str, str], Status]:
+    """Return the verdicts of the last run of a kind with the same selection, by file, scenario and agent."""
+    for run in reversed(list_stored_runs(output_dir)):
+        record = run.record
+        if record and record.kind is kind and record.selection == selection and record.ended:
+            return {(each.file, each.name, each.agent): status for each, status in _verdicts(run) if status}
+    return {}
+
+
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:

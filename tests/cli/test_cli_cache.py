@@ -1,0 +1,101 @@
+"""Answers of models that a project already has: a second run asks only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from model_server import ModelServer, best
+from project import Project
+
+from agentest.models.response_cache import FILE
+from agentest.testing import ScriptedAgent
+
+
+class Bench:
+    """A project with an agent and a model; `run` returns how often the model was called."""
+
+    def __init__(self, project: Project, agent: ScriptedAgent, model: ModelServer) -> None:
+        self.project, self.agent, self.model = project, agent, model
+        self.stdout = ""
+        self.configure()
+        project.scenario('scenario("s", goal="Get help.")\nscenario("t", goal="Get more.")')
+
+    def configure(self, **keys: Any) -> None:
+        options = {"base_url": self.model.base_url, "api_key": "sk-secret-of-the-test"}
+        named = {"provider": "openai-compatible", "model": "m", "provider_options": options}
+        self.project.config(self.agent.endpoint, **{"conversations_per_scenario": 2, **named, **keys})
+
+    def run(self, *options: str, env: dict[str, str] | None = None) -> int:
+        self.model.received.clear()
+        done = self.project.run(*options, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.stdout = done.stdout
+        calls = len(self.model.received)
+        assert self.project.results["summary"]["llmCalls"] == calls
+        return calls
+
+
+@pytest.fixture
+def bench(project: Project) -> Iterator[Bench]:
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        yield Bench(project, agent, model)
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one process", "workers"])
+def test_a_second_identical_run_calls_no_model(bench: Bench, options: tuple[str, ...]) -> None:
+    """The scores are the same, and console and results.json say how many calls were saved."""
+    calls = bench.run(*options)
+    assert calls > 0
+    first = [each["averages"] for each in bench.project.results["scenarios"]]
+    assert bench.run(*options) == 0
+    assert [each["averages"] for each in bench.project.results["scenarios"]] == first
+    assert f"cost       0 model calls; {calls} answered from the cache" in bench.stdout
+    usage = bench.project.results["summary"]["usage"]["byRole"]
+    assert sum(each["cachedCalls"] for each in usage.values()) == calls
+
+
+def test_a_changed_scenario_costs_what_changed(bench: Bench) -> None:
+    """Only the scenario whose prompts changed is asked about again."""
+    whole = bench.run()
+    bench.project.scenario('scenario("s", goal="Get help.")\nscenario("t", goal="Get something else.")')
+    assert bench.run() == whole / 2
+
+
+def test_further_conversations_get_answers_of_their_own(bench: Bench) -> None:
+    """Conversation 3 is not answered with what the model said in conversation 1 or 2."""
+    whole = bench.run()
+    assert bench.run("--conversations", "3") == whole / 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "env"),
+    [
+        ({"cache": False}, (), {}),
+        ({}, ("--no-cache",), {}),
+        ({}, (), {"CI": "true"}),
+        ({"model": "other"}, (), {}),
+        ({"judge": {"temperature": 0.5}, "user": {"temperature": 0.5}}, (), {}),
+    ],
+    ids=["cache: false", "--no-cache", "CI", "another model", "another temperature"],
+)
+def test_answers_are_new(
+    bench: Bench, keys: dict[str, Any], options: tuple[str, ...], env: dict[str, str]
+) -> None:
+    """Without the cache, and with another model or other settings, every question is asked."""
+    whole = bench.run()
+    bench.configure(**keys)
+    assert bench.run(*options, env=env) == whole
+
+
+def test_a_file_that_cannot_be_used_costs_calls_alone(bench: Bench) -> None:
+    """The run goes on without stored answers, and says so."""
+    whole = bench.run()
+    (bench.project.root / ".agentest" / FILE).write_bytes(b"not a database" * 1000)
+    for name in ("-wal", "-shm"):
+        (bench.project.root / ".agentest" / (FILE + name)).unlink(missing_ok=True)
+    done = bench.project.run()
+    assert done.returncode == 0
+    assert "stored model responses cannot be used (file is not a database): delete " in done.stderr
+    assert bench.project.results["summary"]["llmCalls"] == whole

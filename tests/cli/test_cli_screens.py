@@ -1,0 +1,98 @@
+"""What `agentest run` prints by default, with -q and with -v, and what changed since the last run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from project import Project
+
+CONFIG = """
+from pathlib import Path
+
+def answer(messages, ctx):
+    broken = Path("broken").read_text().split() if Path("broken").exists() else []
+    return "no" if messages[-1]["content"] in broken else "yes"
+
+config = {"agent": {"type": "custom", "handler": answer}, "max_turns": 2}
+"""
+
+
+def write(project: Project, *files: int) -> None:
+    """Write files with so many scenarios each."""
+    project.write("agentest.config.py", CONFIG)
+    for number, scenarios in enumerate(files):
+        turn = '{{"user_message": "{0}", "expect": {{"contains": "yes"}}}}'
+        names = [f"{number}-{n}" for n in range(scenarios)]
+        rows = [f'scenario("{name}", turns=[{turn.format(name)}])' for name in names]
+        project.write(f"f{number:04}.sim.py", "from agentest import scenario\n" + "\n".join(rows))
+
+
+def lines(project: Project, *options: str) -> list[str]:
+    return project.run("--offline", *options).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [((3,), 12), ((10, 10, 10, 10), 30), ((1,) * 40, 30), ((40,), 30), ((50,) * 20, 40)],
+    ids=["3 in one file", "40 in four", "40 in forty", "40 in one", "1,000 in twenty"],
+)
+def test_a_passing_run_fits_a_screen(project: Project, files: tuple[int, ...], most: int) -> None:
+    """The number of lines does not grow with the number of scenarios that pass."""
+    write(project, *files)
+    assert len(lines(project)) <= most
+
+
+def test_files_are_listed_with_what_failed_in_them(project: Project) -> None:
+    """A run of several files has a line for each, and failures in full before the line of their file."""
+    write(project, 10, 10)
+    project.write("broken", "1-3")
+    found = lines(project, "--concurrency", "1")
+    assert "✓ passed   f0000.sim.py  10 passed" in found
+    failure = next(n for n, row in enumerate(found) if row.startswith("✗ failed   1-3  f0001.sim.py:"))
+    assert "✗ failed   f0001.sim.py  1 failed, 9 passed" in found[failure:]
+    assert "rerun      agentest run --last-failed" in found
+
+
+def test_a_quiet_run_prints_a_character_for_each_scenario(project: Project) -> None:
+    """With -q failures follow in full, after the characters, and one line counts."""
+    write(project, 3)
+    project.write("broken", "0-1")
+    first, *rest = lines(project, "-q", "--concurrency", "1")
+    assert first == ".F."
+    assert rest[0].startswith("✗ failed   0-1")
+    assert rest[-1].startswith("1 failed, 2 passed (3 scenarios, 3 conversations)")
+
+
+def changes(project: Project) -> dict[str, Any]:
+    found = project.results["summary"]["changes"]
+    return {key: [each["name"] for each in rows] for key, rows in found.items() if rows}
+
+
+def test_a_run_is_compared_with_the_last_one_of_the_same_selection(project: Project) -> None:
+    """Another selection in between does not count; --last-failed is compared with the last verdicts."""
+    write(project, 4)
+    lines(project, "--reporter", "json")
+    assert changes(project) == {}
+    project.write("broken", "0-0 0-1")
+    text = "\n".join(lines(project, "--reporter", "console", "--reporter", "json"))
+    assert changes(project) == {"newlyFailing": ["0-0", "0-1"]}
+    assert "changes    2 newly failing" in text
+    assert "f0000.sim.py:2  newly failing  0-0" in text
+    project.write("broken", "0-1")
+    lines(project, "--scenario", "=0-0", "--reporter", "json")
+    assert changes(project) == {}
+    text = "\n".join(lines(project, "--reporter", "console", "--reporter", "json"))
+    assert changes(project) == {"newlyFixed": ["0-0"], "stillFailing": ["0-1"]}
+    assert "Newly fixed  '0-0'" in text
+    project.write("broken", "")
+    lines(project, "--last-failed", "--reporter", "json")
+    assert changes(project) == {"newlyFixed": ["0-1"]}
+
+
+def test_quiet_and_verbose_exclude_each_other(project: Project) -> None:
+    """More and less at once is a mistake."""
+    write(project, 1)
+    done = project.run("-q", "-v")
+    assert done.returncode == 2
+    assert "--quiet and --verbose exclude each other" in done.stderr
