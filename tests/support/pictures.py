@@ -1,4 +1,4 @@
-"""The two pictures of the README, made of real runs of the salon and its agent, which makes mistakes.
+"""Make the pictures of the README from real runs of the salon and its agent, which makes mistakes.
 
 python tests/support/pictures.py
 """
@@ -15,6 +15,9 @@ from urllib.parse import quote
 
 import page_at
 import project
+import terminal_recording
+
+from agentest.store.runs.folder import list_stored_runs
 
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "docs" / "images"
@@ -50,28 +53,33 @@ def broken(agent: str) -> str:
 
 
 def make_runs(root: Path) -> None:
-    """Run the scenarios against the agent as it is, twice, and once with its mistakes."""
+    """Run the scenarios against the agent as it is, twice, and leave it with its mistakes."""
     for scenario in (REPOSITORY / "scenarios").glob("*.py"):
         shutil.copy(scenario, root)
     agent = (REPOSITORY / "examples" / "booking_agent" / "agent.py").read_text(encoding="utf-8")
     config = CONFIG.format(port=project.free_port(), python=sys.executable)
     (root / "agentest.config.yaml").write_text(config, encoding="utf-8")
-    for source in (agent, agent, broken(agent)):
-        (root / "agent.py").write_text(source, encoding="utf-8")
-        command = [sys.executable, "-m", "agentest", "run", "--reporter", "json"]
+    (root / "agent.py").write_text(agent, encoding="utf-8")
+    command = [sys.executable, "-m", "agentest", "run", "--reporter", "json"]
+    for _ in range(2):
         subprocess.run(command, cwd=root, check=False, stdout=subprocess.DEVNULL, env=_without_model())
+    (root / "agent.py").write_text(broken(agent), encoding="utf-8")
 
 
 def _without_model() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key != "AGENTEST_MODEL"}
+    hidden = ("AGENTEST_MODEL", "CI", "NO_COLOR")
+    return {key: value for key, value in os.environ.items() if key not in hidden}
 
 
 def take(folder: Path) -> None:
-    """Write `run.png` and `conversation.png` into a folder."""
+    """Write the recording of a run and the pictures of the page into a folder."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         make_runs(Path(place))
+        command = [sys.executable, "-m", "agentest", "run"]
+        svg = terminal_recording.record(command, Path(place), _without_model(), "agentest run")
+        (folder / "run.svg").write_text(svg, encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
         with page_at.served(Path(place)) as first:
@@ -82,13 +90,17 @@ def take(folder: Path) -> None:
             page.locator(".turn").first.wait_for()
             page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
             page.screenshot(path=folder / "conversation.png")
+            _, base, new, *_ = [run.id for run in list_stored_runs(Path(place) / ".agentest")]
+            page.goto(first + f"#/compare?base={base}&new={new}")
+            page.locator("table").first.wait_for()
+            page.screenshot(path=folder / "comparison.png")
         browser.close()
 
 
 if __name__ == "__main__":
     PICTURES.mkdir(parents=True, exist_ok=True)
     take(PICTURES)
-    for picture in sorted(PICTURES.glob("*.png")):
+    for picture in sorted(PICTURES.iterdir()):
         size = picture.stat().st_size
         print(
             f"{picture.relative_to(REPOSITORY)}  {size:,} bytes{'' if size < MOST_BYTES else ': too large'}"
