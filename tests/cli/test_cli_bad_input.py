@@ -125,7 +125,7 @@ def test_secrets_are_never_shown(project: Project) -> None:
             "reporters: [console, json, github-actions]\n",
         )
         done = project.run("--verbose", env={"BOT_API_KEY": secret})
-    assert done.returncode == 1
+    assert done.returncode == 2
     results = (project.root / ".agentest" / "results.json").read_text()
     assert secret not in done.stdout + done.stderr + results
     assert "bad key" in done.stdout

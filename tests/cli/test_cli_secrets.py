@@ -211,7 +211,7 @@ def test_literal_secrets_of_a_configuration_in_python(project: Project) -> None:
             endpoint = endpoint.replace(f"${{{name}}}", value)
         project.write("agentest.config.py", f"config = {{'agent': {{'endpoint': {endpoint!r}}}}}\n")
         done = project.run("--verbose")
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert "wrong: [redacted] [redacted] [redacted]" in done.stdout
     assert found_in(everything(project, done)) == []
 
