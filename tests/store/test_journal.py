@@ -372,7 +372,7 @@ def test_a_killed_run_has_lost_nothing(project: Project) -> None:
     project.scenario(MANY)
     with ScriptedAgent(answer) as agent:
         project.config(agent.endpoint, concurrency=4, request_timeout_ms=DEADLINE_S * 1000)
-        process = project.start("--conversations", "3")
+        process = project.start("--conversations", "3", "-v")
         assert process.stdout is not None
         shown = []
         while sum("passed" in line for line in shown) < 30:
