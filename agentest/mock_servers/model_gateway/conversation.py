@@ -77,14 +77,14 @@ class GatewayState:
     forgets: bool = False
     """True if an agent lost the results of its own tools after a turn."""
     put_back: bool = False
-    """True if results of mocks were put back in later turns though nothing showed that agents keep results."""
+    """True if results of mocks were put back in later turns of an agent that may not keep results."""
 
     def note_memory(self, *, forgets: bool, puts_back: bool) -> None:
         """Report if the model remembered results of mocks that it would not remember of real tools."""
         self.forgets, self.put_back = self.forgets or forgets, self.put_back or puts_back
         if self.forgets and self.put_back:
             self.note(
-                "the agent loses the results of its own tools after a turn, but some turns had results of mocks "
+                "the agent loses the results of its own tools after a turn, but some turns had mocked ones "
                 "from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
             )
 
@@ -157,6 +157,8 @@ class GatewayConversation:
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
     recovered: bool = False
     """True if the agent received an answer of a model after that."""
+    ended_by: str | None = None
+    """The message about the call that ended the conversation, for the agent."""
     turn: int = 0
     forgets: bool = False
     """True if the agent sends no calls of earlier turns, although it ran some."""
@@ -334,6 +336,7 @@ class GatewayConversation:
             )
         )
         if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+            self.ended_by = answer.message
             raise CallsEnded(answer.message)
         if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
             return None  # how the agent takes it is part of the test
