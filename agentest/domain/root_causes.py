@@ -33,7 +33,7 @@ from agentest.domain.results import (
     TrajectoryResult,
     UniqueError,
 )
-from agentest.domain.transcript import NO_MOCK, Conversation
+from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Conversation
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
@@ -198,9 +198,18 @@ def _errored_finding(reason: Reason) -> _Finding:
     elif reason.kind is ReasonKind.UNSCORED:
         # One outage prevents the scoring of every metric, so the metric's name and the counts do not matter.
         text = f"could not be scored: {text.partition(': ')[2]}"
+    elif NO_RECORDED_ANSWER in text:
+        text = _replay_miss(text)
     elif reason.kind is ReasonKind.FILE:
         text = _REFUSED_SCENARIO.sub("", text.strip().rpartition("\n")[2])
     return _finding_from_text(CauseKind.ERRORED, text, reason.message)
+
+
+def _replay_miss(text: str) -> str:
+    """Return the cause of a replay's miss: which part of the request differs, not how."""
+    _, _, why = text.partition(f"{NO_RECORDED_ANSWER}: ")
+    path, differs, _ = why.partition(" is ")
+    return f"{NO_RECORDED_ANSWER}: {f'{path} differs' if differs and ' ' not in path else why}"
 
 
 def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Finding]:

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from agentest.domain.results import ModelUsage
+from agentest.domain.transcript import NO_RECORDED_ANSWER
 from agentest.models.port import CallKey
 from agentest.models.tape import (
     CassetteEntry,
@@ -114,7 +115,7 @@ class AgentTape:
         else:
             why = f"it was sent more often than recorded in {page.path}. {again}"
         where = f"scenario {tape.name_of(key.scope)!r}, {which}"
-        return f"{where}: no recorded answer to a request to the agent's model: {why}"
+        return f"{where}: {NO_RECORDED_ANSWER}: {why}"
 
     def _unused(self) -> Iterator[CassetteEntry]:
         key = self.key

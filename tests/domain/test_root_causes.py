@@ -277,6 +277,17 @@ def test_an_outage_is_one_cause_whatever_it_kept_from_being_scored() -> None:
     assert cause.scenarios == 2
 
 
+def test_a_replay_misses_answers_for_one_cause_in_many_scenarios() -> None:
+    def missing(name: str, before: str, now: str, path: str = "messages[0].content") -> ScenarioResult:
+        differs = f'{path} is "{now}…, and in the nearest request in x/{name}.jsonl it is "{before}…. Record again'
+        message = f"scenario {name!r}, conversation 1, turn 0: {NO_RECORDED_ANSWER}: {differs}"
+        return decided(name, Reason(Status.ERRORED, ReasonKind.CONVERSATION, message))
+
+    one, other = missing("a", "You help.", "You sell shoes"), missing("b", "Be kind to the", "It is the 2nd")
+    assert titles(one, other) == [f"{NO_RECORDED_ANSWER}: messages[0].content differs"]
+    assert len(titles(one, missing("c", "a", "b", path="tools[1].name"))) == 2
+
+
 def test_files_that_did_not_load_are_grouped_by_their_error() -> None:
     """The last line of a traceback says what is wrong."""
     traceback = (

@@ -219,8 +219,13 @@ async def test_a_tool_without_a_mock_never_runs_if_it_may_not(form: str, stream:
     async with gateway(allows_real=False) as gate, gate.talk(form, "a", stream=stream) as talk:
         with pytest.raises(Refused, match="has no mock"):
             await talk.say("both one")
+        talk.agent.history.clear()
+        with pytest.raises(Refused, match="has no mock"):  # clients repeat failed requests
+            await talk.agent.say("both one")
 
     assert talk.agent.ran == []
+    assert [call.name for call in talk.calls] == ["find", "send"]
+    assert len(gate.provider.histories) == 1
     with pytest.raises(Exception, match="has no mock"):
         await talk.serving.check()
 

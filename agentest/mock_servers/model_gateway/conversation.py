@@ -83,15 +83,15 @@ class GatewayState:
     forgets: bool = False
     """True if an agent lost the results of its own tools after a turn."""
     put_back: bool = False
-    """True if results of mocks were put back in later turns, and nothing showed that the agent keeps them."""
+    """True if results of mocks were put back in later turns of an agent that may not keep results."""
 
     def note_memory(self, *, forgets: bool, puts_back: bool) -> None:
         """Report if the model remembered results of mocks that it would not remember of real tools."""
         self.forgets, self.put_back = self.forgets or forgets, self.put_back or puts_back
         if self.forgets and self.put_back:
             self.note(
-                "the agent loses the results of its own tools after a turn, but some turns had results of "
-                "mocks from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
+                "the agent loses the results of its own tools after a turn, but some turns had mocked ones "
+                "from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
             )
 
     def note(self, text: str) -> None:
@@ -169,6 +169,8 @@ class GatewayConversation:
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
     recovered: bool = False
     """True if the agent received an answer of a model after that."""
+    ended_by: str | None = None
+    """The message about the call that ended the conversation, for the agent."""
     turn: int = 0
     said_in: int = 0
     """The turn of the last text: what the agent does after its reply belongs to that turn."""
@@ -378,6 +380,7 @@ class GatewayConversation:
                     "conversation: if it is the tool by which the agent returns its answer, write "
                     f"model_gateway.output_tools: [{call.name}]"
                 )
+            self.ended_by = answer.message
             raise CallsEnded(answer.message)
         if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
             return None  # how the agent takes it is part of the test

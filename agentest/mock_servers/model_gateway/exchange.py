@@ -111,6 +111,9 @@ class ModelExchange:
 
     async def run(self) -> None:
         """Answer the agent."""
+        if self.conversation.ended_by:  # an agent, or its caller, that tries again
+            await self.reply.refuse(409, self.conversation.ended_by)
+            return
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
         body = self.form.completed(self.request, self.conversation.remembered(self.request))
