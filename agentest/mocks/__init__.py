@@ -1,7 +1,8 @@
 """Mocks: how they are bound to a call, and how they answer an agent's calls.
 
 For users, it also exports functions that let mocks answer the tools of a framework with one line in a handler
-or an application: `agentest.mocks.langchain(tools, ctx)`, `openai_agents`, `pydantic_ai`, `adk`.
+or an application: `agentest.mocks.langchain(tools, ctx)`, `openai_agents`, `pydantic_ai`, `adk`. `wrap` does
+so for any function, also in a server that Agentest has started.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ if TYPE_CHECKING:
     from agentest.agents.in_process.tool_gate import langchain as langchain
     from agentest.agents.in_process.tool_gate import openai_agents as openai_agents
     from agentest.agents.in_process.tool_gate import pydantic_ai as pydantic_ai
+    from agentest.mocks.function_tools import wrap as wrap
 
-_LINES = ("adk", "langchain", "openai_agents", "pydantic_ai")
-__all__ = [*_LINES]
+_MODULES = {
+    **dict.fromkeys(("adk", "langchain", "openai_agents", "pydantic_ai"), "agents.in_process.tool_gate"),
+    "wrap": "mocks.function_tools",
+}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LINES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'agentest.mocks' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("agentest.agents.in_process.tool_gate"), name)
+    return getattr(import_module(f"agentest.{_MODULES[name]}"), name)

@@ -37,8 +37,9 @@ _DURATION = re.compile(r"\d+(\.\d+)? (ms|s)\b")
 def host(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
     """A model that looks for the table, and tells of it."""
     since = max(i for i, each in enumerate(history) if each.role == "user")
-    calls = [name for each in history[since:] for _, name, _ in each.calls]
-    if "find_table" not in calls:
+    # smolagents writes calls as text, and results as what it observed.
+    looked = any(each.calls or each.role == "observed" for each in history[since:])
+    if not looked:
         return "", [("find_table", {"time": "19:00", "guests": 3 if "three" in history[since].text else 2})]
     found = next(str(each.result) for each in reversed(history) if each.role in ("result", "observed"))
     table = re.search(r"table\W+(\d)", found)
@@ -68,8 +69,8 @@ def facts(printed: str) -> set[str]:
     return {" ".join(_DURATION.sub("…", part).split()) for part in parts}
 
 
-def project_of(page: str, folder: Path, upstream: str) -> Project:
-    """The files of a page. Only the address of the model's API is another one."""
+def project_of(page: str, folder: Path, settings: dict[str, Any]) -> Project:
+    """The files of a page, with these settings of the agent in place of its own."""
     found = blocks(page)
     project = Project(folder)
     code = found["text"][0]
@@ -77,7 +78,7 @@ def project_of(page: str, folder: Path, upstream: str) -> Project:
     project.write(name, code)
     project.write("scenarios/table.sim.py", found["python"][0])
     config = yaml.safe_load(found["yaml"][0])
-    config["agent"]["model_gateway"] = {"upstream": {"openai": f"{upstream}/v1"}}
+    config["agent"] = {key: value for key, value in (config["agent"] | settings).items() if value is not None}
     config["agent"]["server"]["timeout_s"] = START_LIMIT_S
     config |= {"request_timeout_ms": REQUEST_LIMIT_MS, "reporters": ["console", "json"]}
     project.write("agentest.config.yaml", json.dumps(config))
@@ -85,19 +86,55 @@ def project_of(page: str, folder: Path, upstream: str) -> Project:
     return project
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_prints_what_it_says(page: str, upstream: str, tmp_path: Path) -> None:
-    project = project_of(page, tmp_path, upstream)
+def run(project: Project, page: str, **env: str) -> str:
     path = os.pathsep.join([installed(f"{PAGES[page]}/bin"), environment()["PATH"]])
-    env = {"PATH": path, "OPENAI_API_KEY": "none", "CREWAI_DISABLE_TELEMETRY": "true"}
+    env = {"PATH": path, "OPENAI_API_KEY": "none", "CREWAI_DISABLE_TELEMETRY": "true", **env}
     with project.start(env=env) as process:
         out, err = process.communicate(timeout=RUN_LIMIT_S)
-
     assert process.returncode == 0, out + err
-    assert facts(blocks(page)["text"][1]) <= facts(out), out + err
-    calls = [
+    return out
+
+
+def calls_of(project: Project) -> list[tuple[str, Any, bool, str]]:
+    return [
         (call["name"], call["args"], call["mocked"], call["seenBy"])
         for turn in project.results["scenarios"][0]["conversations"][0]["turns"]
         for call in turn["toolCalls"]
     ]
-    assert calls == [("find_table", {"time": "19:00", "guests": n}, True, "model") for n in (2, 3)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_prints_what_it_says(page: str, upstream: str, tmp_path: Path) -> None:
+    project = project_of(page, tmp_path, {"model_gateway": {"upstream": {"openai": f"{upstream}/v1"}}})
+    printed = run(project, page)
+
+    assert facts(blocks(page)["text"][1]) <= facts(printed), printed
+    assert calls_of(project) == [
+        ("find_table", {"time": "19:00", "guests": n}, True, "model") for n in (2, 3)
+    ]
+
+
+@pytest.mark.parametrize("page", ["smolagents", "strands", "microsoft-agent-framework", "mastra", "ai-sdk"])
+def test_tools_of_each_framework_can_be_wrapped(page: str, upstream: str, tmp_path: Path) -> None:
+    """The model is reached directly, and the agent's tools have the line of the page about wrapped tools.
+
+    The others make their tools of functions as these do. They were tried by hand.
+    """
+    settings = {"model_gateway": None, "mcp_mock": True, "tool_visibility": "reported"}
+    project = project_of(page, tmp_path, settings)
+    for path in tmp_path.glob("agent.*"):
+        code = path.read_text("utf-8").replace("def find_table", "@wrap\ndef find_table")
+        code = re.sub(
+            r"execute: (async .*?\n  +\}),\n", r'execute: wrap("find_table", \1),\n', code, flags=re.S
+        )
+        imported = "from agentest_tools import wrap\n"
+        if path.suffix == ".mjs":
+            imported = 'import { wrap } from "./agentest-tools.mjs";\n'
+        path.write_text(imported + code, "utf-8")
+    project.write("agentest-tools.mjs", blocks("wrapped-tools")["text"][1])
+    module = ROOT / "agentest" / "mocks" / "function_tools.py"
+    project.write("agentest_tools.py", module.read_text("utf-8"))
+    run(project, page, OPENAI_BASE_URL=f"{upstream}/v1", OPENAI_API_BASE=f"{upstream}/v1")
+
+    mocked = [("find_table", {"time": "19:00", "guests": n}, True, "mock-server") for n in (2, 3)]
+    assert calls_of(project) == mocked

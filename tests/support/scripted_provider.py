@@ -643,6 +643,12 @@ class Provider:
         body = await request.json()
         if before := body.get("previous_response_id"):
             body["input"] = [*self.stored[before], *form.items(body)]
+        if isinstance(form, Responses):
+            items = {item["id"]: item for each in self.stored.values() for item in each if "id" in item}
+            body["input"] = [
+                items[item["id"]] if item.get("type") == "item_reference" else item
+                for item in form.items(body)
+            ]
         try:
             history = form.history(body)
             check(history)
