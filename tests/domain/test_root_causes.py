@@ -279,7 +279,9 @@ def test_an_outage_is_one_cause_whatever_it_kept_from_being_scored() -> None:
 
 def test_a_replay_misses_answers_for_one_cause_in_many_scenarios() -> None:
     def missing(name: str, before: str, now: str, path: str = "messages[0].content") -> ScenarioResult:
-        differs = f'{path} is "{now}…, and in the nearest request in x/{name}.jsonl it is "{before}…. Record again'
+        differs = (
+            f'{path} is "{now}…, and in the nearest request in x/{name}.jsonl it is "{before}…. Record again'
+        )
         message = f"scenario {name!r}, conversation 1, turn 0: {NO_RECORDED_ANSWER}: {differs}"
         return decided(name, Reason(Status.ERRORED, ReasonKind.CONVERSATION, message))
 

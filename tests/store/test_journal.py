@@ -381,7 +381,11 @@ def test_a_killed_run_has_lost_nothing(project: Project) -> None:
         process.kill()
         shown += process.communicate(timeout=DEADLINE_S)[0].splitlines()
         over.set()
-        told = [line.split("a.sim.py")[0].removeprefix("✓ passed").strip() for line in shown if line.startswith("✓")]
+        told = [
+            line.split("a.sim.py")[0].removeprefix("✓ passed").strip()
+            for line in shown
+            if line.startswith("✓")
+        ]
         journal = project.root / ".agentest" / "journal.jsonl"
         held = conversations_of(read_results(journal))
         names = {name for name, _ in held}
