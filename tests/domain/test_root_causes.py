@@ -33,7 +33,7 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.domain.root_causes import judged_causes, root_causes_of, scenario_causes, template
-from agentest.domain.transcript import NO_MOCK, Blame
+from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Blame
 
 WRONG_TIME = "time: expected '10:30', got '09:00'"
 
