@@ -52,6 +52,9 @@ _SHORT_CHARS = 60
 """A longer answer is not expected word for word."""
 
 
+_SPLIT = "train"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
     """What to import. Templates have placeholders for columns; None derives them from the columns."""
@@ -63,7 +66,8 @@ class ImportRequest:
     turns: tuple[str, ...] = ()
     says: str | None = None
     outcome: str | None = None
-    split: str = "train"
+    split: str | None = None
+    """The split of a dataset, `train` by default."""
     limit: int | None = None
     force: bool = False
 
@@ -182,13 +186,13 @@ def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
             "package `datasets`: pip install datasets"
         )
     try:
-        loaded = import_module("datasets").load_dataset(name, split=request.split)
+        loaded = import_module("datasets").load_dataset(name, split=request.split or _SPLIT)
         limit = len(loaded) if request.limit is None else min(request.limit, len(loaded))
         rows = [dict(loaded[number]) for number in range(limit)]
     except Exception as error:  # noqa: BLE001 - the package may raise anything
         raise UsageError(f"{name}: the dataset cannot be loaded: {type(error).__name__}: {error}") from None
     if not rows:
-        raise UsageError(f"{name}: the split {request.split!r} has no row")
+        raise UsageError(f"{name}: the split {request.split or _SPLIT!r} has no row")
     left_out = [column for column in rows[0] if any(not _is_json(row.get(column)) for row in rows)]
     notes = [f"columns that are not JSON are left out: {quoted_names(left_out, 8)}"] if left_out else []
     return [{key: value for key, value in row.items() if key not in left_out} for row in rows], notes

@@ -19,6 +19,7 @@ GROUPS = {
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
     "evaluation": ("agentest.cli.requests", "EvalOptions"),
+    "rows": ("agentest.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
 }
 """Maps a parameter of commands to the class, with its module, that groups the options of its fields."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from agentest.authoring.row_import import ImportRequest, import_rows
@@ -23,17 +21,7 @@ from agentest.support.terminal import say, tell
 @option("--rows limit", "N", "Use the first N rows of a dataset.", kind=click.IntRange(min=1))
 @flag("--force", "Replace existing files.")
 @exits
-def import_(
-    source: str,
-    output: Path | None,
-    name: str | None,
-    turns: tuple[str, ...],
-    says: str | None,
-    outcome: str | None,
-    split: str | None,
-    limit: int | None,
-    force: bool,
-) -> ExitCode:
+def import_(rows: ImportRequest) -> ExitCode:
     """Write a scenario file for the rows of SOURCE.
 
     SOURCE is a .csv, .tsv, .jsonl or .json file, or the name of a Hugging Face dataset, whose rows are stored
@@ -41,19 +29,7 @@ def import_(
 
     Exit status: 0 every row is a valid scenario; 2 a row is invalid, or nothing was written.
     """
-    imported = import_rows(
-        ImportRequest(
-            source=source,
-            output=output,
-            name=name,
-            turns=turns,
-            says=says,
-            outcome=outcome,
-            split=split or "train",
-            limit=limit,
-            force=force,
-        )
-    )
+    imported = import_rows(rows)
     for note in imported.notes:
         tell(f"agentest: {note}")
     for path in imported.files:

@@ -25,7 +25,9 @@ class Bench:
     def configure(self, **keys: Any) -> None:
         options = {"base_url": self.model.base_url, "api_key": "sk-secret-of-the-test"}
         named = {"provider": "openai-compatible", "model": "m", "provider_options": options}
-        self.project.config(self.agent.endpoint, **{"conversations_per_scenario": 2, **named, **keys})
+        self.project.config(
+            self.agent.endpoint, **{"conversations_per_scenario": 2, "cache": True, **named, **keys}
+        )
 
     def run(self, *options: str, env: dict[str, str] | None = None) -> int:
         self.model.received.clear()

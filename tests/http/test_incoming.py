@@ -22,7 +22,7 @@ class Sent:
         self._pieces = iter(pieces)
         self.taken = 0
         self.headers = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
-        self.content = SimpleNamespace(iter_any=self._iter)
+        self.content = SimpleNamespace(iter_any=self._iter, is_eof=lambda: False, exception=lambda: None)
 
     async def _iter(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:

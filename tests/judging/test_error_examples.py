@@ -118,8 +118,8 @@ def test_every_report_has_them(tmp_path: Path) -> None:
     assert error["occurrences"] == ["a-1-F1", "a-2-F1"]
     assert error["examples"] == [example, {**example, "conversationId": "a-2"}]
     assert (
-        "medium: vague, 2 times  a-1-F1, a-2-F1\n"
-        "        for example a-1, turn 0\n"
+        "medium: vague, 2 times  #1, #2\n"
+        "        for example #1, turn 0\n"
         "          user   When are you open?\n"
         "          tool   hours(day='friday') → {'from': 9}\n"
         "          agent  In the morning.\n"

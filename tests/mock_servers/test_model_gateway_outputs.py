@@ -87,7 +87,7 @@ async def test_an_output_tool_needs_no_mock_and_its_call_is_not_recorded(name: s
         gate.talk("chat", "a", stream=stream) as talk,
     ):
         assert await say(gate, talk, form, ["look one", "and again"]) == ["It is found."] * 2
-        talk.serving.check()
+        await talk.serving.check()
 
     assert made(talk.calls) == [("find", "one", True)] * 4
     assert provider.refused == []
@@ -118,7 +118,7 @@ async def test_a_tool_that_may_be_real_never_runs(form: OfferingChat, stream: bo
         with pytest.raises(Refused, match="has no mock"):
             await say(gate, talk, form, ["look one"])
         with pytest.raises(Exception, match="has no mock"):
-            talk.serving.check()
+            await talk.serving.check()
 
     name = form.tool["name"]
     assert f"write model_gateway.output_tools: [{name}]" in gate.notes[0]

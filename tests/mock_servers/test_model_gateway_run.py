@@ -107,7 +107,7 @@ def test_function_tools_of_any_agent_are_mocked(
     assert [message["text"] for message in requests[0]["prompt"]][-1:] == ["both 0"]
     assert [call.get("answeredInside", False) for call in requests[0]["calls"]] == [True, False]
     assert 0 < turn["modelMs"] <= sum(each["latencyMs"] for each in requests) + 0.01
-    assert "its model" in run.stdout
+    assert "its model" in project.agentest("show", "-v").stdout
     assert provider.refused == []
 
 

@@ -46,7 +46,8 @@ class Project:
 
     def config(self, endpoint: str, **keys: Any) -> Path:
         """A configuration for one agent; values as JSON, which is YAML."""
-        settings = {"agent": {"endpoint": endpoint}, "reporters": ["console", "json"], **keys}
+        basic = {"agent": {"endpoint": endpoint}, "reporters": ["console", "json"], "cache": False}
+        settings = {**basic, **keys}
         text = "\n".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
         return self.write("agentest.config.yaml", text + "\n")
 

@@ -257,7 +257,7 @@ class WireForm(Protocol):
         ...
 
 
-_OFFERED: deque[tuple[tuple[tuple[str, ...], list[Json]], Mapping[str, ToolSpec]]] = deque(maxlen=8)
+_OFFERED: deque[tuple[str, Mapping[str, ToolSpec]]] = deque(maxlen=8)
 """What was read last, because agents send the same tools with each request."""
 
 
@@ -267,7 +267,8 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
     Args:
         schema_keys: the keys that may have the schema of the arguments.
     """
-    declared = schema_keys, list(declarations)
+    listed = list(declarations)
+    declared = repr((schema_keys, listed))  # the order of keys tells output tools from others
     for known, tools in _OFFERED:
         if known == declared:
             return tools
@@ -277,7 +278,7 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
             description=str(each.get("description") or ""),
             parameters=next((schema for key in schema_keys if (schema := entry(each, key))), {}),
         )
-        for each in declared[1]
+        for each in listed
         if isinstance(name := each.get("name"), str) and name
     }
     _OFFERED.append((declared, tools))
