@@ -1,4 +1,7 @@
-"""`agentest import`: write a scenario file for rows of data."""
+"""`agentest import`: write a scenario file for rows of data.
+
+The rows stay in their own file, which the scenario file reads with `each`.
+"""
 
 from __future__ import annotations
 
