@@ -92,7 +92,7 @@ class Documentation:
         files = sorted(folders[0].rglob("*.md")) if folders else []
         if not files:
             raise UsageError("this installation of Agentest has no documentation: install it again")
-        self._folder = folders[0]
+        self.folder = folders[0]
         names = Counter(path.stem for path in files)
         self.pages = tuple(DocsPage(path, self._topic(path, names)) for path in files)
         """In the order of their paths."""
@@ -102,14 +102,14 @@ class Documentation:
         """Return the page's file name, with its folder if other pages have the same name."""
         if names[path.stem] == 1:
             return path.stem
-        return path.relative_to(self._folder).with_suffix("").as_posix()
+        return path.relative_to(self.folder).with_suffix("").as_posix()
 
     def find(self, topic: str) -> DocsPage:
         """Return the page of a topic: its name, its path or its title. Raises UsageError."""
         wanted = topic.casefold().removesuffix(".md").strip("/").removeprefix("docs/")
         names: dict[str, DocsPage] = {}
         for page in self.pages:
-            path = page.path.relative_to(self._folder).with_suffix("").as_posix()
+            path = page.path.relative_to(self.folder).with_suffix("").as_posix()
             for name in (page.topic, path, page.title, page.title.replace(" ", "-")):
                 names.setdefault(name.casefold(), page)
         spellings = (wanted, wanted.replace(" ", "-"), wanted.replace(" ", "/"))
@@ -164,7 +164,7 @@ class Documentation:
         return written
 
     def _relative(self, page: DocsPage) -> str:
-        return page.path.relative_to(self._folder).as_posix()
+        return page.path.relative_to(self.folder).as_posix()
 
     def _unlinked(self, text: str, page: DocsPage) -> str:
         def replaced(match: re.Match[str]) -> str:

@@ -143,7 +143,7 @@ def _default(schema: Schema) -> str:
 
 def commands() -> str:
     """Every command with its usage, arguments and options."""
-    return "\n\n".join(_commands(cli, click.Context(cli, info_name="agentest")))
+    return "\n\n".join(_commands(cli, click.Context(cli, info_name="agentest", **cli.context_settings)))
 
 
 def _commands(command: click.Command, context: click.Context) -> Iterator[str]:

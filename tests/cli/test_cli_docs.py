@@ -63,8 +63,9 @@ def test_models_get_an_index_and_everything(tmp_path: Path) -> None:
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
     assert index.startswith("# Agentest\n\n> ")
-    for page in Documentation().pages:
-        path = page.path.relative_to(ROOT / "docs").as_posix()
+    documentation = Documentation()
+    for page in documentation.pages:
+        path = page.path.relative_to(documentation.folder).as_posix()
         assert re.search(rf"^- \[.+\]\({re.escape(path)}\): \S", index, re.M), path
         assert page.source.strip() in full
 
