@@ -8,13 +8,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import DEADLINE_S, Project, free_port, interrupt, wait_until
 from ray_cluster import RayCluster, ray_cluster
 from spelt import files_with, spellings
+from timeless import timeless
 
 from agentest.testing import ScriptedAgent
 
@@ -47,7 +47,6 @@ async def handler(messages, ctx):
 
 config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
 """
-TIMES = {"startedAt", "time", "slowestTurns", "sessionId"}
 
 
 def handled(project: Project, *turns: str) -> None:
@@ -56,14 +55,6 @@ def handled(project: Project, *turns: str) -> None:
     project.write(".env", f"MY_API_KEY={KEY}\n")
     lines = [f"scenario('s{n}', turns=[{said!r}])" for n, said in enumerate(turns)]
     project.scenario("\n".join(lines))
-
-
-def timeless(value: Any) -> Any:
-    """A document without what differs from run to run."""
-    if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if key not in TIMES and not key.endswith("Ms")}
-        return {key: timeless(item) for key, item in kept.items()}
-    return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def ray_files() -> set[Path]:
