@@ -219,11 +219,18 @@ def find_check_flaw(check: Callable[..., Any]) -> str | None:
     return _flaw(function) if isinstance(function, FunctionType) else None
 
 
+_NEVER_FAILS = "it can never fail; have it `assert`, or return False or the reason why it does not hold"
+_HOLDS = (None, True)
+"""What a check returns if all is well."""
+
+
 @lru_cache(maxsize=64)
 def _flaw(function: FunctionType) -> str | None:
+    if function.__name__ == "<lambda>":
+        return _NEVER_FAILS if _is_constant(function) else None
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, SyntaxError, TypeError, ValueError):  # no source, or a lambda within a statement
+    except (OSError, SyntaxError, TypeError, ValueError):  # no source
         return None
     if not isinstance(tree, _Function):
         return None
@@ -244,8 +251,17 @@ def _flaw(function: FunctionType) -> str | None:
             return f"the assertion in {at} always holds: it is a tuple; leave out the parentheses"
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     if not any(map(callable, defaults)) and not any(_may_fail(node, local, known) for node in nodes):
-        return "it can never fail; have it `assert`, or return False or the reason why it does not hold"
+        return _NEVER_FAILS
     return None
+
+
+def _is_constant(function: FunctionType) -> bool:
+    """Return True if a lambda, whose source is often ambiguous, does nothing but return that all is well."""
+    import dis
+
+    code = [each for each in dis.get_instructions(function) if each.opname != "RESUME"]
+    names = [each.opname for each in code]
+    return names in (["RETURN_CONST"], ["LOAD_CONST", "RETURN_VALUE"]) and code[0].argval in _HOLDS
 
 
 def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
@@ -270,7 +286,7 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
 def _may_fail(node: ast.AST, local: set[str], known: Mapping[str, Any]) -> bool:
     if isinstance(node, ast.Return):
         return node.value is not None and not (
-            isinstance(node.value, ast.Constant) and node.value.value is None
+            isinstance(node.value, ast.Constant) and node.value.value in _HOLDS
         )
     if isinstance(node, ast.Attribute):
         return node.attr.startswith(("assert", "fail"))

@@ -43,11 +43,18 @@ async def forgets_to_await_its_own(conversation: Any) -> None:
     inner()
 
 
+def holds(conversation: Any) -> bool:
+    return True
+
+
 @pytest.mark.parametrize(
     ("check", "flaw"),
     [
         (compares, "it can never fail"),
         (does_nothing, "it can never fail"),
+        (holds, "it can never fail"),
+        (lambda conversation: None, "it can never fail"),
+        (eval("lambda conversation: True"), "it can never fail"),
         (prints, "it can never fail"),
         (forgets_to_await, "verify(conversation) in line 36 is not awaited"),
         (forgets_to_await_its_own, "inner() in line 43 is not awaited"),
@@ -130,7 +137,8 @@ def calling(verify: Callable[..., Any]) -> Callable[..., Any]:
         Callable_(),
         calling(asserts),
         lambda conversation: bool(conversation.turns),
-        eval("lambda conversation: None"),
+        eval("lambda conversation: verify(conversation)"),
+        lambda conversation: "a reason",
     ],
 )
 def test_a_check_that_may_fail_is_accepted(check: Callable[..., Any]) -> None:
