@@ -18,6 +18,7 @@ __all__ = ["anyio_backend"]
 from agentest.mock_servers.model_gateway.addresses import target_of
 from agentest.mock_servers.model_gateway.wire_form import sse
 from agentest.mocks.binding import bind
+from agentest.support.http.sse import Event, EventParser
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +253,26 @@ async def test_answers_may_come_in_odd_ways(send: Any, form: str, stream: bool) 
         assert "{'mocked': 'Grüße 🍋2'}" in await talk.say("recall")
 
     assert talk.agent.ran == [("send", {"q": "Grüße 🍋"})]
+
+
+async def test_a_packed_request_reaches_the_model_unpacked() -> None:
+    async def echo(request: web.Request, _: int) -> web.StreamResponse:
+        packing = request.headers.get("Content-Encoding")
+        return web.json_response({"choices": [{"message": {"content": f"{packing}"}}]})
+
+    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    body = gzip.compress(json.dumps(asked).encode())
+    async with gateway(provider=Faulty(echo)) as gate, gate.talk("chat", "a"):
+        headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        url = f"{gate.origin}/openai/v1/chat/completions"
+        response = await gate.client.post(url, content=body, headers=headers)
+
+    assert response.json()["choices"][0]["message"]["content"] == "None"
+
+
+async def test_an_event_of_several_lines_stays_one_event() -> None:
+    [event] = EventParser().feed(sse('{"a":\n1}', "delta"))
+    assert event == Event('{"a":\n1}', "delta")
 
 
 @pytest.mark.parametrize("begins", [False, True])

@@ -737,7 +737,7 @@ class Conversation:
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[str]:
     """Serve an application on loopback. Yields its origin."""
-    runner = web.AppRunner(app, handler_cancellation=True)
+    runner = web.AppRunner(app, handler_cancellation=True, auto_decompress=False)  # as a run does
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -29,8 +29,8 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a request, and of an answer of the model."""
 _REMEMBERED_TARGETS = 1000
-_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding"}
-_NOT_RETURNED = _NOT_PASSED_ON | {"content-encoding", "date", "server"}
+_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # bodies are unpacked
+_NOT_RETURNED = _NOT_PASSED_ON | {"date", "server"}
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
@@ -209,7 +209,7 @@ class _Gateway:
     async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
         """Raise GatewayError for a request in an unknown form that offers a tool which must not run."""
         path = target.url[len(target.base) :].partition("?")[0]
-        remedy = "use an API of docs/model-gateway.md, or write model_gateway.mocks: false"
+        remedy = "use an API that `agentest docs model-gateway` names, or write model_gateway.mocks: false"
         for each in list(self._traffic.active):
             if guarded := next(filter(each.guards, tools), None):
                 why = f"the gateway does not know the API at {path}, so it cannot stop the tool {guarded!r}"

@@ -383,8 +383,8 @@ def entry(value: Any, *keys: str) -> Json:
 
 
 def sse(data: Json | str, name: str | None = None) -> bytes:
-    """Return an event of a stream."""
-    written = data.encode() if isinstance(data, str) else encoded(data)
+    """Return an event of a stream; a text of several lines has a `data` line for each."""
+    written = data.replace("\n", "\ndata: ").encode() if isinstance(data, str) else encoded(data)
     return b"%bdata: %b\n\n" % (f"event: {name}\n".encode() if name else b"", written)
 
 
