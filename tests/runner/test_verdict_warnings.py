@@ -113,7 +113,7 @@ def test_every_code_is_found_by_a_function_and_documented() -> None:
         ({"goal": "Look."}, True),
         ({"turns": [{"user_message": "Hi.", "expect": {"contains": "Done"}}]}, False),
         ({"expect": {"says": "Done"}}, False),
-        ({"check": lambda conversation: None}, False),
+        ({"check": lambda conversation: bool(conversation.turns)}, False),
         ({"criteria": [Criterion("Is kind", required=False)]}, True),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_check_that_can_fail(agent: ScriptedAgent, options: dict[str, Any]) ->
         ("Sorry, there was an error: try again.", {}, False),
         ("The error code 404 means that nothing is there.", {}, False),
         ("Error: no slot", {"expect": {"says": "no slot"}}, False),
-        ("Error: no slot", {"check": lambda conversation: True}, False),
+        ("Error: no slot", {"check": lambda conversation: bool(conversation.turns)}, False),
         ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"contains": "slot"}}]}, False),
         ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"max_words": 9}}]}, True),
         ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"regex": r"\S"}}]}, True),
@@ -429,9 +429,9 @@ def check_journal(project: Project) -> None:
 
 SCENARIOS = """
 for n in range(5):
-    scenario(f"looks {n}", turns=["Look."], tools={"look": 1, "pay": 1}, check=lambda c: None)
+    scenario(f"looks {n}", turns=["Look."], tools={"look": 1, "pay": 1}, check=lambda c: bool(c.turns))
 scenario("bans", turns=["Hi."], trajectory={"forbidden": ["cancel_everything"]})
-scenario("fine", turns=["Look."], tools={"look": 1}, check=lambda c: None)
+scenario("fine", turns=["Look."], tools={"look": 1}, check=lambda c: bool(c.turns))
 """
 
 
@@ -516,7 +516,7 @@ def test_a_resumed_run_knows_more(project: Project, agent: ScriptedAgent) -> Non
     project.scenario(
         'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
         'scenario("fails", turns=[{"user_message": "Hi.", "expect": {"contains": "Hello"}}])\n'
-        'scenario("looks", turns=["Look."], check=lambda conversation: None)\n'
+        'scenario("looks", turns=["Look."], check=lambda c: bool(c.turns))\n'
     )
     assert project.run("--fail-fast", "--concurrency", "1").returncode == 1
     statuses = [each["status"] for each in project.results["scenarios"]]
@@ -536,7 +536,7 @@ def test_shards_that_know_more_together(project: Project, agent: ScriptedAgent) 
     project.config(agent.endpoint, strict=True, unmocked_tools="passthrough")
     project.scenario(
         'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
-        'scenario("looks", turns=["Look."], check=lambda c: None)\n'
+        'scenario("looks", turns=["Look."], check=lambda c: bool(c.turns))\n'
     )
     done = [project.run("--shard", f"{k}/2", "--shard-by", "counts") for k in (1, 2)]
     assert sorted(each.returncode for each in done) == [0, 2], [each.stdout for each in done]
