@@ -7,27 +7,28 @@ only on the day they were given, because prompts name the date.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from anyio.lowlevel import checkpoint
+from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
-from agentest.domain.transcript import Usage
 from agentest.models.port import AnswerSource, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
-from agentest.models.tape import digest
 from agentest.support.dates import mask_moments
 
 FILE = "cache/answers.sqlite3"
 """The path of the file in `output_dir`."""
-_HASH_CHARS = 40
+_WRITTEN_AT_ONCE = 50
+"""Answers are written together, because each write costs as much as the rest of a call."""
 _WAIT_S = 5.0
 """How long to wait for another process that writes."""
 _TABLE = (
@@ -49,6 +50,7 @@ class ResponseCache:
         self._path, self._redact, self._tell = path, redact, tell
         self._day = datetime.now(UTC).date().isoformat()
         self._database: sqlite3.Connection | None = None
+        self._unwritten: list[tuple[str, str, str]] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
@@ -60,13 +62,13 @@ class ResponseCache:
             self._give_up(error)
 
     def find(self, question: str) -> ModelAnswer | None:
-        """Return the stored answer to a question, by its digest."""
+        """Return the stored answer to a question, by its digest, with what it saves as its usage."""
         if self._database is None:
             return None
         try:
             statement = "select answer from answers where day = ? and question = ?"
             row = self._database.execute(statement, (self._day, question)).fetchone()
-            return _answer_of(json.loads(row[0])) if row else None
+            return _answer_of(row[0]) if row else None
         except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
             self._give_up(error)
             return None
@@ -75,18 +77,27 @@ class ResponseCache:
         """Store the answer to a question."""
         if self._database is None or any(map(self._has_secrets, (answer.text, answer.refusal))):
             return
-        try:
-            row = (self._day, question, json.dumps(asdict(answer)))
-            self._database.execute("insert or replace into answers values (?, ?, ?)", row)
-        except sqlite3.Error as error:
-            self._give_up(error)
+        self._unwritten.append((self._day, question, _stored(answer)))
+        if len(self._unwritten) >= _WRITTEN_AT_ONCE:
+            try:
+                self._write(self._database)
+            except sqlite3.Error as error:
+                self._give_up(error)
+
+    def _write(self, database: sqlite3.Connection) -> None:
+        rows, self._unwritten = self._unwritten, []
+        database.execute("begin")
+        database.executemany("insert or replace into answers values (?, ?, ?)", rows)
+        database.execute("commit")
 
     def close(self) -> None:
-        """Close the file."""
-        if self._database is not None:
+        """Write what is left, and close the file."""
+        database, self._database = self._database, None
+        if database is not None:
             with suppress(sqlite3.Error):
-                self._database.close()
-            self._database = None
+                self._write(database)
+            with suppress(sqlite3.Error):
+                database.close()
 
     def _has_secrets(self, text: str) -> bool:
         return self._redact(text) != text
@@ -107,16 +118,17 @@ class CachedModel:
         self, cache: ResponseCache, ledger: Ledger, live: AnswerSource, identity: Mapping[str, Any]
     ) -> None:
         self.name = live.name
-        self._cache, self._ledger, self._live, self._identity = cache, ledger, live, dict(identity)
+        self._cache, self._ledger, self._live = cache, ledger, live
+        self._begun = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+        self._forms: dict[type[BaseModel], bytes] = {}
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the stored answer or that of the model. Raises ModelUnavailable."""
         key = self._digest(question)
         await checkpoint()
         if found := self._cache.find(key):
-            saved = ModelUsage(cost=0.0, cached=found.used.calls, saved=found.used.cost)
-            self._ledger.add(question.key, saved)
-            return ModelAnswer(found.text, found.refusal, found.model, saved)
+            self._ledger.add(question.key, found.used)
+            return found
         self._ledger.watch(question.key)
         try:
             answer = await self._live.answer(question)
@@ -126,12 +138,25 @@ class CachedModel:
         return answer
 
     def _digest(self, question: Question) -> str:
-        messages = [{**each, "content": mask_moments(each["content"])} for each in question.messages]
-        asked = [asdict(question.key), question.repair, messages, answer_schema(question.answer)]
-        return digest([self._identity, *asked], _HASH_CHARS)
+        form = self._forms.get(question.answer)
+        if form is None:
+            form = json.dumps(answer_schema(question.answer), sort_keys=True).encode()
+            self._forms[question.answer] = form
+        found = self._begun.copy()
+        found.update(form)
+        found.update(f"{question.key} {question.repair}".encode(errors="surrogatepass"))
+        for each in question.messages:
+            content = mask_moments(each["content"]).encode(errors="surrogatepass")
+            found.update(b"%b %d " % (each["role"].encode(), len(content)))
+            found.update(content)
+        return found.hexdigest()
 
 
-def _answer_of(data: Mapping[str, Any]) -> ModelAnswer:
-    used = data["used"]
-    usage = ModelUsage(**{**used, "tokens": Usage(**used["tokens"])})
-    return ModelAnswer(data["text"], data["refusal"], data["model"], usage)
+def _stored(answer: ModelAnswer) -> str:
+    """Return an answer as text, with the calls that it took and their cost."""
+    return json.dumps([answer.text, answer.refusal, answer.model, answer.used.calls, answer.used.cost])
+
+
+def _answer_of(stored: str) -> ModelAnswer:
+    text, refusal, model, calls, cost = json.loads(stored)
+    return ModelAnswer(text, refusal, model, ModelUsage(cost=0.0, cached=calls, saved=cost))
