@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import NO_TEXT
 from agentest.report.alignments import AlignmentTable, TextRow, plain_rows, without_sides
 from agentest.report.content import (
+    NOT_PASSED,
     ComparedRun,
     QuestionedVerdicts,
     Regression,
@@ -37,11 +37,10 @@ from agentest.report.content import (
     criterion_name,
     decided,
     interval_text,
-    more_conversations,
     passed_text,
 )
 from agentest.report.markdown import ICONS, code, cut, inline, table_head, table_row
-from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size, reason_title
+from agentest.report.transcripts import Transcript, Transcripts, byte_size, reason_title
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -50,6 +49,8 @@ from agentest.support.text import count
 
 SUMMARY_LIMIT = 1024 * 1024
 """The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
+SHORT_LIMIT = 100_000
+"""The maximum bytes of a run's summary, unless more detail is requested."""
 
 _ROW_ICONS = {**ICONS, Status.SKIPPED: "➖"}
 _CRITERION_ICONS = {
@@ -76,6 +77,7 @@ class GitHubActionsReporter:
         files: the names of the run's other reports, for readers of the summary.
         next_step: the command that continues an interrupted run; "" if there is none.
         compared: the comparison of the run.
+        detailed: fill the 1 MiB that GitHub accepts with transcripts, instead of 100 kB.
     """
 
     name = "github-actions"
@@ -89,6 +91,7 @@ class GitHubActionsReporter:
         files: Sequence[str] = (),
         next_step: str = "",
         compared: ComparedRun | None = None,
+        detailed: bool = False,
     ) -> None:
         self.repeats = write is None
         """The end of the run can be handled again: see `report.registry.Broadcast`."""
@@ -98,7 +101,8 @@ class GitHubActionsReporter:
         self._files = files
         self._next_step = next_step
         self._compared = compared
-        self._transcripts = Transcripts(SUMMARY_LIMIT)
+        self._limit = SUMMARY_LIMIT if detailed else SHORT_LIMIT
+        self._transcripts = Transcripts(self._limit)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished):
@@ -116,7 +120,7 @@ class GitHubActionsReporter:
         """Append the summary to the step's within GitHub's size limit, or write a new file."""
         before = path.stat().st_size if self._write and path.exists() else 0
         gap = "\n" if before else ""
-        room = SUMMARY_LIMIT - before - len(gap)
+        room = min(self._limit, SUMMARY_LIMIT - before - len(gap))
         text = summary(report, self._transcripts, room, self._files, compared)
         if self._write is None:
             with report_writer(path) as file:
@@ -166,11 +170,12 @@ class _Section:
     text: Callable[[Any], str] = str
     left_out: int = 0
     """The number of further items that are not included here."""
+    foot: str = ""
 
     def fitting(self, room: int) -> tuple[list[str], int]:
         """Return the texts that fit, and the remaining bytes: 0 after the first text that did not fit."""
         texts: list[str] = []
-        left = room - byte_size(self.head)
+        left = room - byte_size(self.head) - byte_size(self.foot)
         for item in self.items if left >= 0 else ():
             text = well_formed(self.text(item))
             if byte_size(text) > left:
@@ -180,9 +185,12 @@ class _Section:
         total = len(self.items) + self.left_out
         missing = total - len(texts)
         if not missing:
-            return [self.head, *texts], left
-        note = f"\n_{missing} of {total} {self.kind} left out: GitHub takes at most 1 MiB._\n"
-        return [*([self.head, *texts] if texts else []), note], 0
+            return [self.head, *texts, self.foot], left
+        note = f"\n_{missing} of {total} {self.kind} left out: {_LEFT_OUT}_\n"
+        return [*([self.head, *texts, self.foot] if texts else []), note], 0
+
+
+_LEFT_OUT = "the summary stays below 100 kB, with --verbose below 1 MiB."
 
 
 def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[str]) -> Iterator[_Section]:
@@ -193,10 +201,7 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
     yield _Section("root causes", f"\n### Root causes\n\n{head}", causes)
     yield _Section("failures", "\n### Failures\n\n", report.not_passed, partial(_failure, transcripts))
     yield _Section("comparisons", "\n", compared)
-    agent = ["Agent"] if report.several_agents else []
-    head = table_head(["Status", "Scenario", *agent, "Conversations passed", "Duration"])
-    title = "\n### Scenarios\n" if compared else ""
-    yield _Section("scenarios", f"{title}\n{head}", report.finished, _scenario_row)
+    yield _others(report)
     head = table_head(["Severity", "Error", "Scenario", "Times", "Explanation"])
     yield _Section("errors", f"\n### Errors\n\n{head}", report.errors, _error_row)
     examples = [error for error in report.errors if error[1].examples]
@@ -212,13 +217,22 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
     warnings += map(_questions, report.questions)
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     stories = [(s, each) for s in report.finished for each in transcripts.of(s)]
-    tables = [(s, each) for s in report.finished for each in distinct_tables(transcripts.of(s))]
-    yield _Section("tables of calls", "\n### Expected and made calls\n\n", tables, _table)
     left_out, head = transcripts.left_out, "\n### Transcripts of failures\n\n"
     yield _Section("transcripts", head, stories, _details, left_out)
     averages = [row for scenario in report.finished for row in _average_rows(scenario)]
     head = table_head(["Scenario", "Metric", "Average", "n", "Threshold"])
-    yield _Section("averages", f"\n### Averages\n\n{head}", averages)
+    fold = f"\n<details>\n<summary>Averages</summary>\n\n{head}"
+    yield _Section("averages", fold, averages, foot="\n</details>\n")
+
+
+def _others(report: RunReport) -> _Section:
+    """List the scenarios that are not among the failures, folded."""
+    others = [each for each in report.finished if each.status not in NOT_PASSED]
+    counts = ", ".join(f"{n} {word}" for n, word, status in report.counts if status not in NOT_PASSED)
+    agent = ["Agent"] if report.several_agents else []
+    head = table_head(["Status", "Scenario", *agent, "Conversations passed", "Duration"])
+    fold = f"\n<details>\n<summary>{counts}</summary>\n\n{head}"
+    return _Section("scenarios", fold, others, _scenario_row, foot="\n</details>\n")
 
 
 def _headline(report: RunReport, files: Sequence[str]) -> str:
@@ -259,7 +273,21 @@ def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
     if more := len(reasons) - len(listed):
         listed.append(f"… {count(more, 'more reason')}")
     where = f" {inline(scenario.location)}" if scenario.location else ""
-    return f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}\n{_sublist(listed)}"
+    head = f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}{_passed_of(scenario)}\n"
+    table = next(iter(tables.values()), None)
+    return head + _sublist(listed) + (_call_table(table) if table else "")
+
+
+def _passed_of(scenario: ScenarioReport) -> str:
+    return f" · passed {_facts(scenario)}" if scenario.result.totals.conversations > 1 else ""
+
+
+def _facts(scenario: ScenarioReport) -> str:
+    """Return how many conversations passed, their share, and what `repeat` decided."""
+    result, totals = scenario.result, scenario.result.totals
+    passed = f"{totals.passed} of {totals.conversations}"
+    facts = ", ".join(filter(None, (passed, passed_text(result), "flaky" if result.flaky else "")))
+    return inline(facts) + (f", {text}" if (text := decided(result)) else "")
 
 
 def _sublist(rows: Sequence[str]) -> str:
@@ -289,13 +317,10 @@ def _cause_row(cause: RootCause) -> str:
 
 
 def _scenario_row(scenario: ScenarioReport) -> str:
-    result, totals = scenario.result, scenario.result.totals
-    passed = f"{totals.passed} of {totals.conversations}"
-    facts = ", ".join(filter(None, (passed, passed_text(result), "flaky" if result.flaky else "")))
-    repeated = f", {text}" if (text := decided(result)) else ""
+    result = scenario.result
     agent = [inline(result.agent)] if scenario.several_agents else []
     cells = [f"{ICONS[scenario.status]} {scenario.status}", inline(result.name), *agent]
-    return table_row([*cells, inline(facts) + repeated, _seconds(result.duration_ms)])
+    return table_row([*cells, _facts(scenario), _seconds(result.duration_ms)])
 
 
 def _error_row(error: tuple[ScenarioReport, UniqueError]) -> str:
@@ -337,26 +362,14 @@ def _questions(each: QuestionedVerdicts) -> str:
     return f"- **{inline(each.head)}**\n{_sublist(each.rows(_SHOWN_QUESTIONS))}"
 
 
-def distinct_tables(transcripts: Sequence[Transcript]) -> Iterator[TitledTable]:
-    """Yield the tables of a scenario's conversations; identical ones once, with their count."""
-    similar: dict[object, list[TitledTable]] = {}
-    for transcript in transcripts:
-        for each in transcript.tables:
-            title = each.title.removeprefix(transcript.conversation_id)
-            similar.setdefault((title, each.table), []).append(each)
-    for first, *others in similar.values():
-        yield replace(first, title=first.title + more_conversations(others))
-
-
-def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
-    scenario, titled = item
-    table = titled.table
+def _call_table(table: AlignmentTable) -> str:
+    """Return the expected and actual calls of a failure, as a table inside its item of the list."""
     why = ["Why"] if any(row.words for row in table.rows) else []
     heads = ["", *(head[0].upper() + head[1:] for head in table.heads[not table.expects :]), *why]
     rows = [table_row(_cells(row, expects=table.expects)[: len(heads)]) for row in table.rows]
     more = f"\n{inline(table.more)}\n" if table.more else ""
-    title = f"**{inline(scenario.label)}** {inline(titled.title)}"
-    return f"{title}\n\n{table_head([*map(inline, heads)])}{''.join(rows)}{more}\n"
+    lines = f"{table_head([*map(inline, heads)])}{''.join(rows)}{more}".splitlines()
+    return "\n" + "".join(f"  {line}\n" if line else "\n" for line in lines) + "\n"
 
 
 def _cells(row: TextRow, *, expects: bool) -> list[str]:

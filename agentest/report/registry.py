@@ -143,6 +143,7 @@ def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -
         files=files,
         next_step=setting.next_step,
         compared=setting.compared,
+        detailed=setting.verbosity > 0,
     )
 
 

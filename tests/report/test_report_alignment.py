@@ -199,7 +199,7 @@ def test_calls_that_only_count_are_shown_and_are_no_reason() -> None:
     assert "amount: expected 5, got 500" in text
     verbose = shown(result, 140, verbose=True)
     assert verbose.count("(counted by the threshold)") == 1
-    assert "Expected and made calls" in summary(result)
+    assert "  |  | Expected" in summary(result)
 
 
 def test_a_stored_reason_has_its_rows() -> None:
@@ -250,7 +250,7 @@ def summary(result: ScenarioResult, room: int = PLENTY) -> str:
 def test_the_summary_for_github_has_a_table() -> None:
     """A failed trajectory is a table of Markdown, its transcript has both columns as text."""
     text = summary(scenario())
-    table = text[text.index("### Expected and made calls") :]
+    table = text[text.index("### Failures") :]
     assert "| ❌ | <code>find_user(name='Ann', …)</code> | <code>(not made)</code> | – |" in table
     assert (
         "| ➖ | <code>(nothing)</code> | <code>get_order(id=17)</code> | free: a read (get_&#42;) |" in table
@@ -265,8 +265,8 @@ def test_tables_of_hostile_texts_stay_tables() -> None:
     found = replace(WRITES, alignment=(row(bad, 0, RowStatus.DIFFERENT, bad),))
     result = scenario(held(found, [make.tool_call("pay", {"to": bad})]))
     text = summary(result)
-    table = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
-    (line,) = [each for each in table.splitlines() if each.startswith("| ❌")]
+    table = text[text.index("### Failures") : text.index("### Transcripts")]
+    (line,) = [each for each in table.splitlines() if each.startswith("  | ❌")]
     assert line.count("|") == 5
     assert "</pre>" not in table
     assert "\x1b" not in text + shown(result) + case_text(result)
@@ -318,7 +318,7 @@ def test_conversations_that_failed_alike_are_told_once() -> None:
     result = scenario(*(held(WRITES, CALLS, SAYS, id=f"c{n}") for n in range(3)))
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
     text = summary(result)
-    tables = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
+    tables = text[text.index("### Failures") : text.index("### Transcripts")]
     assert error.count("amount: expected 5, got 500") == error.count("says: no reply says") == 1
     assert "expected calls are missing: find_user (and 2 more conversations)%0Aexpected (strict)" in error
     assert tables.count("expected calls are missing: find_user (and 2 more conversations)") == 1
@@ -333,20 +333,11 @@ def test_a_table_has_no_empty_columns() -> None:
     result = scenario(held(replace(ORDER, alignment=(*ORDER.alignment[:1], alone))))
     assert shown(result).count(words) == 1
     text = summary(result)
-    table = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
-    assert "|  | Made |\n| --- | --- |\n| ➖ | <code>get_order(id=17)</code> |\n" in table
+    table = text[text.index("### Failures") : text.index("### Transcripts")]
+    assert "  |  | Made |\n  | --- | --- |\n  | ➖ | <code>get_order(id=17)</code> |\n" in table
 
 
 def test_junit_has_both_columns() -> None:
     """The text of a failure in junit.xml is what the console says."""
     assert "✗ find_user(name=" in case_text(scenario())
     assert "(not made)" in case_text(scenario())
-
-
-def test_without_room_tables_are_left_out_with_a_word() -> None:
-    """A summary that GitHub would refuse leaves tables out, and says how many."""
-    rows = [tuple([row(f"{n:x>150}", 0, RowStatus.EXTRA)] * 15) for n in range(60)]
-    result = scenario(*(held(replace(WRITES, alignment=each), id=f"c{n}") for n, each in enumerate(rows)))
-    text = summary(result, 40_000)
-    assert len(text.encode()) <= 40_000
-    assert "tables of calls left out: GitHub takes at most 1 MiB" in text
