@@ -310,7 +310,7 @@ def prepare(
         include = ", ".join(loaded.config.include)
         raise UsageError(
             f"no scenario found: no file below {request.root} that matches {include} (`include`) calls "
-            "scenario(…)"
+            "scenario(…). agentest init writes a first one"
         )
     notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty]
     if folders := discovered.left_out:
