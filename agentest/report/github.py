@@ -40,7 +40,7 @@ from agentest.report.content import (
     passed_text,
 )
 from agentest.report.markdown import ICONS, code, cut, inline, table_head, table_row
-from agentest.report.transcripts import Transcript, Transcripts, byte_size, reason_title
+from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size, reason_title
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -266,16 +266,15 @@ def _other_reports(report: RunReport, files: Sequence[str]) -> str:
 
 
 def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
-    """Describe a scenario that did not pass, with its first reasons."""
-    tables = {each.title: each.table for story in transcripts.of(scenario) for each in story.tables}
-    reasons = reason_lines(scenario, tables)
+    """Describe a scenario that did not pass, with its first reasons and its first table of calls."""
+    shown = next((each for story in transcripts.of(scenario) for each in story.tables), None)
+    reasons = reason_lines(scenario, {shown.title: shown.table} if shown else {})
     listed = reasons[:_SHOWN_REASONS]
     if more := len(reasons) - len(listed):
         listed.append(f"… {count(more, 'more reason')}")
     where = f" {inline(scenario.location)}" if scenario.location else ""
     head = f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}{_passed_of(scenario)}\n"
-    table = next(iter(tables.values()), None)
-    return head + _sublist(listed) + (_call_table(table) if table else "")
+    return head + _sublist(listed) + (_call_table(shown, is_named=len(reasons) > 1) if shown else "")
 
 
 def _passed_of(scenario: ScenarioReport) -> str:
@@ -362,13 +361,18 @@ def _questions(each: QuestionedVerdicts) -> str:
     return f"- **{inline(each.head)}**\n{_sublist(each.rows(_SHOWN_QUESTIONS))}"
 
 
-def _call_table(table: AlignmentTable) -> str:
-    """Return the expected and actual calls of a failure, as a table inside its item of the list."""
+def _call_table(titled: TitledTable, *, is_named: bool) -> str:
+    """Return the expected and actual calls of a failure, as a table inside its item of the list.
+
+    Args:
+        is_named: put the title above it, because the failure has other reasons, too.
+    """
+    table, title = titled.table, f"{inline(titled.title)}\n\n" if is_named else ""
     why = ["Why"] if any(row.words for row in table.rows) else []
     heads = ["", *(head[0].upper() + head[1:] for head in table.heads[not table.expects :]), *why]
     rows = [table_row(_cells(row, expects=table.expects)[: len(heads)]) for row in table.rows]
     more = f"\n{inline(table.more)}\n" if table.more else ""
-    lines = f"{table_head([*map(inline, heads)])}{''.join(rows)}{more}".splitlines()
+    lines = f"{title}{table_head([*map(inline, heads)])}{''.join(rows)}{more}".splitlines()
     return "\n" + "".join(f"  {line}\n" if line else "\n" for line in lines) + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import builders as make
@@ -324,6 +325,18 @@ def test_conversations_that_failed_alike_are_told_once() -> None:
     assert tables.count("expected calls are missing: find_user (and 2 more conversations)") == 1
     assert tables.count("amount: expected 5, got 500") == 1
     assert "actual:" not in text[: text.index("### Transcripts")]
+
+
+def test_a_failure_of_two_trajectories_loses_no_side_in_the_summary() -> None:
+    """The first trajectory has a named table; the second, which has none, keeps both sides in its reason."""
+    other = replace(WRITES, name="second", alignment=(row("pay()", None, RowStatus.MISSING),))
+    text = summary(scenario(held(replace(WRITES, alignment=(), parts=(WRITES, other)))))
+    failures = text[text.index("### Failures") : text.index("### Transcripts")]
+    first, second = (f"trajectory '{name}'" for name in ("writes only these", "second"))
+    assert f"  c1: {first}: expected calls are missing: find_user\n\n  |  | Expected" in unescape(failures)
+    reasons = [line for line in unescape(failures).splitlines() if line.startswith("  - ")]
+    assert ["actual:" in line for line in reasons] == [False, True]
+    assert second in reasons[1]
 
 
 def test_a_table_has_no_empty_columns() -> None:
