@@ -232,7 +232,7 @@ def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
             )
     for criterion in chosen.criteria.criteria:
         if criterion.judge and not uses_judge(criterion.metric):
-            yield f"{criterion.judge.location}: names a judge or its settings, and this metric asks no judge"
+            yield f"{criterion.judge.location}: names a judge or its settings, but this metric uses no judge"
 
 
 def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:

@@ -130,7 +130,7 @@ async def _check(
 
 
 def _keys_inexact(keys: list[str]) -> str:
-    return f"of {', '.join(keys)} in the mocks' state, only a JSON form was stored; {_RUN_AGAIN}"
+    return f"only the JSON form of the mocks' state was stored for {', '.join(keys)}; {_RUN_AGAIN}"
 
 
 def has_state_parameter(check: Callable[..., Any]) -> bool:

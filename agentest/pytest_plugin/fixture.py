@@ -156,7 +156,7 @@ def shorten_report(report: pytest.TestReport, error: BaseException) -> None:
     shown.reprcrash.message = _cause(error)
     place = f"{type(error).__module__}.{type(error).__qualname__}: "
     for entry in shown.reprtraceback.reprentries:
-        entry.lines[:] = [line.replace(place, "", 1) if line[:1] == "E" else line for line in entry.lines]
+        entry.lines = [line.replace(place, "", 1) if line[:1] == "E" else line for line in entry.lines]
 
 
 def _cause(error: BaseException) -> str:

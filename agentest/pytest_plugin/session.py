@@ -21,6 +21,7 @@ from agentest.pytest_plugin.project import (
     ScenarioDidNotPass,
     ScenarioFile,
     ScenarioItem,
+    headline,
     is_setup_only,
     open_project,
     verbosity,

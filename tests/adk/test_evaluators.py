@@ -258,7 +258,7 @@ def test_name_and_threshold_are_given_in_many_ways(given: Any) -> None:
     ],
 )
 def test_wrong_names_and_thresholds_are_refused(given: Any, message: str) -> None:
-    """What is not a name and no threshold is told at once."""
+    """A value that is neither a name nor a threshold raises an error at once."""
     with pytest.raises((TypeError, ValueError), match=r"Fixed: ") as refused:
         Fixed(given)
     assert message in str(refused.value)
@@ -640,7 +640,7 @@ async def test_judged_evaluators_alone(project: Project, kind: Callable[..., Any
         result = await asked.evaluate_invocations(*turns)
         assert (result.overall_score, result.overall_eval_status) == (0.0, EvalStatus.FAILED)
         assert [received.body["temperature"] for received in model.received] == [0.25] * 2
-        with pytest.warns(UserWarning, match=r"needs OPENAI_API_KEY.*: the configured model m is asked"):
+        with pytest.warns(UserWarning, match=r"needs OPENAI_API_KEY.*: the configured model m is used"):
             await kind(0.75, {"judge_model": "gpt-4", "num_samples": 1}).evaluate_invocations(*turns)
         assert len(model.received) == 4
 

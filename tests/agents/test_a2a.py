@@ -590,7 +590,7 @@ def test_a_task_that_never_ends() -> None:
 def test_another_task() -> None:
     """Who asks for a task and is reported another one has no answer."""
     asked = task("working", id="t-7")
-    assert "of the task t-8, where it is at work on t-7" in Talk(asked, task("completed", id="t-8")).problem
+    assert "the task t-8 instead of t-7" in Talk(asked, task("completed", id="t-8")).problem
 
 
 def test_a_lost_task_and_a_lost_context() -> None:

@@ -395,7 +395,10 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
         (said(output("c9", 1)), "belongs to no call: none has the toolCallId 'c9'"),
         (said(), "agent: the agent's reply is empty"),
         (as_json({"error": "no key"}), "agent: the agent answered with an error: no key"),
-        (as_json({"reply": "Hi"}), "no stream of the AI SDK (expected server-sent events, a data stream"),
+        (
+            as_json({"reply": "Hi"}),
+            "is not a stream of the AI SDK (expected server-sent events, a data stream",
+        ),
         (PAGE, "a web page, no JSON (is the path right? such backends are usually at /api/chat)"),
         (http(b"Not found", "404 Not Found"), "answered 404 (is the path right?"),
     ],

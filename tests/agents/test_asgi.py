@@ -295,7 +295,7 @@ def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: 
 
     anyio.run(go)
     assert len(notes) == 1
-    assert "does not end: it goes on when it is cancelled" in notes[0]
+    assert "does not end: it continues when it is cancelled" in notes[0]
 
 
 def test_whoever_hangs_up_is_told_to_the_application() -> None:

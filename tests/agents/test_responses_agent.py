@@ -312,7 +312,10 @@ def test_files_of_the_user() -> None:
             response(call(), output(), {"type": "function_call", "call_id": "x"}),
             "function_call of the agent has no",
         ),
-        (response(call(), output(), said("a"), {"type": "message", "content": 5}), "no list of parts: 5"),
+        (
+            response(call(), output(), said("a"), {"type": "message", "content": 5}),
+            "is not a list of parts: 5",
+        ),
         (
             response(call(), output(), {"type": "message", "content": [{"type": "output_text"}]}),
             "has no text",

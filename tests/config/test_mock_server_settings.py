@@ -66,7 +66,7 @@ def test_tool_visibility_with_mock_servers(keys: dict[str, Any], visibility: Too
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nobody is told": (
         {"mcp_mock": True},
-        "without a port is at a free one, of which nobody tells",
+        "without a port is at a free one, which the agent",
     ),
     "no such server": ({"body": {"url": "{{mcp_url}}"}}, "needs `mcp_mock`: write `mcp_mock: true`"),
     "in the server": ({"server": SERVER}, "`server.command` has the placeholder {{mcp_url}}, which needs"),

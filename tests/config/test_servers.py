@@ -34,7 +34,7 @@ WRONG = {
     ),
     "misplaced": (
         f"server: {{{ONE}}}",
-        "it is a key of `agent`; what is started besides stands in `servers`",
+        "it is a key of `agent`; to start more processes",
     ),
     "twice": (
         f"servers: [{{{ONE}}}]\nagents: {{b: {{endpoint: 'http://h/v1', server: {{{ONE}}}}}}}",

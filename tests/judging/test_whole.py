@@ -261,14 +261,14 @@ def test_a_state_that_is_not_exactly_known() -> None:
     assert again.inexact_state == ("when",)
     known, unknown = checks(again, final_state={"n": 1, "when": "2024-05-01"})
     assert known.passed
-    assert "of when in the mocks' state, only a JSON form was stored" in str(unknown.error)
+    assert "the mocks' state was stored for when;" in str(unknown.error)
     paths, of_date = checks(again, final_state={"orders.17.status": "refunded", "when.year": 2024})
     assert paths.passed
-    assert "of when.year in the mocks' state" in str(of_date.error)
+    assert "the mocks' state was stored for when.year;" in str(of_date.error)
     (none,) = checks(conversation(), final_state={"n": 1})
-    assert "the state of the mocks was not kept" in str(none.error)
+    assert "the state of the mocks was not stored" in str(none.error)
     (inexact,) = checks(again, check=lambda conversation, state: None if conversation.turns else False)
-    assert "no more than a form" in str(inexact.error)
+    assert "only the JSON form" in str(inexact.error)
     (of_transcript,) = checks(again, check=lambda conversation: None if conversation.turns else False)
     assert of_transcript.passed
 
@@ -402,7 +402,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
     again = conversation(mock_state=end.readable, inexact_state=end.inexact)
     paths = {"orders.17.status": "refunded", "far.off": 1}
     (untold,) = checks(again, final_state={"n": 1, "gone": absent, **paths, "free": {1, 2}, "old": 5})
-    assert "of n, gone, orders.17.status, far.off, free, old in the mocks' state" in str(untold.error)
+    assert "state was stored for n, gone, orders.17.status, far.off, free, old" in str(untold.error)
 
 
 def test_a_large_state_that_contains_itself() -> None:

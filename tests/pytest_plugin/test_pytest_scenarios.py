@@ -497,7 +497,7 @@ async def test_awaits(agentest):
 
 
 def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """A test runs a scenario against the configured agent; a failure shows the block and the test's line."""
+    """A failure of the fixture ends with the reason, at the line of the test."""
     write(project, "tests/test_own.py", TESTS)
     result = project.runpytest("-p", "no:hypothesispytest", "tests")
     result.assert_outcomes(passed=2, failed=1, skipped=1)
@@ -505,8 +505,10 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
     result.stdout.fnmatch_lines(
         [
             '>       agentest.run(says("Goodbye")).check()',
-            "E       *ScenarioFailed: 1 of 1 scenarios did not pass",
+            "E       1 of 1 scenarios did not pass",
             "E               ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+            "tests/test_own.py:*: ScenarioFailed",
+            "FAILED tests/test_own.py::test_fails - own: contains: expected 'Goodbye' in *",
         ]
     )
     assert "in check" not in result.stdout.str()
