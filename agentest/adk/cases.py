@@ -187,7 +187,7 @@ def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCrite
     if not criteria.adapts:
         raise NothingToEvaluate(
             "not evaluated: the criteria compare with reference answers, a final_session_state or "
-            "intermediate responses, of which the case has none; name another criterion, or run the other "
+            "intermediate responses, which the case does not have; name another criterion, or run the other "
             "cases alone"
         )
     raise NothingToEvaluate(

@@ -102,7 +102,7 @@ def turn_result(
     result = next((results[name] for results in metrics if name in results), None)
     if threshold is None:
         score = result.number if isinstance(result, Score) else None
-        reason = _why(result) if result else "there is no score for this invocation"
+        reason = _why(result) if result else "this invocation has no score"
         return EvalMetricResult(name, None, score, EvalStatus.INFORMATIONAL, reason)
     reason = _why(result) if result else "the case expects nothing here to compare with"
     return _metric_result(turn_verdict(name, threshold, result), reason)

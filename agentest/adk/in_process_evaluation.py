@@ -160,7 +160,7 @@ def parse_given_criteria(
     parsed = parse_criteria(content, "criteria", root)
     if unused := sorted(codes.keys() - {criterion.metric for criterion in parsed.criteria}):
         names = ", ".join(f"`{name}`" for name in unused)
-        warn([f"no criterion names {names}, so the evaluator is not asked; add {{{unused[0]!r}: {{}}}}"])
+        warn([f"no criterion names {names}, so the evaluator is not used; add {{{unused[0]!r}: {{}}}}"])
     return prepare_custom_metrics(parsed, root, codes)
 
 
@@ -191,7 +191,7 @@ def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
 def agent_to_evaluate(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
     """Return the agent to evaluate, also if it is given in google-adk's form. Raises UsageError."""
     if (agent is None) == (agent_module is None):
-        raise UsageError("give one of `agent` and `agent_module`: what is to be evaluated")
+        raise UsageError("give `agent` or `agent_module`")
     if agent_module is not None:
         return adk_module(agent_module, agent_name)
     if agent_name is not None:

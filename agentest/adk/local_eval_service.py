@@ -231,7 +231,7 @@ def evaluate_request(
     results = _list(keys, "inference_results")
     for result in results:
         if not isinstance(result, InferenceResult):
-            raise UsageError(f"inference_results: {safe_repr(result)} is no result of perform_inference")
+            raise UsageError(f"inference_results: {safe_repr(result)} is not a result of perform_inference")
     return results, criteria, keys.get("evaluators") or ()
 
 

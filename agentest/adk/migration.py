@@ -115,11 +115,11 @@ def _own_criteria(
     if path.exists():
         if _content(path) != json.loads(json.dumps(criteria)):
             raise UsageError(
-                f"{path}: is there already and says otherwise than {read.path}; nothing was written. Write "
+                f"{path}: already exists and differs from {read.path}; nothing was written. Write "
                 "NEW into a folder of its own, or name another file with --config-out PATH, and run NEW with "
                 f"--config-file-path PATH. {read.path} asks for {json.dumps(criteria, ensure_ascii=False)}"
             )
-        return path, None, [f"{path}: says already what {read.path} asks for", *notes]
+        return path, None, [f"{path}: already says what {read.path} asks for", *notes]
     if shared := _sets_sharing_criteria(path, read, new):
         more = f" and {len(shared) - _MAX_SHOWN} more" if len(shared) > _MAX_SHOWN else ""
         names = ", ".join(shared[:_MAX_SHOWN]) + more

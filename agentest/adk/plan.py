@@ -133,7 +133,7 @@ def agent_at(url: str) -> ChatCompletionsAgent:
         return ChatCompletionsAgent(endpoint=url)
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{without_password(url)!r} is no endpoint of an agent: {problem}") from None
+        raise ConfigError(f"{without_password(url)!r} is not an endpoint of an agent: {problem}") from None
 
 
 def loaded_with(
@@ -379,7 +379,7 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
     script = next((name for name in _IN_JAVASCRIPT if (folder / name).is_file()), None)
     if script:
         raise UsageError(
-            f"{first} holds an agent in another language ({script}), which does not run in this process: "
+            f"{first} contains an agent in another language ({script}), which does not run in this process: "
             "start it behind a server, and name its URL or its configured name in place of the folder"
         )
     if not eval_sets_in(folder):

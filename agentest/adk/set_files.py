@@ -337,7 +337,7 @@ def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
     for key in ("eval_cases", "evalCases"):
         if isinstance(document, dict) and isinstance(document.get(key), list):
             return document, key
-    raise UsageError(f"{file}: is no evaluation set to add cases to: expected an object with `eval_cases`")
+    raise UsageError(f"{file}: is not an evaluation set: expected an object with `eval_cases`")
 
 
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

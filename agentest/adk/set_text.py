@@ -165,7 +165,7 @@ class SetFile:
         for number, case in enumerate(self.cases):
             if case.eval_id == eval_id:
                 return number
-        raise UsageError(f"{self.content.name}: there is no case {eval_id!r} any more")
+        raise UsageError(f"{self.content.name}: the case {eval_id!r} no longer exists")
 
     def value(self, index: int) -> Any:
         """Return a case. Raises UsageError for a number with more digits than Python reads."""

@@ -99,7 +99,7 @@ class Advisor:
             of_kind = next((each for each in detected if each.settings["type"] == self._kind), None)
             if of_kind:
                 return describe_detected(of_kind)
-            return f"elsewhere at this server: {describe_detected(detected[0])}"
+            return f"at another path of this server: {describe_detected(detected[0])}"
         return self._advice_from_response(response)
 
     def _advice_from_response(self, response: ProbeResponse) -> str:

@@ -108,7 +108,7 @@ class MockedTools:
                 continue
             if refusal := refused_by_us(call):
                 raise MockBypassed(
-                    f"agent {self.agent!r} called {call.name!r}, and got no answer of a mock: it was told "
+                    f"agent {self.agent!r} called {call.name!r}, and got no mock's answer, but "
                     f"{refusal!r}. Its behavior with an answer is unknown"
                 )
             if not refused_by_framework(call, mocked[tool]):

@@ -52,7 +52,7 @@ def open_agent(name: str, config: CommandAgent, resources: Resources) -> Command
     program_path = (cwd / program).is_file() if "/" in program else shutil.which(program, path=search_path())
     if not program_path:
         raise ConfigError(
-            f"agent {name!r}: command: there is no program {program!r}"
+            f"agent {name!r}: command: found no program {program!r}"
             + ("" if "/" in program else " on the PATH")
         )
     reaper = Reaper()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
-ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps tells?"
+ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps lists?"
 _CREDENTIALS = "are the credentials right? `headers` of the agent are sent with every request"
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)

@@ -54,7 +54,7 @@ async def probe_adk_server(probe: EndpointProbe) -> DetectedProtocol | None:
     root = urljoin(probe.url, "/").rstrip("/")
     return DetectedProtocol(
         settings={"type": "adk", "endpoint": root, "app_name": apps[0]},
-        because=f"its {_ADK_APPS_PATH} tells the apps of google-adk's server",
+        because=f"its {_ADK_APPS_PATH} lists the apps of google-adk's server",
     )
 
 

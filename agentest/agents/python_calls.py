@@ -50,8 +50,8 @@ async def call_with_timeout(
     except TimeoutError:
         if await end_tasks((task,)):
             too_late += (
-                "; it was cancelled, swallowed that, and goes on: it was left behind, and nobody sees what "
-                "it does now. Where it catches asyncio.CancelledError, it must raise it again"
+                "; it swallowed its cancellation and continues unobserved. Where it "
+                "catches asyncio.CancelledError, it must raise it again"
             )
         raise AgentError(too_late) from None
     except BaseException:  # the run ends

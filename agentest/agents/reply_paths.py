@@ -163,5 +163,5 @@ def where_text_is(answer: Any) -> str:
     """Describe where texts were found, as part of a sentence."""
     places = places_of_text(answer)
     if not places:
-        return "there is no text in it"
+        return "it contains no text"
     return "found text at " + ", ".join(f"`{path}`" for path in places)

@@ -59,8 +59,9 @@ async def running_server(
     if await _not_ready_reason(config.ready, client) is None:
         if config.reuse and required_knowledge:
             raise ServerError(
-                f"something answers at {config.ready} already, and it cannot know {required_knowledge}. Stop "
-                "it, so that this run starts it and tells it; or write a fixed `port`, and start it with "
+                f"something answers at {config.ready} already, and it cannot know "
+                f"{required_knowledge}. Stop it, so that this run starts it with that address; "
+                f"or write a fixed `port`, and start it with "
                 "that address"
             )
         if config.reuse:

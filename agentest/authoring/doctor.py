@@ -298,7 +298,7 @@ def check_output(config: Config, root: Path) -> Check:
         return bad("output", why, "See to its permissions, or name another folder with `output_dir`.")
     text = f"{name} can be written to, {free / _GB:.1f} GB free"
     if free < _LEAST_FREE_BYTES:
-        return bad("output", text, "Make room: a run keeps every conversation.")
+        return bad("output", text, "Free some space: a run stores every conversation.")
     return good("output", text)
 
 

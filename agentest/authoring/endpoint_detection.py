@@ -78,8 +78,8 @@ def detect_agent(url: str) -> DetectedAgent:
         raise UsageError(f"--endpoint {error}. Expected an address like http://localhost:8000") from None
     if url_secrets(url):
         raise UsageError(
-            "--endpoint holds a credential, which would stand in a file that others read. Leave it out; in "
-            "the configuration, write ${VARIABLE} for it, or send it with `headers`"
+            "--endpoint contains a credential, which would be written to a file. Leave it out; "
+            "in the configuration, write ${VARIABLE} for it, or send it with `headers`"
         )
     return run_event_loop(_detect, url)
 
@@ -260,7 +260,9 @@ def _describe_unknown(
         )
     if url.startswith("ws"):
         settings["type"] = "websocket"
-    other = f"Elsewhere at this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
+    other = (
+        f"At another path of this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
+    )
     remarks = (
         f"What this address speaks was not recognised: {_response_text(response)}",
         other,

@@ -192,7 +192,7 @@ def find(conversations: Iterable[ExportedConversation], root: Path, started: flo
         try:
             expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
         except UsageError as error:
-            notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
+            notes.append(f"{name}: {error}; the same calls are expected instead")
     return SourceExpectations(expected, (*notes, *files.notes))
 
 

@@ -258,8 +258,8 @@ def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> UsageError:
     return UsageError(
-        f"{path} cannot be written: {error.strerror or error}. What was written before it stays; "
-        "see to its permissions, or name another DIR, and run agentest init again"
+        f"{path} cannot be written: {error.strerror or error}. Files written before it stay; "
+        f"fix its permissions, or name another DIR, and run agentest init again"
     )
 
 

@@ -132,7 +132,7 @@ def _why_unusable(call: ToolCall) -> str | None:
     if call.args is not None and not isinstance(call.args, Mapping):
         return "its arguments are not a JSON object"
     if call.seen_by is SeenBy.MOCK_SERVER and call.invalid_arguments:
-        return "its arguments do not fit, so the real tool was not asked"
+        return "its arguments do not fit, so the real tool was not called"
     return None
 
 
@@ -187,8 +187,8 @@ def _notes(tool: RecordedTool, disputed: int, calls: Sequence[ToolCall]) -> Iter
     values = [value for case in cases for value in (case.args or {}).values()]
     if dates := sorted(value for value in values if isinstance(value, str) and _DATE.match(value)):
         yield (
-            f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
-            "today, others come tomorrow: write `_` in their place"
+            f"{tool.name}: dates like {dates[0]} distinguish its calls. If the agent computes "
+            f"them from today's date, they differ tomorrow: write `_` instead"
         )
     reported = [call for call in calls if call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)]
     if untold := sum(call.result is None and not call.error for call in reported):

@@ -292,8 +292,8 @@ def without_user_tools(unit: Unit) -> str:
     if not tools:
         return ""
     return (
-        f"The scenario gives its simulated user tools of its own ({tools}). They are for a model: you play "
-        "the user here and cannot call them, so what they would change stays as it is."
+        f"The scenario gives its simulated user tools of its own ({tools}). Only a simulated "
+        f"user can call them: while you play the user, what they would change stays as it is."
     )
 
 

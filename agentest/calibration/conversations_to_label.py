@@ -69,7 +69,8 @@ def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredCon
         return _from_results(path, scenarios)
     if path.suffix == ".py":
         raise UsageError(
-            f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
+            f"{path} is a Python file, which contains no replies; label the results it was made "
+            f"from, or export "
             "them with --to evalset"
         )
     gathered, without = GatheredConversations(), 0

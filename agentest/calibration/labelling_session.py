@@ -49,7 +49,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
 
-NOT_ASKED = "The judge was not asked this in that run."
+NOT_ASKED = "The judge was not asked this question in that run."
 
 
 class AnswerConflict(UsageError):
@@ -371,7 +371,7 @@ def _cut(text: str, limit: int) -> str:
 
 ReadLine = Callable[[], str | None]
 Write = Callable[[str], None]
-_HELP = "a number answers, words behind it are kept as a note; ? the whole question, s skip, b back, q quit"
+_HELP = "a number answers, words after it are stored as a note; ? the whole question, s skip, b back, q quit"
 _RULE = "─" * 72
 _LONG = 300
 """Longer instructions and tools are not repeated if they have just been shown."""

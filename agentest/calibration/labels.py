@@ -439,7 +439,7 @@ def _check(question: LabelQuestion, conversation: LabelledConversation | None) -
     if not questions:
         no_goal, cut = "it has no goal and no expected outcome", "it did not come to its end"
         why = no_goal if conversation.complete else cut
-        raise ValueError(f"{question.metric} cannot be asked of this conversation: {why}")
+        raise ValueError(f"{question.metric} cannot be answered for this conversation: {why}")
     turns = questions[0].turn is not None
     expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
     raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")

@@ -294,8 +294,8 @@ def _latest_two(project: Project) -> tuple[Path, Path]:
     if len(runs) < 2:
         count_text = "one run is" if runs else "no run is"
         raise UsageError(
-            f"{count_text} kept in {project.display_path(folder)}, and two are compared: run again, or "
-            "name files"
+            f"{count_text} kept in {project.display_path(folder)}, and a comparison needs two: "
+            f"run again, or name files"
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.

@@ -152,7 +152,9 @@ def unknown_type_message(name: str) -> str:
     types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
     if types is None:
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
-    return f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Here: {types}"
+    return (
+        f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Known types: {types}"
+    )
 
 
 _MAX_ALTERNATIVES = 2

@@ -88,7 +88,7 @@ UNANSWERED = "cancelled before it answered"
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
 NO_RECORDED_ANSWER = "no recorded answer to a request to the agent's model"
-ARGUMENTS_UNKNOWN = "the agent does not tell its arguments"
+ARGUMENTS_UNKNOWN = "the agent does not report its arguments"
 """The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
 get_call_metadata = attrgetter(
     *(each.name for each in fields(ToolCall) if each.name not in ("args", "result"))

@@ -199,7 +199,7 @@ def differing_conditions(
         if run.stopped:
             yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
     if base.version != new.version:
-        yield f"Agentest: {base.version}, now {new.version}; judges may have been asked in other words"
+        yield f"Agentest: {base.version}, now {new.version}; judges may have had other prompts"
     if base.agents != new.agents:
         yield f"agents: {', '.join(base.agents)}, now {', '.join(new.agents)}"
     for role in dict.fromkeys((*base.models, *new.models)):

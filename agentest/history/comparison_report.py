@@ -366,7 +366,7 @@ def _verdict(comparison: Comparison) -> Json:
     overall = (comparison.verdicts.change, *(row.change for row in comparison.overall))
     if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
         return {"status": "passed", "text": "improved"}
-    return {"status": "skipped", "text": "no difference that this many conversations can tell"}
+    return {"status": "skipped", "text": "no difference that this many conversations can show"}
 
 
 def _page_row(row: ComparedFigure) -> Json:

@@ -220,7 +220,7 @@ def _check_models(parts: Sequence[MergedPart]) -> None:
             other, before = known.setdefault(role, (part, model))
             if model != before:
                 raise UsageError(
-                    f"merge: the runs asked different models as {role}: {other.name} {before or 'none'}, "
+                    f"merge: the runs used different models as {role}: {other.name} {before or 'none'}, "
                     f"{part.name} {model or 'none'}"
                 )
 

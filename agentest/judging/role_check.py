@@ -129,7 +129,7 @@ class UserCheck:
 
 
 def _undetermined(why: str) -> Finding:
-    return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
+    return Finding(f"whether the simulated user kept its role could not be determined: {why}", broken=False)
 
 
 def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:

@@ -264,8 +264,8 @@ class Registry:
         if candidates and group.admission.note_unnamed():
             self.on_note(
                 f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
-                "its conversations were held one at a time (exclusive: true does so from the start). To hold "
-                f"many at once, {WAYS_TO_NAME}"
+                f"its conversations ran one at a time (exclusive: true does so from the start). "
+                f"To run many at once, {WAYS_TO_NAME}"
             )
         if len(candidates) != 1:
             number = f"{len(candidates)} conversations are" if candidates else "no conversation is"

@@ -284,7 +284,7 @@ class LiveModel:
 
     def _attempts_text(self, tries: _Tries) -> str:
         times = f" (tried {tries.made} times)" if tries.made > 1 else ""
-        advice = "; other requests were answered, so look in the server's log for what is wrong with this one"
+        advice = "; other requests were answered, so look in the server's log for this one"
         return f"{times}{advice if self._gate.waits else ''}"
 
     def _given_up(self, problem: str, *, permanent: bool = False) -> ModelUnavailable:

@@ -185,7 +185,7 @@ def read(text: str, answer: type[Answer]) -> Answer:
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
     attempts: list[str] = []
-    problem = "there is no JSON object in it" if text.strip() else "it is empty"
+    problem = "it contains no JSON object" if text.strip() else "it is empty"
     for source in _objects(text):
         try:
             valid.append(_validated(source, answer))

@@ -95,7 +95,7 @@ class HtmlReporter:
         if left_out := packed_run.transcripts.left_out:
             total = count(result.conversations, "conversation")
             self._tell(
-                f"{self._path.name}: no room for the transcripts of {left_out:,} of {total}, "
+                f"{self._path.name}: left out the transcripts of {left_out:,} of {total}, "
                 f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
                 f"`{show_command(self._run_id)}` prints all"
             )

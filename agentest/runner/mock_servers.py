@@ -231,8 +231,9 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
             owners.append(name)
         elif registry.group_of(first) is not registry.group_of(name):
             raise ConfigError(
-                f"agents {first!r} and {name!r} have the same `server`, which can be told the address of one "
-                "mock server alone: give both the same `mcp_mock`, `rest_mock`, `model_gateway` (but for its "
+                f"agents {first!r} and {name!r} have the same `server`, which can receive the "
+                f"address of only one mock server: give both the same `mcp_mock`, `rest_mock`, "
+                f"`model_gateway` (but for its "
                 "`override`) and `traces`, or each a `server` of its own"
             )
 
@@ -249,8 +250,9 @@ def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
             if known is not group:
                 raise ConfigError(
                     f"agents {other!r} and {name!r} are one that runs already, at {place}, and their "
-                    "`model_gateway` differs in more than `override`: it can be told the address of one "
-                    "gateway alone. Send it the address ({{model_url}}), or let `server` start one for each"
+                    "`model_gateway` differs in more than `override`: it can receive the "
+                    "address of only one gateway. Send it the address ({{model_url}}), or let "
+                    "`server` start one for each"
                 )
 
 
@@ -278,8 +280,8 @@ def warnings_of_unclaimed(
         exclusive_hint = "set exclusive: true (one conversation at a time); or, to hold many at once, "
         message = (
             f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "
-            f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. What it would have "
-            "broken is not known, so this run is errored. If the agent makes such calls after its reply, "
+            f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. Its effect "
+            f"is unknown, so this run is errored. If the agent makes such calls after its reply, "
             "have it reply after them; where they come without a name, or with the trace of an earlier "
             f"conversation, {'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
         )
@@ -462,14 +464,14 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         # A google-adk agent owns its real tools, and a plugin in its server lets them run.
         if server and not server.upstream and not (server is agent.mcp_mock and agent.type == "adk"):
             raise ConfigError(
-                f"{key}.upstream of agent {name!r} is missing, so there is no real tool that could answer: "
-                f"write there {_UPSTREAM[key]}"
+                f"{key}.upstream of agent {name!r} is missing, so no real tool can answer: "
+                f"write {_UPSTREAM[key]}"
             )
     if agent.mock_servers:
         return
     if visibility_of_agent(agent) is ToolVisibility.UNSEEN:
         raise ConfigError(
-            f"nothing can be recorded: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
+            f"cannot record: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
             "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "
             "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
             f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"

@@ -315,8 +315,9 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
     return Reason(
         Status.ERRORED,
         ReasonKind.CONVERSATION,
-        f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so it got its tools "
-        "elsewhere, and real ones may have run. Give the agent the address ({{mcp_url}}, {{rest_url}}; "
+        f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so it "
+        f"got its tools from another place, and real tools may have run. Give the agent the "
+        f"address ({{mcp_url}}, {{rest_url}}; "
         "AGENTEST_MCP_URL, AGENTEST_REST_URL) in place of the real server's",
     )
 

@@ -219,8 +219,8 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
     times = f"{len(unchecked)} replies read" if unchecked[1:] else "a reply reads"
     example = shortened(unchecked[0].agent_message.strip(), _SHOWN_CHARS)
     message = (
-        f"{times} like an error ({example!r}), and nothing "
-        "checks what is said: add `expect` with what the agent should say"
+        f"{times} like an error ({example!r}), but nothing checks the reply: add `expect` "
+        f"with what the agent should say"
     )
     yield message, ()
 

@@ -247,6 +247,6 @@ def check_user_tools(trajectories: Iterable[Trajectory], user_tools: Mapping[str
         for name in sorted(trajectory.named_tools & user_tools.keys()):
             key = f"trajectory {trajectory.name!r}" if trajectory.name else "trajectory"
             raise ValueError(
-                f"{key}: {name} is one of the `user_tools`, whose calls no trajectory sees; say by "
-                "`final_state` or `check` what they must have done"
+                f"{key}: {name} is one of the `user_tools`, whose calls are in no trajectory; "
+                f"use `final_state` or `check` for their effects"
             )

@@ -185,9 +185,9 @@ def _may_match_reply(value: Any) -> bool:
 
 def _check_function(function: Any, key: str) -> None:
     if is_async(function):
-        raise ValueError(f"{key}: a function of what is said cannot be async; `check` may be")
+        raise ValueError(f"{key}: a function that checks texts cannot be async; `check` may be")
     if is_generator(function):
-        raise ValueError(f"{key}: a function of what is said returns its answer; this one yields")
+        raise ValueError(f"{key}: a function that checks texts must return; this one yields")
     try:
         accepted_values(function, SAYS_PARAMETERS)
     except TypeError as error:

@@ -248,7 +248,7 @@ def _flaw(function: FunctionType) -> str | None:
             called = ast.unparse(node.value)
             return f"{called} in {at} is not awaited, so it never runs; write `await` in front (async def)"
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
-            return f"the assertion in {at} always holds: it is a tuple; leave out the parentheses"
+            return f"the assertion in {at} is always true, because it is a tuple; remove the parentheses"
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     if not any(map(callable, defaults)) and not any(_may_fail(node, local, known) for node in nodes):
         return _NEVER_FAILS

@@ -122,8 +122,8 @@ class RetryingLineFile:
             if not self._late:
                 self._late = True
                 self._warn(
-                    f"{self._path} cannot be written to ({error.strerror or error}): what is finished is "
-                    "kept in memory until there is room; a run that is killed now loses it"
+                    f"{self._path} cannot be written to ({error.strerror or error}): results "
+                    f"stay in memory until there is space; a run that is killed now loses them"
                 )
             return False
         if self._late:
@@ -166,8 +166,8 @@ class RetryingLineFile:
     def _lose(self) -> None:
         if not self.lost and not self._closed:
             self._warn(
-                f"{self._path}: {self._most_waiting:,} bytes wait for room already: what is finished "
-                "from now on is lost"
+                f"{self._path}: {self._most_waiting:,} bytes already wait for disk space: "
+                f"results from now on are lost"
             )
         self.lost += 1
 

@@ -219,12 +219,12 @@ def read_line(data: Any) -> Line:
     """Decode one line of a journal. Raises JournalError."""
     cls = _LINES.get(data.get("type")) if isinstance(data, dict) else None
     if cls is None:
-        raise JournalError("is no line of a journal")
+        raise JournalError("is not a line of a journal")
     try:
         line = CODECS.read(cls, data)
     except (LookupError, TypeError, ValueError, AttributeError):
         error = OtherVersionError if cls is RunLine else JournalError
-        raise error("is no line of a journal") from None
+        raise error("is not a line of a journal") from None
     match line:
         case RunLine() | EndLine(run=dict()):
             return line
@@ -232,7 +232,7 @@ def read_line(data: Any) -> Line:
             return line
         case ConversationLine(scenario=str(), agent=str(), number=int(), conversation=dict()):
             return line
-    raise JournalError("is no line of a journal")
+    raise JournalError("is not a line of a journal")
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, int, Line]]:
@@ -311,7 +311,7 @@ def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     name, agent = key
     of_planned = f" of {planned}" if planned else ""
     conversations = f"{finished}{of_planned} finished conversation{'' if (planned or finished) == 1 else 's'}"
-    message = f"the run was {KILLED}: of this scenario the journal holds {conversations}"
+    message = f"the run was {KILLED}: the journal contains {conversations}"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
     return ScenarioResult(
         name=name,

@@ -127,9 +127,9 @@ class ProgramDelayed(AgentestError):
 
     def __init__(self, problem: str, seconds: float) -> None:
         super().__init__(
-            f"{problem}; but this program itself was held up for {seconds:.1f} s meanwhile: it was stopped, "
+            f"{problem}; but this program itself did not run for {seconds:.1f} s meanwhile: it was stopped, "
             "the machine was overloaded, or an async mock, metric or handler blocked the event loop. "
-            "Run it again; if it happens again, mend that code or lower `concurrency`"
+            "Run it again; if it happens again, fix that code or lower `concurrency`"
         )
 
 

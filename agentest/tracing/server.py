@@ -154,7 +154,7 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
     try:
         return list(_request_spans(memoryview(body)))
     except (DecodeError, RecursionError, ValueError) as error:
-        raise InvalidSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
+        raise InvalidSpans(f"the body is not an ExportTraceServiceRequest in protobuf: {error}") from None
 
 
 def spans_in_json(body: bytes) -> list[Span]:
@@ -162,7 +162,7 @@ def spans_in_json(body: bytes) -> list[Span]:
     try:
         return list(_json_spans(_Keys(parse_untrusted_json(body))))
     except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
-        raise InvalidSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
+        raise InvalidSpans(f"the body is not an ExportTraceServiceRequest in JSON: {error}") from None
 
 
 def _request_spans(body: memoryview) -> Iterator[Span]:
@@ -322,7 +322,7 @@ def _id(text: str, length: int) -> str:
             continue
         if len(raw) == length and any(raw):
             return raw.hex()
-    raise ValueError(f"{text!r:.60} is no id of {length} bytes")
+    raise ValueError(f"{text!r:.60} is not an id of {length} bytes")
 
 
 def _word(words: tuple[str, ...], value: Any) -> str:

@@ -35,8 +35,8 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 from agentest.trajectory.matching import bits, union
 
-RESULT_NOT_REPORTED = "the agent does not tell what the tool answered"
-ROUNDS_NOT_REPORTED = "rounds: the agent does not tell which of its calls came in one message"
+RESULT_NOT_REPORTED = "the agent does not report what the tool answered"
+ROUNDS_NOT_REPORTED = "rounds: the agent does not report which of its calls came in one message"
 _REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
 
 

@@ -333,7 +333,7 @@ async def _list(request: web.Request, _: Values) -> Json:
 def _job(request: web.Request) -> Job:
     job = request.app[JOBS].get(request.match_info["job"])
     if job is None:
-        raise ItemNotFound("there is no such job: the server was started anew, or it ended long ago")
+        raise ItemNotFound("this job is unknown: the server was restarted, or the job ended long ago")
     return job
 
 

@@ -98,7 +98,7 @@ class WebRuns:
             )
         if run.path.is_symlink() and run.path.resolve().parent != self.folder.resolve():
             raise ItemNotFound(
-                f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it"
+                f"{run.path} links to another folder: agentest ui {run.path.resolve()} shows it"
             )
         return RequestedRun(id=name, file=_journal_or(run.file) if run.file else None, stored=run)
 
@@ -207,8 +207,8 @@ class WebRuns:
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
             why = (
-                f"{requested.folder} holds neither a journal nor results: the run ended before its first "
-                "conversation"
+                f"{requested.folder} contains neither a journal nor results: the run ended "
+                f"before its first conversation"
             )
             none = run | {"problems": [] if state == UNDER_WAY else [why]}
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)

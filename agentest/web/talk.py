@@ -283,7 +283,7 @@ class Talks:
         others = [talk for talk in under_way if _conflicts(chosen, talk.chosen)]
         if others:
             raise ActionNotPossible(
-                f"agent {chosen.unit.agent!r} cannot be talked to beside the conversation on "
+                f"agent {chosen.unit.agent!r} cannot have a second conversation besides the one on "
                 f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
                 "conversation at a time. End that one first"
             )

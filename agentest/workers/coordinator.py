@@ -196,8 +196,8 @@ class WorkerPool:
             self._closing = True
             member.connection.kill()
             self.note(
-                f"a {self._worker_source.called} did not end when it was told to, and was killed: code that "
-                "it runs, of an agent or a metric, gives nothing else its turn"
+                f"a {self._worker_source.called} did not end when asked to, and was killed: "
+                f"code of an agent or a metric blocks its event loop"
             )
 
     async def _connect(self) -> None:

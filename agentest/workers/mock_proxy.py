@@ -37,9 +37,9 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, can_be_sent, remote
 from agentest.workers.worker_pool import MOCKS
 
-_TOO_DEEP = TurnTraces(missing="traces incomplete: what they tell is nested too deeply to be read")
+_TOO_DEEP = TurnTraces(missing="traces incomplete: their content is nested too deeply")
 _WORKER_ENDED = ServedAnswer(
-    how=CallOutcome.REFUSED, message="the process that held the conversation has ended"
+    how=CallOutcome.REFUSED, message="the process that ran the conversation has ended"
 )
 
 
@@ -204,7 +204,7 @@ class _RemoteServing:
 
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         del status  # real tools are recorded only in runs with one process
-        sent = result if can_be_sent(result) else "(nested too deeply to be kept)"
+        sent = result if can_be_sent(result) else "(nested too deeply to store)"
         await self._ask("answered", number, sent, failed=failed)
 
     async def refused(self, why: str) -> None:

@@ -115,7 +115,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a bad scenario": ({"scenarios.json": {"scenarios": [{"starting_prompt": "a"}]}}, "conversation_plan"),
     "no session": ({"session.json": []}, "expected an object"),
-    "no state": ({"session.json": {"tier": 1}}, "what the session holds goes under `state`"),
+    "no state": ({"session.json": {"tier": 1}}, "values of the session go under `state`"),
 }
 
 

@@ -316,7 +316,7 @@ def test_bare_mapping() -> None:
         ({"criteria": {TRAJECTORY: {}}}, f"criteria.{TRAJECTORY}.threshold: is missing; found {{}}"),
         (
             {"metrics": ["safety_v1"], "rubric": "Is kind."},
-            "`metrics`, `rubric` stand in the file of the cases, beside its `data`; of a file of criteria, "
+            "`metrics`, `rubric` are in the file of the cases, next to its `data`; of a file of criteria, "
             'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric',
         ),
         ({"critera": {}}, "unknown key `critera`; did you mean `criteria`?; found {'critera': {}}"),

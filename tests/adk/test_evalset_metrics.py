@@ -359,5 +359,5 @@ def test_what_turns_cost() -> None:
     assert scores(amounts("inference_call_count_v1", *turns)) == {0: 3.0}
     unknown = amounts("inference_call_count_v1", turns[1])
     assert unknown == GraderResult(
-        conversation=Skipped("the agent does not tell how often it asks its model")
+        conversation=Skipped("the agent does not report how often it calls its model")
     )

@@ -340,9 +340,9 @@ def test_a_persona_that_nobody_has(written: Written) -> None:
         ("{}".encode("utf-16"), ":1: is not UTF-8 text"),
         (b"[" * 100_000, ":1: is not JSON: the document is nested too deeply"),
         (b'{"eval_set_id":' * 100_000, ":1: is not JSON: the document is nested too deeply"),
-        (b"null", ": is no evaluation set: found null, expected "),
-        (b"{}", ": is no evaluation set: empty, expected "),
-        (b'{"criteria": {}}', ": is no evaluation set: found the keys `criteria`, expected "),
+        (b"null", ": is not an evaluation set: found null, expected "),
+        (b"{}", ": is not an evaluation set: empty, expected "),
+        (b'{"criteria": {}}', ": is not an evaluation set: found the keys `criteria`, expected "),
     ],
 )
 def test_what_is_no_evaluation_set(written: Written, raw: bytes, message: str) -> None:

@@ -392,7 +392,7 @@ BEFORE_THE_RUN: dict[str, tuple[Any, Any, str]] = {
         {},
         "Own.getMetricInfo is the spelling of ADK-TS; call it `get_metric_info`",
     ),
-    "no evaluator": (type("Other", (), {}), {}, "Other is no Evaluator; subclass"),
+    "no evaluator": (type("Other", (), {}), {}, "Other is not an Evaluator; subclass"),
     "init needs": (
         giving({}, __init__=lambda self, client: None),
         {},

@@ -334,7 +334,7 @@ def test_sessions_that_are_not_created(answers: list[bytes], problem: str) -> No
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
-        ([created({"state": STATE, "session_id": "s-1"})], "state is not what was asked for: found"),
+        ([created({"state": STATE, "session_id": "s-1"})], "state differs from the one requested: found"),
         ([created({})], "state is not what was asked for"),
         ([created(None)], "state is not what was asked for"),
         ([created([1])], "state is not what was asked for"),

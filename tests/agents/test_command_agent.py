@@ -276,9 +276,9 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
             )
             open_agent("a", CommandAgent(type="command", **settings), resources)
 
-    with pytest.raises(ConfigError, match="there is no program 'no-such-program' on the PATH"):
+    with pytest.raises(ConfigError, match="found no program 'no-such-program' on the PATH"):
         anyio.run(lambda: go(command=["no-such-program"]))
-    with pytest.raises(ConfigError, match=r"there is no program '\./agent'"):
+    with pytest.raises(ConfigError, match=r"found no program '\./agent'"):
         anyio.run(lambda: go(command=["./agent"]))
     with pytest.raises(ConfigError, match=r"cwd: the folder .* does not exist"):
         anyio.run(lambda: go(command=[PYTHON], cwd="nowhere"))

@@ -105,7 +105,7 @@ NOTHING_FOUND = {
         answering({"says": {"it": "A"}}),
         "Say it by `reply`, a JMESPath; found text at `says.it`: {",
     ),
-    "no text": ({"reply": "a"}, answering({"n": 1}), "there is no text in it"),
+    "no text": ({"reply": "a"}, answering({"n": 1}), "it contains no text"),
     "events, nothing said": (
         {},
         streaming('data: {"t": "A"}\n\n', 'data: {"t": "B"}\n\n'),

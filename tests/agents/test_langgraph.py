@@ -419,7 +419,7 @@ def test_parts_of_messages() -> None:
         [ai([searched], "a", invalid_tool_calls=[broken]), tool("c9", "[1]", name="late")], 0, {}
     )
     assert [(c.name, c.args, c.result, c.invalid_arguments) for c in found] == [
-        ("late", None, [1], "the graph's messages tell its result alone"),
+        ("late", None, [1], "the graph's messages contain only its result"),
         ("pay", "{5", None, "the arguments are not valid JSON"),
         ("web", {"q": "x"}, None, None),
     ]

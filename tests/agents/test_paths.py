@@ -42,4 +42,4 @@ def test_a_path_that_finds_nothing() -> None:
         "`reply: data.reply` finds nothing in the agent's answer; found text at `data.answer`: "
         '{"data": {"answer": "Hello"}}'
     )
-    assert empty_path_message("reply", path, {}).endswith("; there is no text in it: {}")
+    assert empty_path_message("reply", path, {}).endswith("; it contains no text: {}")

@@ -176,7 +176,7 @@ def test_agents_in_this_process_and_programs(project: Project) -> None:
     assert said.count("✗") == 2
     assert marks["tool calls gone"] == "–"
     assert "No module named 'nowhere'" in said
-    assert "there is no program 'no-such-program'" in said
+    assert "found no program 'no-such-program'" in said
     project.write("b.sim.py", 'from agentest import scenario\nscenario("b", turns=["a"])\n')
     _, said = examined(project, "--agent", "agent", status=0, env={"PYTHONIOENCODING": "ascii"})
     assert said.startswith("ok configuration: agentest.config.py")

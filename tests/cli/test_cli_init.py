@@ -237,7 +237,7 @@ NO_TENANT = {"detail": [{"type": "missing", "loc": ["header", "tenant"], "msg": 
     [
         ("/v1/responses", 400, NO_MODEL, "responses", 0, "asks for the name of a model: write it as `body"),
         ("/ask", 422, NO_TENANT, "http", 0, "asks for the header `tenant`"),
-        ("/other", 500, {}, "chat_completions", 2, "Elsewhere at this server: type: http"),
+        ("/other", 500, {}, "chat_completions", 2, "At another path of this server: type: http"),
         ("/nowhere", 404, {}, "http", 0, "/ask; nothing was found at /nowhere"),
     ],
     ids=["model", "header", "another-agent", "wrong-path"],

@@ -31,7 +31,7 @@ pytestmark = MARKS
 CROWD = 50
 SOME = 12
 FEW = 6
-ONE_AT_A_TIME = "its conversations were held one at a time"
+ONE_AT_A_TIME = "its conversations ran one at a time"
 
 MCP = {**HTTP, "mcp_mock": True, "tool_visibility": "reported"}  # all tools stand behind the mock server
 REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}, "tool_visibility": "reported"}

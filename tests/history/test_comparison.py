@@ -248,7 +248,7 @@ def test_conditions() -> None:
     new = a_run(times(4, 4), version="2", models={"judge": "a/new"}, stopped="--fail-fast")
     assert compare_measured_runs(base, new).notes == (
         "the new run ended early (--fail-fast): what had finished is compared",
-        "Agentest: 1, now 2; judges may have been asked in other words",
+        "Agentest: 1, now 2; judges may have had other prompts",
         "model of the judge: a/old, now a/new",
         "conversations: other numbers in 1 scenario, 3 and now 4 in 'books'",
     )

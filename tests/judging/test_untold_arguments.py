@@ -32,7 +32,7 @@ def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
     result = TrajectoryMatcher(parse_trajectory(spec)).match([PAID])
     assert result is not None
     if matched is None:
-        assert result.error == "pay: the agent does not tell its arguments"
+        assert result.error == "pay: the agent does not report its arguments"
     else:
         assert (result.matched, result.error) == (matched, None)
 

@@ -45,7 +45,7 @@ async def later(value: Any) -> bool:
         (int | None, "write instance(int, None)"),
         (typing.Optional[str], "write instance(str, None)"),  # noqa: UP045
         (typing.Any, "write instance(object)"),
-        ([absent], "k[0]: absent stands for a key that may be missing, but there is no key here"),
+        ([absent], "k[0]: absent is for a key that may be missing, but this place has no key"),
         ({"a": [optional(5)]}, "k.a[0]: optional(5) stands for a key"),
         ([one_of(1, absent)], "k[0]: one_of(1, absent) stands for a key"),
         (call("pay"), "where a value is expected; one of several calls is any_of(…)"),

@@ -194,7 +194,7 @@ def test_any_text(text: str) -> None:
     ("text", "said"),
     [
         ("", "it is empty"),
-        ("Four.", "there is no JSON object in it"),
+        ("Four.", "it contains no JSON object"),
         ('{"reason": "r", "value": "4"}', "value: Input should be 1, 2, 3, 4 or 5"),
         ('{"reason": "r"}', "value: Field required"),
         ('{"reason": "r", "value": 4, "value": 5}', "a key is given twice"),

@@ -107,7 +107,7 @@ def test_criteria_that_were_not_asked_are_told() -> None:
     left_out = criterion(UNTOLD, turn_index=None, reason=DECIDED)
     text = told(make.scenario_result(conversations=[talk("pay-1", left_out), talk("pay-2", criterion(MET))]))
     assert "    - 1 criterion not asked of 1 conversation: failed already\n" in text
-    assert "    ✓ 1 criterion met in all conversations that were asked about\n" in text
+    assert "    ✓ 1 criterion met in all conversations that were judged\n" in text
     assert "criteri" not in told(make.scenario_result(conversations=[talk("pay-1"), talk("pay-2")]))
 
 

@@ -99,7 +99,7 @@ def test_failures_have_room_first(tmp_path: Path) -> None:
     page, left_out = said
     assert (page, left_out) == (
         f"the page of this run: {tmp_path / 'r.html'}",
-        "r.html: no room for the transcripts of 3 of 8 conversations, as it holds 0.42 MB of them, failing "
+        "r.html: left out the transcripts of 3 of 8 conversations, as it holds 0.42 MB of them, failing "
         "ones first; `agentest show RUN --verbose` prints all",
     )
     assert sum(len(text) for text in elements(report, "chunk-")) <= 420_000

@@ -184,7 +184,7 @@ def test_an_even_split_is_not_known() -> None:
     result, model = run(lambda r: answers[r.key.sample % 3], judge={"samples": 3}, metrics=[])
     [reason] = result.scenarios[0].verdict.reasons
     assert reason.status is Status.ERRORED
-    assert "could not be found out: half of the judge's 2 answers say that it did" in reason.message
+    assert "could not be determined: half of the judge's 2 answers say that it did" in reason.message
     assert len(asked(model, "user")) == 2
 
 

@@ -75,7 +75,7 @@ def test_asserting_a_tuple_is_refused(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # Python warns of it, too
         exec(compile(file.read_text(), file, "exec"), found)
     assert find_check_flaw(found["check"]) == (
-        "the assertion in line 2 always holds: it is a tuple; leave out the parentheses"
+        "the assertion in line 2 is always true, because it is a tuple; remove the parentheses"
     )
 
 

@@ -428,7 +428,7 @@ def test_a_killed_run_is_read_as_what_it_is(cut: Callable[[RunResult, int], Path
     assert (done["name"], done["status"], len(done["conversations"])) == ("done", "passed", 1)
     assert (unfinished["name"], unfinished["agent"], unfinished["status"]) == ("cut", "booking", "errored")
     assert unfinished["failures"] == [
-        "the run was killed before its end: of this scenario the journal holds 1 finished conversation"
+        "the run was killed before its end: the journal contains 1 finished conversation"
     ]
     assert [c["conversationId"] for c in unfinished["conversations"]] == ["c1"]
     summary = document["summary"]
@@ -473,8 +473,8 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
     [
         (lambda rows: rows.insert(2, b"{"), "line 3: "),
         (lambda rows: rows.insert(2, b"\xff"), "line 3: "),
-        (lambda rows: rows.insert(1, b'{"type": "conversation"}'), "line 2: is no line of a journal"),
-        (lambda rows: rows.insert(1, b"[]"), "line 2: is no line of a journal"),
+        (lambda rows: rows.insert(1, b'{"type": "conversation"}'), "line 2: is not a line of a journal"),
+        (lambda rows: rows.insert(1, b"[]"), "line 2: is not a line of a journal"),
         (lambda rows: rows.__setitem__(2, rows[2].replace(b'"tags"', b'"tag"')), "$.scenarios[0]: "),
     ],
 )

@@ -122,7 +122,7 @@ def test_nodes_without_agentest_or_with_another_version() -> None:
 
 def test_a_cluster_that_does_not_answer() -> None:
     ray = SimpleNamespace(nodes=lambda: 1 / 0)
-    with pytest.raises(UsageError, match="the cluster does not tell what it has: division by zero"):
+    with pytest.raises(UsageError, match="the cluster does not report its resources: division by zero"):
         wait_for_nodes(ray)
 
 

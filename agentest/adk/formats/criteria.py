@@ -69,7 +69,7 @@ def _refuse_data_form(data: object, source: str) -> None:
     if keys:
         named = ", ".join(f"`{key}`" for key in keys)
         raise UsageError(
-            f"{source}: {named} stand in the file of the cases, beside its `data`; of a file of criteria, "
+            f"{source}: {named} are in the file of the cases, next to its `data`; of a file of criteria, "
             'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric'
         )
 

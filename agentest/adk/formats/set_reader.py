@@ -283,7 +283,7 @@ def _shape(path: Path, document: Any) -> _Shape:
     else:
         found = f"found {format_value(document)}"
     raise UsageError(
-        f"{path}: is no evaluation set: {found}, expected an object with `eval_cases`, "
+        f"{path}: is not an evaluation set: {found}, expected an object with `eval_cases`, "
         "`data` or `scenarios`, or a list of legacy cases"
     )
 
@@ -348,7 +348,7 @@ def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     if data and _keys(data).isdisjoint(_SESSION_KEYS):
         raise UsageError(
             f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "
-            "what the session holds goes under `state`"
+            "values of the session go under `state`"
         )
     return session_input(read)
 

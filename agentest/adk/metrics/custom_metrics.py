@@ -139,7 +139,7 @@ def check_code(name: str, code: Any) -> Code:
 
 def _check_class(where: str, code: type[Any]) -> None:
     if not issubclass(code, Evaluator):
-        raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.adk.Evaluator")
+        raise ConfigError(f"{where}: {code.__name__} is not an Evaluator; subclass agentest.adk.Evaluator")
     method = getattr(code, _GRADE_METHOD, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
         other = _in_camel_case(code, _GRADE_METHOD)

@@ -220,7 +220,7 @@ def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") ->
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
 _STATE_UNKNOWN = f"the agent does not report its session's state: {STATE_REPORTED_BY}"
-_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
+_REMARKS_UNKNOWN = f"the agent does not report who says what before its reply: {REMARKS_REPORTED_BY}"
 
 AuthoredText = tuple[str, str]
 """An author and their text."""
@@ -330,7 +330,7 @@ RULES: Mapping[str, TurnRule] = require_entry_for_each(
         "inference_call_count_v1": _amount(
             "model calls",
             lambda turn: turn.model_calls,
-            "the agent does not tell how often it asks its model",
+            "the agent does not report how often it calls its model",
         ),
         "token_usage_v1": _amount(
             "tokens", lambda turn: turn.usage.total_tokens or None, "the agent reports no tokens"

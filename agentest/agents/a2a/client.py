@@ -112,8 +112,8 @@ class _A2aEndpoint(ProtocolEndpoint):
         if self._streaming and refused:
             self.notes.add(
                 "streaming",
-                "its card says that it does not stream (capabilities.streaming: false), so it is asked for "
-                "whole answers; leave `streaming` out",
+                "its card says that it does not stream (capabilities.streaming: false), so it "
+                "must answer as a whole; leave `streaming` out",
             )
         return self._streaming and not refused
 

@@ -101,7 +101,7 @@ class Sessions:
         created_state = created.get("state") or {}
         if not contains_state(created_state, state):
             raise SessionMismatch(
-                f"{url}: the session's state is not what was asked for: found {excerpt(created_state)}, "
+                f"{url}: the session's state differs from the one requested: found {excerpt(created_state)}, "
                 f"expected {excerpt(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
         return SessionState(state=created_state, retries=retries)

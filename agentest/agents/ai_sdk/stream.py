@@ -308,7 +308,7 @@ class StreamResult:
             self._metadata.update(chunk["messageMetadata"])
         if kind == "error":
             error = chunk.get("errorText")
-            where = " (the AI SDK's servers tell the cause where `onError` does)"
+            where = " (the AI SDK's servers report the cause if `onError` does)"
             hint = where if error == "An error occurred." else ""
             raise AgentError(f"the agent's stream reports an error: {excerpt(error)}{hint}")
         if kind == "abort":
@@ -432,8 +432,8 @@ async def _read_text(pieces: AsyncIterator[bytes], result: StreamResult, on_text
             on_text()
     if not any(part["type"] == "text" and part["text"].strip() for part in message.parts):
         raise AgentError(
-            "the agent's text stream is empty: that is how such streams end where the agent fails or calls "
-            "tools alone; UI message streams (`toUIMessageStreamResponse`) tell more"
+            "the agent's text stream is empty, as after a failure or when only tools were "
+            "called; UI message streams (`toUIMessageStreamResponse`) report more"
         )
 
 

@@ -298,11 +298,11 @@ class HttpConversation:
         if not client.paths.error:
             note_failure(client.notes, gathering.answer)
         if turn_index > 0 and not client.config.names_the_conversation and not list(self._jar):
-            calls = " (This is about the user's messages; its tool calls are told apart by other means.)"
+            calls = " (This is about messages; its tool calls are assigned by other means.)"
             client.notes.add(
                 "ties",
-                "the user's messages are sent to it without an id of the session, and without those that "
-                "came before, so in a second turn it cannot know what was said in the first: put "
+                "it receives each message without a session id and without the earlier "
+                "messages, so it cannot know the first turn in the second: put "
                 "{{session_id}} or {{messages}} into `body`, if it takes either."
                 f"{calls if client.config.beside else ''}",
             )

@@ -384,8 +384,8 @@ def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
     for call in calls:
         if call.name.startswith(_WAIT_PREFIX):
             raise AgentError(
-                f"the agent's run waits for somebody ({call.name.removeprefix(_WAIT_PREFIX)}). That is not "
-                "supported in process: leave what asks for it out of the agent under test"
+                f"the agent's run waits for input ({call.name.removeprefix(_WAIT_PREFIX)}). That is not "
+                "supported in process: remove it from the agent under test"
             )
         if not gate.saw(None, call.name, call.args):
             gate.note(call.name, call.args, call.result)

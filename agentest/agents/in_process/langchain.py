@@ -41,7 +41,7 @@ def prepare(runnable: Any) -> Begin:
         names = ", ".join(f"`{name}`" for name in sorted(others))
         raise ValueError(
             f"the Runnable takes {names}; expected one that takes a list of messages, or `messages` alone. "
-            "Put what it needs besides into it, or write a handler function (messages, ctx) around it"
+            "Bind its other inputs, or write a handler function (messages, ctx) around it"
         )
     return lambda *_: LangChainConversation(runnable, bool(wanted))
 

@@ -202,7 +202,7 @@ def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
         None,
         turn_index,
         result=result,
-        problem="the graph's messages tell its result alone",
+        problem="the graph's messages contain only its result",
         error=error,
         call_id=answer.get("tool_call_id"),
     )

@@ -443,8 +443,9 @@ def check_approvals(items: Sequence[Item]) -> None:
     for item in items:
         if item.get("type") == "mcp_approval_request":
             raise AgentError(
-                f"the agent asks for approval to call the MCP tool {item.get('name')!r}, which nobody here "
-                "gives; set require_approval: never for its server, in body.tools or where the agent is made"
+                f"the agent asks for approval to call the MCP tool {item.get('name')!r}, which "
+                f"Agentest does not give; set require_approval: never for its server, in "
+                f"body.tools or where the agent is made"
             )
 
 

@@ -198,8 +198,8 @@ def _distinct(servers: list[Server]) -> list[Server]:
     ready = [server.ready for server in servers]
     if twice := next((each for each in ready if ready.count(each) > 1), None):
         raise ValueError(
-            f"two servers have the same `ready`, {twice}: once the first answers, nobody could tell whether "
-            "the second does; give each an address of its own"
+            f"two servers have the same `ready`, {twice}: once the first answers, the second "
+            f"cannot be checked; give each an address of its own"
         )
     return servers
 

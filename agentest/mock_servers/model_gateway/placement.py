@@ -70,7 +70,7 @@ def place(
     if owner is None:
         number = f"{len(active)} conversations are" if active else "no conversation is"
         where = "" if lane is None else f" with copy {lane} of the agent"
-        owner = f"nothing in it tells its conversation, and {number} under way{where}"
+        owner = f"it does not name its conversation, and {number} under way{where}"
     return Unplaced(owner, _mocked(request, [*under_way, *at_work]))
 
 

@@ -216,9 +216,7 @@ def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any
     declared = _declared(kind, content)
     if declared is None:
         expected = ", ".join(content.kinds)
-        raise UnreadableRequest(
-            f"is {kind}, expected {expected}: the header Content-Type says what it is", 415
-        )
+        raise UnreadableRequest(f"is {kind}, expected {expected}: see the header Content-Type", 415)
     schema = content.kinds[declared]
     if is_json(kind):
         return _json(body, charset), schema

@@ -428,7 +428,7 @@ class RealApi:
 
     def _unreached(self, problem: str) -> RealAnswer:
         upstream = f"the real API, rest_mock.upstream {without_credentials(self.url)}"
-        content = {"error": self.redact(f"{upstream}, could not be asked: {problem}")}
+        content = {"error": self.redact(f"{upstream}, could not be reached: {problem}")}
         return RealAnswer(result=content, raw=in_json(502, content), failed=True)
 
     async def _asked(self, method: str, url: str, headers: list[tuple[str, str]], body: bytes) -> RealAnswer:

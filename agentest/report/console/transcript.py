@@ -418,7 +418,7 @@ def criteria_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator[
     skipped = [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
     met = [each for each in criteria if each.example is None]
     if met and not display.verbose:
-        where = " in all conversations" + " that were asked about" * bool(skipped)
+        where = " in all conversations" + " that were judged" * bool(skipped)
         text = "met" + where * (result.totals.conversations > 1)
         yield _criteria_line(met, text, Status.PASSED, display, "dim")
     if skipped:

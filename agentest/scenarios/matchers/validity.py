@@ -120,7 +120,7 @@ def _problem_of(value: Any, *, of_key: bool) -> str | None:
     if is_call(value):
         return f"found a call, {_short(value)}, where a value is expected; one of several calls is any_of(…)"
     if isinstance(value, Matcher) and value.may_be_absent and not of_key:
-        return f"{_short(value)} stands for a key that may be missing, but there is no key here"
+        return f"{_short(value)} is for a key that may be missing, but this place has no key"
     if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
         return f"{_short(value)} is a pattern of bytes, which matches no text"
     if isinstance(value, FUNCTIONS):

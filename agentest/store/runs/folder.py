@@ -174,7 +174,7 @@ def check_readable(output_dir: Path) -> None:
         return
     except OSError as error:
         raise UsageError(
-            f"{output_dir / RUNS} cannot be read ({error.strerror}); kept runs are there, or nowhere"
+            f"{output_dir / RUNS} cannot be read ({error.strerror}); stored runs would be there"
         ) from None
 
 
@@ -254,7 +254,7 @@ def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
         check_readable(output_dir)
         latest = latest_run(output_dir)
         if latest is None:
-            raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")
+            raise UsageError(f"no run is stored in {output_dir / RUNS} yet; `agentest run` makes one")
         return _results_file(latest, reference)
     matching = [run for run in list_stored_runs(output_dir) if reference and run.id.startswith(reference)]
     if len(matching) == 1:
@@ -265,9 +265,7 @@ def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
         )
     runs = list_stored_runs(output_dir)
     stored = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
-    raise UsageError(
-        f"there is no run {reference!r}, nor a file or folder of that name; {stored} (`agentest runs`)"
-    )
+    raise UsageError(f"found no run, file or folder {reference!r}; {stored} (`agentest runs`)")
 
 
 def _results_file(run: StoredRunFolder, reference: str) -> Path:

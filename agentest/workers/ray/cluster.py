@@ -59,7 +59,7 @@ def _query(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
-        problem = f"--engine ray: the cluster does not tell what it has: {in_a_line(str(error))}"
+        problem = f"--engine ray: the cluster does not report its resources: {in_a_line(str(error))}"
         raise UsageError(problem) from None
 
 
@@ -75,8 +75,8 @@ def why_waiting(ray: Any, workers: int) -> str:
         return f"waiting for Ray to start {what}"
     return (
         f"waiting for {what} to begin. Each takes a CPU, and the Ray cluster has {cpus_of(alive)} on "
-        f"{count(len(alive), 'node')}, none of them free: Ray is starting the workers, or others use the "
-        "CPUs (ray status tells)"
+        f"{count(len(alive), 'node')}, none of them free: Ray is starting the workers, or "
+        f"others use the CPUs (see `ray status`)"
     )
 
 
@@ -109,7 +109,7 @@ def wait_for_nodes(
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
                     f"--engine ray: no node of the cluster has had a CPU for a worker in {within_s:.0f} s. "
-                    "Are nodes still to come, and does its autoscaler work (ray status tells)?"
+                    "Are nodes still to come, and does its autoscaler work (see `ray status`)?"
                 )
             sleep(every_s)
             now = nodes_with_cpu(ray)
@@ -189,7 +189,7 @@ def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
             }
         reports = ray.get(list(looks.values()), timeout=_PROBE_LIMIT_S)
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
-        raise UsageError(f"--engine ray: a node cannot be asked: {in_a_line(str(error))}") from None
+        raise UsageError(f"--engine ray: a node does not answer: {in_a_line(str(error))}") from None
     return dict(zip(looks, reports, strict=True))
 
 
@@ -453,7 +453,7 @@ def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
         )
     if _NO_TOKEN.search(full_text):
         return (
-            "the cluster asks for a token, and there is none here, or another one: set RAY_AUTH_MODE=token, "
+            "the cluster requires a token, which is missing or wrong here: set RAY_AUTH_MODE=token, "
             "with the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
         )
     if _TOO_LARGE.search(full_text):

@@ -246,8 +246,8 @@ def describe_failed_start(error_text: str) -> str:
     """Explain why a worker could not start, from Ray's message."""
     if _UNREFERENCED in error_text:
         return (
-            "the cluster takes this process for dead, as it cannot reach it. From outside of its network use "
-            "ray://HOST:10001. Where it asks for no token, and you have one in ~/.ray/auth_token, set "
+            "the cluster cannot reach this process and regards it as dead. From outside its network use "
+            "ray://HOST:10001. If it requires no token and you have one in ~/.ray/auth_token, set "
             "RAY_AUTH_MODE=disabled"
         )
     return describe_death(error_text)

@@ -90,8 +90,8 @@ def check_inside(root: Path, named: Iterable[Path]) -> None:
     outside = [path for path in named if not path.resolve().is_relative_to(root.resolve())]
     if outside:
         raise UsageError(
-            f"--engine ray: {outside[0]} is not below {root}, which is what is sent to the nodes. "
-            "Start the run with --cwd in a folder above both, or move the file"
+            f"--engine ray: {outside[0]} is not below {root}, the folder that is sent to the "
+            f"nodes. Start the run with --cwd in a folder above both, or move the file"
         )
 
 

@@ -143,8 +143,8 @@ _READ_OTHERWISE = (
     "random numbers, the time, sys.argv or files that .gitignore or .rayignore names?"
 )
 _NOT_SENT = (
-    "Do .gitignore or .rayignore name these files, or some that they read? What is named there is not sent "
-    "to the nodes"
+    "Files named in .gitignore or .rayignore are not sent to the nodes: are these "
+    "files, or files that they read, among them?"
 )
 
 _MAX_LINE_BYTES = 65_536
