@@ -25,7 +25,7 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
-from agentest.history.comparison_report import as_json, as_markdown, print_text
+from agentest.history.comparison_report import as_json, as_markdown, conclusion, print_text
 from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
 
@@ -83,6 +83,32 @@ def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
 def test_a_scenario(base: MeasuredScenario, new: MeasuredScenario, expected: Change) -> None:
     """A script that always passed and never does has regressed; else chance must not explain it."""
     assert changes(a_run(base), a_run(new)) == {"books": expected}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (5, 1, "Worse overall: the pass rate fell from 100% to 20% (95 % interval"),
+        (5, 5, "The pass rate is the same in both runs, 100%"),
+        (5, 4, "Overall, the pass rate fell from 100% to 80%, which may be chance (95 % interval"),
+    ],
+)
+def test_a_comparison_ends_with_one_answer(before: int, now: int, expected: str) -> None:
+    """One sentence says better, worse or unclear, with at most one p-value."""
+    base, new = (a_run(*(times(5, n, f"s{i}") for i in range(4))) for n in (before, now))
+    answer = conclusion(compare_measured_runs(base, new))
+    assert answer.startswith(expected)
+    assert answer.count(", p ") == (1 if answer.startswith("Worse") else 0)
+
+
+def test_a_wide_interval_names_the_few_scenarios() -> None:
+    """With two scenarios the answer says why it is uncertain."""
+    answer = conclusion(
+        compare_measured_runs(
+            a_run(times(3, 3, "a"), times(3, 0, "b")), a_run(times(3, 2, "a"), times(3, 2, "b"))
+        )
+    )
+    assert "as only 2 scenarios were compared" in answer
 
 
 def test_many_scenarios_need_more() -> None:
