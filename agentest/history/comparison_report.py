@@ -14,6 +14,7 @@ from rich.table import Table
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
 from agentest.history.comparison import (
+    LATENCY,
     PASS_RATE,
     Change,
     ComparedFigure,
@@ -83,6 +84,27 @@ def conclusion(comparison: Comparison) -> str:
         return f"{_ANSWERS[rate.change]} overall: {moved} ({sure}){also}"
     wide = _why_wide(rate, comparison)
     return f"Overall, {moved}, which may be chance ({_points(rate)}{wide}){also}"
+
+
+def resource_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for the agent's latency and the cost of its models, if chance does not explain it."""
+    for row in comparison.resources:
+        if row.change not in _ANSWERS:
+            continue
+        is_latency = row.name == LATENCY
+        text, unit = (_latency_text, "a turn") if is_latency else (_cost_text, "a conversation")
+        worse, better = ("Slower", "Faster") if is_latency else ("More expensive", "Cheaper")
+        answer = worse if row.change is Change.REGRESSED else better
+        sure = f" (95 % interval {text(row.low)} to {text(row.high)})" if row.low and row.high else ""
+        yield f"{answer}: {text(row.difference)} {unit}{sure}"
+
+
+def _latency_text(ms: float) -> str:
+    return f"{ms:+,.0f} ms"
+
+
+def _cost_text(usd: float) -> str:
+    return f"{usd:+.4g} USD"
 
 
 _ANSWERS = {Change.REGRESSED: "Worse", Change.IMPROVED: "Better"}
@@ -276,6 +298,7 @@ def _foot(comparison: Comparison) -> Iterator[ConsoleLine]:
     for text in footnotes(comparison):
         yield line(0, (text, "dim"))
     style = "red" if comparison.regressed else "yellow" if comparison.of(Change.NOT_COMPARED) else "green"
+    yield from (line(0, text) for text in resource_lines(comparison))
     yield line(0, (conclusion(comparison), style))
     yield line(0, (headline(comparison), f"bold {style}"))
 
@@ -285,6 +308,7 @@ def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
     icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
     yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
     yield f"**{inline(conclusion(comparison))}**\n\n"
+    yield from (f"{inline(text)}\n\n" for text in resource_lines(comparison))
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
     yield from _markdown_list(comparison.notes)
     yield from _markdown_table(changes_worst_first(comparison), several=len(comparison.new.agents) > 1)
@@ -351,7 +375,7 @@ def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Js
         "between": str(between),
         "verdict": _verdict(comparison),
         "headline": headline(comparison),
-        "besides": [conclusion(comparison), *footnotes(comparison)],
+        "besides": [conclusion(comparison), *resource_lines(comparison), *footnotes(comparison)],
         "overall": list(map(_page_row, comparison.overall)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_page_scenario(each) for each in ordered],
@@ -375,6 +399,7 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
         "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
         "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
         "overall": [_row_document(row) for row in comparison.overall],
+        "resources": [_row_document(row) for row in comparison.resources],
         "scenarios": [_scenario_document(each) for each in comparison.scenarios],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -25,7 +26,7 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
-from agentest.history.comparison_report import as_json, as_markdown, conclusion, print_text
+from agentest.history.comparison_report import as_json, as_markdown, conclusion, print_text, resource_lines
 from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
 
@@ -320,3 +321,26 @@ def test_forms() -> None:
     assert document["scenarios"][2]["new"] is None
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(document)
+
+
+def timed(name: str, ms: float, cost: float | None = None) -> MeasuredScenario:
+    """Eight conversations of two turns, whose latency and cost vary a little."""
+    return a_scenario(
+        name,
+        [replace(held(), latency=(2 * (ms + i), 2), cost=cost and cost * (1 + i / 100)) for i in range(8)],
+    )
+
+
+def test_a_slower_and_more_expensive_agent_is_named_and_regresses_nothing() -> None:
+    """Latency and cost have a verdict with an interval; thresholds decide about them, not a comparison."""
+    base, new = (
+        a_run(*(timed(f"s{i}", ms + i * ms / 50, cost) for i in range(8)))
+        for ms, cost in ((100, 0.01), (332, 0.02))
+    )
+    compared = compare_measured_runs(base, new)
+    assert not compared.regressed
+    slower, dearer = resource_lines(compared)
+    assert re.fullmatch(r"Slower: \+248 ms a turn \(95 % interval \+2\d\d ms to \+2\d\d ms\)", slower)
+    assert dearer.startswith("More expensive: +0.01035 USD a conversation")
+    assert list(resource_lines(compare_measured_runs(base, base))) == []
+    Draft202012Validator(SCHEMA).validate(json.loads(as_json(compared)))
