@@ -208,17 +208,27 @@ def scores_overall(comparison: Comparison) -> list[ComparedFigure]:
 
 
 def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
-    """Return the scenarios with a change, worst first; those within noise by their p-value."""
+    """Return the scenarios with a change: those that fail now first, then by change and p-value."""
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
-    order = list(Change)
     return sorted(
         changed,
         key=lambda each: (
-            order.index(each.change),
-            not each.verdict_changed,
+            not _fails_now(each),
+            _ORDER.index(each.change),
             min((row.p for row in each.rows), default=1.0),
         ),
     )
+
+
+_ORDER = (
+    *(Change.REGRESSED, Change.NOT_COMPARED, Change.WITHIN_NOISE),
+    *(Change.IMPROVED, Change.GONE, Change.NEW, Change.UNCHANGED),
+)
+
+
+def _fails_now(change: ScenarioChange) -> bool:
+    new = change.pair.new
+    return change.verdict_changed and new is not None and new.status is Status.FAILED
 
 
 def print_text(comparison: Comparison, console: Console) -> None:
