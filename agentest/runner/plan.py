@@ -12,7 +12,15 @@ from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
-from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
+from agentest.domain.metrics import (
+    BUILTIN,
+    GOAL,
+    LIMITS,
+    PASS_RATE,
+    THRESHOLD_RANGE,
+    TRAJECTORY_METRICS,
+    Kind,
+)
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
     ConversationResult,
@@ -331,7 +339,7 @@ def _unit(
         chosen = (*chosen, GOAL)  # an expected outcome must be judged
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
-    judged = {*chosen, *custom, *credited, PASS_RATE}
+    judged = {*chosen, *custom, *credited, PASS_RATE, *LIMITS}
     of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,

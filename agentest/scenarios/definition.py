@@ -208,7 +208,8 @@ def scenario(
         check: a function of the conversation and the mocks' final state, which returns a problem or raises
             AssertionError.
         user_tools: tool name → mock, for the simulated user only.
-        thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass.
+        thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass;
+            `latency_p95_ms` → maximum time for 95 % of the turns; `cost` → maximum USD a conversation.
         metrics: built-in metrics to judge (default: configuration).
         expected_outcome: the expected end of the conversation, which `goal_completion` judges.
         criteria: sentences that must be true for the whole conversation. A violated one fails the scenario,
