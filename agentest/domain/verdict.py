@@ -99,8 +99,10 @@ def decide(
     by_threshold = list(_threshold_reasons(conversations, applicable, exact))
     reported = {reason.metric for reason in by_threshold if reason.actual is None}
     reasons += by_threshold
-    if not applicable.keys().isdisjoint(LIMITS):
-        reasons += _limit_reasons(informative, applicable)
+    if limits := [name for name in LIMITS if name in applicable]:
+        measured = averages(conversations)  # a custom metric may have the name
+        limited = {name: applicable[name] for name in limits if name not in measured}
+        reasons += _limit_reasons(informative, limited)
     for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
         if name not in reported:
             reasons.append(Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name))
@@ -119,7 +121,7 @@ def metric_verdicts(
     return tuple(
         _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
         for name, threshold in thresholds.items()
-        if name != PASS_RATE and name not in LIMITS
+        if name != PASS_RATE and (name not in LIMITS or name in averages)
     )
 
 
