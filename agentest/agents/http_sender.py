@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
-from agentest.agents.port import AccessDenied, AppFailed, NoReply
+from agentest.agents.port import AGENT_ANSWERED, AccessDenied, AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
@@ -236,6 +236,7 @@ class HttpSender:
             # A GET proves nothing: many servers answer every path.
             if self._advisor and request.content is not None and response.is_success:
                 self._advisor.has_answered = True
+                AGENT_ANSWERED.set(True)
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
@@ -298,7 +299,7 @@ class HttpSender:
             if shortage := find_shortage(error):
                 raise _RetryableFailure(describe_shortage(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
-            if self.is_unproven and (advice := await tls_advice(request.url, error, self._client)):
+            if self.is_unproven and (advice := await self._tls_advice(request.url, error)):
                 raise AccessDenied(f"{problem}{advice}") from None
             if was_refused(error):
                 # The server refused the connection, so a retry cannot make the agent answer twice.
@@ -332,8 +333,12 @@ class HttpSender:
 
     @property
     def is_unproven(self) -> bool:
-        """True if the agent has not answered any request of its own so far."""
-        return self._advisor is not None and not self._advisor.has_answered
+        """True if the agent has not accepted any request of this conversation so far."""
+        return self._advisor is not None and not AGENT_ANSWERED.get()
+
+    async def _tls_advice(self, url: str, error: BaseException) -> str:
+        is_plain_http = self._advisor is not None and self._advisor.has_answered and not is_tls_error(error)
+        return "" if is_plain_http else await tls_advice(url, error, self._client)
 
     def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
         return ProgramDelayed(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
@@ -353,13 +358,13 @@ class HttpSender:
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {excerpt}"
 
 
-_DENIED = (401, 403, 404)
+DENIED = (401, 403, 404)
 
 
 def _denies_access(response: ProbeResponse) -> bool:
     """Return True if a response shows a wrong address, path or login, and nothing about the agent."""
     is_web_page = response.status < 400 and is_page(response.body)  # an error page is the agent's error
-    is_denied = response.status in _DENIED or leads_to_login(response)
+    is_denied = response.status in DENIED or leads_to_login(response)
     return is_denied or is_web_page or wants_tls(response.body)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.port import (
+    AGENT_ANSWERED,
     Agent,
     AgentReply,
     MockBypassed,
@@ -111,6 +112,7 @@ class TurnLoop:
 
     async def run(self) -> Conversation:
         """Run the conversation to its end. Raises only if it is cancelled."""
+        AGENT_ANSWERED.set(False)
         try:
             self._mocks.begin()
             async with open_conversation(self._agent) as self._connection:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.root_causes import error_of
 from agentest.report.console.scenario import is_brief, scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import (
@@ -130,6 +131,8 @@ class ConsoleReporter:
         self._at_end: list[ScenarioResult] = []
         """The scenarios that are shown at the end of the run: unfinished ones, and with `quiet` failures."""
         self._files = FileLines(self._display)
+        self._errors: set[frozenset[str]] = set()
+        """The errors that have been shown. One that many scenarios meet is shown once."""
         self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
@@ -216,6 +219,10 @@ class ConsoleReporter:
             self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
+        if not self._display.detailed and (error := error_of(result)):
+            if error in self._errors:  # the causes at the end count it
+                return
+            self._errors.add(error)
         self._printer.write(scenario_lines(result, self._display))
         if self._case_tables:
             from agentest.report.console.case import detail_tables
