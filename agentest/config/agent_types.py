@@ -131,8 +131,8 @@ _TYPES_BY_NAMES = {
     "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
     "pydanticai": f"{_PYTHON_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
     "openaiagents openaiagentssdk": f"{_PYTHON_OBJECT}, or behind a server http",
-    "openai": "chat_completions, or responses; for an agent of its Agents SDK custom or http",
-    "googleadk": "adk, or in Python adk_module or custom; behind to_a2a a2a",
+    "openai": "chat_completions or responses for OpenAI's APIs, custom or http for its Agents SDK",
+    "googleadk": "adk for its server, a2a behind to_a2a, adk_module or custom for an agent in Python",
     "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_PYTHON_OBJECT}",
     "vercel vercelai vercelaisdk usechat nextjs": "ai_sdk",
     "copilotkit": "ag_ui",
@@ -141,7 +141,7 @@ _TYPES_BY_NAMES = {
     "ws socket": "websocket",
     "cli shell process program": "command",
     "python function handler": "custom",
-    "mcp mcpserver": "that which the agent itself speaks; MCP is between it and its tools",
+    "mcp mcpserver": "the protocol between user and agent; MCP is between the agent and its tools",
 }
 """Names in lower case without punctuation → suggested types."""
 _TYPES_BY_NAME = {name: types for names, types in _TYPES_BY_NAMES.items() for name in names.split()}
@@ -152,9 +152,7 @@ def unknown_type_message(name: str) -> str:
     types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
     if types is None:
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
-    return (
-        f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Known types: {types}"
-    )
+    return f"there is no agent type {name!r}. The type is the protocol that the agent speaks: {types}"
 
 
 _MAX_ALTERNATIVES = 2

@@ -444,7 +444,8 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
             raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
         low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
         if not low <= least <= high:
-            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
+            percent = f"; write {least / 100:g} for {least:g} %" if high == 1 and 1 < least <= 100 else ""
+            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}{percent}")
 
 
 def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
