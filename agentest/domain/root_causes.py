@@ -52,7 +52,8 @@ _NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 _PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
-    r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?"""
+    r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""
+    r"""(?:, (?:[^:\n]+:\d+|(?:[^:\n]+, )?row \d+|all \d+ rows))?: )?"""
 )
 """The location and the name of a refused scenario; the cause follows them."""
 _ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")

@@ -145,7 +145,8 @@ class HttpTemplateAgent(HttpAgent):
         if not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
             raise ValueError(
                 "the request does not contain the user's message: put {{message}} (the last one) or "
-                '{{messages}} (all of them) into `body`, `params`, `headers` or `endpoint`, like body: {message: "{{message}}"}'
+                "{{messages}} (all of them) into `body`, `params`, `headers` or `endpoint`, like body: "
+                '{message: "{{message}}"}'
             )
         return self
 
