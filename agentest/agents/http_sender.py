@@ -39,6 +39,7 @@ from agentest.support.http.retries import (
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
+from agentest.support.text import shortened
 from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
+_REFUSED_BODY = 422
+_SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
 _LONG_DELAY_S = 1.0
 """A delay of this process that is long enough for others to close a connection, in seconds."""
@@ -112,14 +115,25 @@ class ErrorAdvisor:
         self._client = client
         self._advisor: Advisor | None = None
 
-    async def advised(self, problem: str, response: ProbeResponse) -> str:
-        """Return the problem, followed by the configuration that would fit if it can be determined."""
+    async def advised(self, problem: str, response: ProbeResponse, sent: bytes | None = None) -> str:
+        """Return the problem, followed by the configuration that would fit if it can be determined.
+
+        Args:
+            sent: the body of the request, which is shown if the agent refused it and there is no advice.
+        """
         if self._advisor is None:
             from agentest.agents.advice import Advisor
 
-            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
+            body = getattr(self._config, "body", None)
+            configured = body.keys() if isinstance(body, Mapping) else ()
+            probe = endpoint_probe_of(self._config, self._client)
+            self._advisor = Advisor(self._config.type, probe, configured)
         self._advisor.has_answered = self.has_answered
-        return await self._advisor.advised(problem, response)
+        advised = await self._advisor.advised(problem, response)
+        if sent and response.status == _REFUSED_BODY and advised == problem:
+            body_text = shortened(sent.decode("utf-8", errors="replace"), _SHOWN_REQUEST_CHARS)
+            return f"{problem}. The request had this body: {body_text}"
+        return advised
 
 
 class HttpSender:
@@ -220,7 +234,7 @@ class HttpSender:
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _UnusableResponse as error:
-                problem = await self.advised(str(error), error.seen)
+                problem = await self.advised(str(error), error.seen, request.content)
                 if _denies_access(error.seen) and self.is_unproven:
                     raise AccessDenied(problem) from None
                 raise NoReply(problem, attempt - 1) from None
@@ -240,9 +254,9 @@ class HttpSender:
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
-    async def advised(self, problem: str, response: ProbeResponse) -> str:
+    async def advised(self, problem: str, response: ProbeResponse, sent: bytes | None = None) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
-        return await self._advisor.advised(problem, response) if self._advisor else problem
+        return await self._advisor.advised(problem, response, sent) if self._advisor else problem
 
     def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
         turn = turn_of_requests()
@@ -375,20 +389,23 @@ async def tls_advice(url: str, error: BaseException, client: Sender) -> str:
     """
     if is_tls_error(error):
         return "."  # the error says what to do
-    if not url.startswith("http://") or not isinstance(client, Client):
-        return ""
+    is_secure = isinstance(client, Client) and await speaks_tls(url, client)
+    return ". That server speaks TLS: write https:// in the endpoint" if is_secure else ""
+
+
+async def speaks_tls(url: str, client: Client) -> bool:
+    """Return True if the server at an http URL expects TLS."""
+    if not url.startswith("http://"):
+        return False
     try:
         with TimeLimit(2.0):
             response = await client.send_direct("GET", f"https{url.removeprefix('http')}", (), None)
             await response.aclose()
     except CONNECTION_ERRORS as failure:
-        return _WRITE_HTTPS if is_certificate_error(failure) else ""
+        return is_certificate_error(failure)
     except (TimeoutError, RefusedAddress):
-        return ""
-    return _WRITE_HTTPS
-
-
-_WRITE_HTTPS = ". That server speaks TLS: write https:// in the endpoint"
+        return False
+    return True
 
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
