@@ -176,9 +176,14 @@ _USE_MOCK_SERVER = (
     "rest_mock: {openapi: FILE})"
 )
 _USE_GATEWAY = "set model_gateway: true"
-_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}"
+_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
+
+
+def gateway_advice(agent: AnyAgent) -> str:
+    """Return how to set the model gateway. An agent that runs already must know its address before."""
+    return _USE_GATEWAY if agent.server or agent.in_process else _USE_GATEWAY_AT_PORT
 
 
 def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
@@ -191,7 +196,7 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     if agent.type == "custom":
         ways.append("have its handler make them with ctx.resolve_tool, or report them with ctx.record_tool")
     if agent.urls and not agent.in_process:
-        ways.append(_USE_GATEWAY if agent.server else _USE_GATEWAY_AT_PORT)
+        ways.append(gateway_advice(agent))
     ways.append(_SEND_TRACES)
     return (
         f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "
