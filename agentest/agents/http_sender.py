@@ -302,7 +302,8 @@ class HttpSender:
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
     def _timeout_message(self, url: str) -> str:
-        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late_hint}"
+        limit = f"no complete answer within {self._timeout_s:g} s"
+        return f"{url}: {limit}{self._late_hint}. If the agent may take longer, raise request_timeout_ms"
 
     async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:

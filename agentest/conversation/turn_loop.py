@@ -183,7 +183,10 @@ class TurnLoop:
                     return reply.text
                 if self._mocks.calls_of(turn.turn_index):
                     return ""
-                raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
+                raise AgentError(
+                    "the agent's reply is empty: it has neither text nor tool calls. "
+                    "Look for an error of its model in its log"
+                )
             if answered < MAX_TOOL_ROUNDS:
                 await self._answer_tools(reply, turn)
         raise AgentError(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TextIO
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
-from agentest.domain.root_causes import error_of
 from agentest.report.console.scenario import is_brief, scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import (
@@ -219,10 +218,13 @@ class ConsoleReporter:
             self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
-        if not self._display.detailed and (error := error_of(result)):
+        if result.verdict.status is Status.ERRORED and not self._display.detailed:
+            from agentest.domain.root_causes import error_of
+
+            error = error_of(result)
             if error in self._errors:  # the causes at the end count it
                 return
-            self._errors.add(error)
+            self._errors |= {error} if error else set()
         self._printer.write(scenario_lines(result, self._display))
         if self._case_tables:
             from agentest.report.console.case import detail_tables

@@ -102,9 +102,13 @@ def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[Co
 
 def _without_place(message: str, result: ScenarioResult) -> str:
     """Return a message about a scenario without its location and name, which the headline shows."""
-    place = f":{result.line}: scenario {result.name!r}"
-    parts = ((row, row.partition(place)[2]) for row in message.splitlines())
-    return "\n".join(rest.removeprefix(": ").removeprefix(", ") or row for row, rest in parts)
+    name = re.escape(repr(result.name))
+    place = re.compile(rf"^\S.*?:(\d+): scenario {name}(?:: |, )")
+
+    def line_if_another(found: re.Match[str]) -> str:
+        return "" if int(found[1]) == result.line else f"line {found[1]}: "
+
+    return "\n".join(place.sub(line_if_another, row) for row in message.splitlines())
 
 
 def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
