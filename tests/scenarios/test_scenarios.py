@@ -130,7 +130,7 @@ def test_a_scenario_is_immutable() -> None:
     ("options", "said"),
     [
         ({}, "'s': has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"),
-        ({"goal": "  "}, "has neither `goal` nor `turns`"),
+        ({"goal": "  "}, "`goal` is empty; give a goal"),
         ({"goal": 5}, "goal: expected a text, found 5"),
         ({"goal": "g", "golas": "g"}, "unknown option `golas`; did you mean `goal`?"),
         ({"goal": "g", "maxTurn": 3}, "unknown option `maxTurn`; did you mean `max_turns`?"),
