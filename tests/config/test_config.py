@@ -242,7 +242,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
         (
             "agent: {type: pydantic-ai}\n",
-            "Here: custom (the agent object in Python), or behind a server ag_ui",
+            "Known types: custom (the agent object in Python), or behind a server ag_ui",
         ),
         (
             "agent: {handler: a:b}\n",
