@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -100,10 +100,23 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
-    from agentest.report.registry import ReporterContext, make_reporters
-
     project = location.enter()
     path = project.run_file(run)
+    requested = _reports(reports.reporters, project.here)
+    report_again(path, project.root, requested, scenarios, reports.verbosity)
+    return ExitCode.PASSED
+
+
+def report_again(
+    path: Path,
+    root: Path,
+    reports: Sequence[ReportRequest],
+    scenarios: tuple[str, ...] = (),
+    verbosity: int = 0,
+) -> None:
+    """Report a stored run again, given its results.json or journal. Raises UsageError."""
+    from agentest.report.registry import ReporterContext, make_reporters
+
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
     result = _only(result, scenarios, path)
@@ -113,21 +126,20 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
 
         against = RunComparison(None)
     setting = ReporterContext(
-        root=project.root,
+        root=root,
         folder=path.parent,
         run_id=record.id if record else "",
         environ={**os.environ, "CI": "true"},
-        verbosity=reports.verbosity,
+        verbosity=verbosity,
         record=record,
         compared=against,
     )
-    reporters = make_reporters(_reports(reports.reporters, project.here), setting)
+    reporters = make_reporters(reports, setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
-    return ExitCode.PASSED
 
 
 @click.command()
