@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TypeVar
 
 from watchfiles import Change, DefaultFilter, watch
@@ -39,7 +40,8 @@ Done = TypeVar("Done")
 Stamps = dict[Path, int]
 _KEYS = "f failed, a all, p pattern, q quit, h help"
 _HELP = "f runs what failed, a all, p what matches a pattern, Enter the same again, u opens the page, q quits"
-_LOOK_AGAIN_MS = 1_000
+_LOOK_AGAIN_MS = 250
+_SETTLED_S, _LONGEST_SERIES_S = 0.1, 2.0
 _CHANGED = -1
 """A modification time that no file has."""
 _SOURCES = frozenset({".py", ".csv", ".json", ".jsonl", ".tsv", ".yaml", ".yml"})
@@ -95,7 +97,9 @@ class _Watcher:
                 if (not changed and not key) or was_interrupted():
                     return ExitCode.INTERRUPTED
                 runs = self._choice_of(key) if key else None
-            if changed := changed | self._changed():
+                if changed := changed | self._changed():
+                    changed = self._settled(changed)
+            if changed:
                 runs = self._affected(changed, runs)
 
     def _run(self, choice: _Choice, select: ScenarioSelection) -> ExitCode:
@@ -108,7 +112,7 @@ class _Watcher:
         self._known = _files(prepared, self._known)
         self._servers = _server_files(prepared) if prepared else self._servers
         # A file that changed after the last look may have been read before or after that.
-        before = _stamps(self._known | self._scenario_files())
+        before = _stamps(self._known | self._candidates())
         before |= {file: stamp for file, stamp in self._seen.items() if file in before}
         sources = _stamps(self._servers.files)
         status = _attempt(lambda: self._run_chosen(prepared, choice, select)) if prepared else None
@@ -167,7 +171,7 @@ class _Watcher:
             watch_filter=lambda _, path: self._is_relevant(Path(path)),
             raise_interrupt=False,
             stop_event=self._keys.pressed,
-            rust_timeout=_LOOK_AGAIN_MS,
+            rust_timeout=max(_LOOK_AGAIN_MS, len(self._before)),
             yield_on_timeout=True,
         ):
             # The watcher saw nothing before it began, and on some file systems it never sees anything.
@@ -180,7 +184,7 @@ class _Watcher:
     def _changed(self, *, new_too: bool = True) -> frozenset[Path]:
         """Return the files that have changed since the last run read them, and new scenario files."""
         self._seen = _stamps(frozenset(self._before))
-        new = self._scenario_files() - self._before.keys() if new_too else frozenset()
+        new = self._candidates() - self._before.keys() if new_too else frozenset()
         return _changed_between(self._before, self._seen) | new
 
     def _is_relevant(self, path: Path) -> bool:
@@ -192,18 +196,39 @@ class _Watcher:
             return False
         if prepared is None:
             return True
-        if any(map(_is_broken, prepared.plan.entries)) and not path.is_relative_to(output_dir(prepared)):
-            return path.suffix in _SOURCES  # a file that could not be loaded may lack this one
+        if self._is_broken and not path.is_relative_to(output_dir(prepared)):
+            return path.suffix in _SOURCES
         config = prepared.loaded.config
         return is_scenario_file(path, root, config.include, config.exclude, prepared.loaded.path)
 
     def _scenario_files(self) -> frozenset[Path]:
         if self._prepared is None:
             return frozenset()
-        loaded = self._prepared.loaded
-        return frozenset(
-            search(self._request.root, loaded.config.include, loaded.config.exclude, loaded.path).files
-        )
+        loaded, root = self._prepared.loaded, self._request.root
+        return frozenset(search(root, loaded.config.include, loaded.config.exclude, loaded.path).files)
+
+    def _candidates(self) -> frozenset[Path]:
+        """Return the existing files that matter if they are new."""
+        if not (self._prepared and self._is_broken):
+            return self._scenario_files()
+        everything = parse_watch_entries(["."], self._request.root, [output_dir(self._prepared)])
+        return self._scenario_files() | {path for path in everything.files if path.suffix in _SOURCES}
+
+    @property
+    def _is_broken(self) -> bool:
+        """True if a file could not be loaded, perhaps because it lacks another one."""
+        return self._prepared is not None and any(map(_is_broken, self._prepared.plan.entries))
+
+    def _settled(self, changed: frozenset[Path]) -> frozenset[Path]:
+        """Wait for the end of a series of changes, such as a checkout, and return all of them."""
+        deadline = monotonic() + _LONGEST_SERIES_S
+        while monotonic() < deadline:
+            before = self._seen
+            sleep(_SETTLED_S)
+            changed |= self._changed()
+            if self._seen == before:
+                break
+        return changed
 
     def _affected(self, changed: frozenset[Path], requested: _Choice | None) -> _Choice:
         """Return what to run for changed files, together with what a key requested and what failed."""

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -115,8 +115,8 @@ def open_keys() -> Iterator[Keys]:
     keys.is_terminal = True
     fd = sys.stdin.fileno()
     wake, woken = os.pipe()
-    reader = threading.Thread(target=_read, args=(fd, wake, keys.add), name="keys", daemon=True)
-    with _single_keys(fd):
+    with _single_keys(fd) as resume:
+        reader = threading.Thread(target=_read, args=(fd, wake, keys.add, resume), name="keys", daemon=True)
         reader.start()
         try:
             yield keys
@@ -135,21 +135,28 @@ def _is_terminal(stream: Any) -> bool:
 
 
 @contextmanager
-def _single_keys(fd: int) -> Iterator[None]:
-    """Deliver each key at once and without an echo, except while the process is suspended."""
-    before = termios.tcgetattr(fd)
-    mode = termios.tcgetattr(fd)
-    mode[3] &= ~(termios.ICANON | termios.ECHO)
-    mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-    process = os.getpid()
+def _single_keys(fd: int) -> Iterator[Callable[[], None]]:
+    """Deliver each key at once and without an echo, except while the process is suspended.
 
-    def restore() -> None:
-        if os.getpid() == process:  # workers are forked
-            _set_mode(fd, before)
+    Yields a function that does so again.
+    """
+    process, before = os.getpid(), list[list[Any]]()
 
     def resume(_: object = None, __: object = None) -> None:
-        if os.getpid() == process:
-            _set_mode(fd, mode)
+        if os.getpid() != process or not _is_in_foreground(fd):  # a forked worker, or another job has it
+            return
+        with suppress(OSError, termios.error):
+            if not before:
+                before.append(termios.tcgetattr(fd))
+            mode = termios.tcgetattr(fd)
+            mode[3] &= ~(termios.ICANON | termios.ECHO)
+            mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
+            termios.tcsetattr(fd, termios.TCSANOW, mode)
+
+    def restore() -> None:
+        if os.getpid() == process and before and _is_in_foreground(fd):
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(fd, termios.TCSANOW, before[0])
 
     def suspend(number: int, _: FrameType | None) -> None:
         restore()
@@ -168,21 +175,12 @@ def _single_keys(fd: int) -> Iterator[None]:
     restore_terminal.append(restore)
     resume()
     try:
-        yield
+        yield resume
     finally:
         restore_terminal.remove(restore)
         for number, handler in replaced.items():
             signal.signal(number, handler)
         restore()  # last, because the handler of a pending signal may run until here
-
-
-def _set_mode(fd: int, mode: list[Any]) -> None:
-    """Set the mode of the terminal, unless another process uses it or it is gone."""
-    try:
-        if _is_in_foreground(fd):
-            termios.tcsetattr(fd, termios.TCSANOW, mode)
-    except (OSError, termios.error):
-        return
 
 
 def _is_in_foreground(fd: int) -> bool:
@@ -193,22 +191,24 @@ def _is_in_foreground(fd: int) -> bool:
         return True
 
 
-def _read(fd: int, wake: int, add: Callable[[str], None]) -> None:
+def _read(fd: int, wake: int, add: Callable[[str], None], resume: Callable[[], None]) -> None:
     """Pass on keys until there is something to read from `wake` or the terminal is gone."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    in_background = False
     try:
         while True:
-            readable, _, _ = select.select([fd, wake], [], [])
+            watched = [wake] if in_background else [fd, wake]  # reading would stop a job in the background
+            readable, _, _ = select.select(watched, [], [], _BACKGROUND_POLL_S)
             if wake in readable:
                 return
-            if not _is_in_foreground(fd):  # reading would stop the process
-                if select.select([wake], [], [], _BACKGROUND_POLL_S)[0]:
+            was_in_background, in_background = in_background, not _is_in_foreground(fd)
+            if was_in_background and not in_background:  # no signal reports this
+                resume()
+            if fd in readable and not in_background:
+                data = os.read(fd, 4096)
+                if not data:
                     return
-                continue
-            data = os.read(fd, 4096)
-            if not data:
-                return
-            add(decode(data))
+                add(decode(data))
     except OSError:
         return
 
