@@ -76,6 +76,8 @@ class _Watcher:
         self._servers, self._written_by_servers = WatchedFiles(), _FilesWrittenByServers()
         self._last_plan: frozenset[_Identity] | None = None
         """What ran last; None: everything."""
+        self._missed: _Choice | None = None
+        """What a run selected that could not begin."""
         self._status = ExitCode.PASSED
         self._ways_out = _KEYS if keys.is_terminal else "Ctrl-C ends"
 
@@ -89,8 +91,11 @@ class _Watcher:
                 if status is ExitCode.INTERRUPTED or was_interrupted():
                     return ExitCode.INTERRUPTED
                 self._status, select = status, self._selection
-                tell(f"agentest: waiting for changes ({self._ways_out})")
             with self._keys.waiting():
+                if runs:
+                    # Keys pressed during the run, except for the first, were pressed without an answer.
+                    self._keys.keep_first()
+                    tell(f"agentest: waiting for changes ({self._ways_out})")
                 changed, key = self._wait()
                 if key in QUIT:
                     return self._status
@@ -118,6 +123,7 @@ class _Watcher:
         status = _attempt(lambda: self._run_chosen(prepared, choice, select)) if prepared else None
         if status is ExitCode.INTERRUPTED or was_interrupted():
             return ExitCode.INTERRUPTED
+        self._missed = choice if status is None else None
         # Watch files that the run itself imported, such as handlers and code in mocks.
         self._known = _files(prepared, self._known)
         before = _stamps(self._known) | before
@@ -158,8 +164,7 @@ class _Watcher:
 
     def _wait(self) -> tuple[frozenset[Path], str]:
         """Wait for changed files or a key. Returns neither if interrupted."""
-        # Of the keys pressed during a run, the first counts: the others were pressed without an answer.
-        if key := self._keys.take_only():
+        if key := self._keys.take():
             return frozenset(), key
         if changed := self._changed():
             return changed, ""
@@ -190,16 +195,14 @@ class _Watcher:
     def _is_relevant(self, path: Path) -> bool:
         if path in self._known or self._servers.has(path.resolve()):
             return True
-        prepared, root = self._prepared, self._request.root
+        root = self._request.root
         inside = path.relative_to(root) if path.is_relative_to(root) else path
         if not _TOOL_FILES_FILTER(Change.modified, str(inside)):
             return False
-        if prepared is None:
-            return True
-        if self._is_broken and not path.is_relative_to(output_dir(prepared)):
-            return path.suffix in _SOURCES
-        config = prepared.loaded.config
-        return is_scenario_file(path, root, config.include, config.exclude, prepared.loaded.path)
+        if self._prepared is None or self._is_broken:
+            return _is_source(path) and not path.is_relative_to(self._output_dir)
+        loaded = self._prepared.loaded
+        return is_scenario_file(path, root, loaded.config.include, loaded.config.exclude, loaded.path)
 
     def _scenario_files(self) -> frozenset[Path]:
         if self._prepared is None:
@@ -209,15 +212,19 @@ class _Watcher:
 
     def _candidates(self) -> frozenset[Path]:
         """Return the existing files that matter if they are new."""
-        if not (self._prepared and self._is_broken):
+        if not self._is_broken:
             return self._scenario_files()
-        everything = parse_watch_entries(["."], self._request.root, [output_dir(self._prepared)])
-        return self._scenario_files() | {path for path in everything.files if path.suffix in _SOURCES}
+        everything = parse_watch_entries(["."], self._request.root, [self._output_dir])
+        return self._scenario_files() | frozenset(filter(_is_source, everything.files))
 
     @property
     def _is_broken(self) -> bool:
         """True if a file could not be loaded, perhaps because it lacks another one."""
-        return self._prepared is not None and any(map(_is_broken, self._prepared.plan.entries))
+        return self._prepared is None or any(map(_is_broken, self._prepared.plan.entries))
+
+    @property
+    def _output_dir(self) -> Path:
+        return output_dir(self._prepared) if self._prepared else self._request.root / ".agentest"
 
     def _settled(self, changed: frozenset[Path]) -> frozenset[Path]:
         """Wait for the end of a series of changes, such as a checkout, and return all of them."""
@@ -236,7 +243,8 @@ class _Watcher:
         first = path_from(self._request.here or self._request.root, min(changed))
         tell(f"agentest: {first}{more} changed: running again")
         prepared = self._prepared
-        if prepared is None or requested is _everything or any(map(self._servers.has, changed)):
+        missed = self._missed
+        if prepared is None or _everything in (requested, missed) or any(map(self._servers.has, changed)):
             return _everything
         config = prepared.loaded.path.resolve()
         if changed & {config, config.parent / ".env"}:
@@ -258,7 +266,7 @@ class _Watcher:
                 _file_of(entry, root) in files
                 or (isinstance(entry, Unit) and Path(entry.scenario.data_file or "") in changed)
                 or has_failed(entry, verdicts)
-                or bool(requested and requested(entry, verdicts))
+                or any(choice(entry, verdicts) for choice in (requested, missed) if choice)
             )
 
         return is_affected
@@ -520,6 +528,10 @@ def _identity(entry: PlanEntry) -> _Identity:
 
 def _is_broken(entry: PlanEntry) -> bool:
     return isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in _SOURCES or path.name == ".env"
 
 
 def _file_of(entry: PlanEntry, root: Path) -> Path:

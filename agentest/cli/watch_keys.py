@@ -63,13 +63,11 @@ class Keys:
                 self.pressed.clear()
             return key
 
-    def take_only(self) -> str:
-        """Return the first of the pressed keys and forget the others; "" if there is none."""
+    def keep_first(self) -> None:
+        """Forget the keys that have not been taken, except for the first."""
         with self._changed:
-            key = self._keys[0] if self._keys else ""
-            self._keys.clear()
-            self.pressed.clear()
-            return key
+            while len(self._keys) > 1:
+                self._keys.pop()
 
     def read_line(self, prompt: str) -> str:
         """Return a typed line; "" if Escape or Ctrl-D cancels it."""
