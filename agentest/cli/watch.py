@@ -104,6 +104,8 @@ class _Watcher:
                 runs = self._choice_of(key) if key else None
                 if changed := changed | self._changed():
                     changed = self._settled(changed)
+            if self._keys.quits:
+                return self._status
             if changed:
                 runs = self._affected(changed, runs)
 
@@ -188,9 +190,9 @@ class _Watcher:
 
     def _changed(self, *, new_too: bool = True) -> frozenset[Path]:
         """Return the files that have changed since the last run read them, and new scenario files."""
-        self._seen = _stamps(frozenset(self._before))
-        new = self._candidates() - self._before.keys() if new_too else frozenset()
-        return _changed_between(self._before, self._seen) | new
+        new = self._candidates() if new_too else frozenset()
+        self._seen = _stamps(new.union(self._before))
+        return _changed_between(self._before, self._seen)
 
     def _is_relevant(self, path: Path) -> bool:
         if path in self._known or self._servers.has(path.resolve()):
@@ -244,10 +246,15 @@ class _Watcher:
         tell(f"agentest: {first}{more} changed: running again")
         prepared = self._prepared
         missed = self._missed
-        if prepared is None or _everything in (requested, missed) or any(map(self._servers.has, changed)):
+        if (
+            prepared is None
+            or _everything in (requested, missed)
+            or any(self._servers.has(path.resolve()) for path in changed)
+        ):
             return _everything
         config = prepared.loaded.path.resolve()
-        if changed & {config, config.parent / ".env"}:
+        restarts = any(self._servers.has(path.resolve()) for path in changed)
+        if restarts or changed & {config, config.parent / ".env"}:
             return _everything
         root = self._request.root
         scenario_files = self._scenario_files() | {_file_of(entry, root) for entry in prepared.plan.entries}
@@ -284,7 +291,9 @@ class _Watcher:
         else:  # the reporter prints the path
             from agentest.cli.stored_runs import report_again
 
-            report_again(run.file, self._request.root, [ReportRequest("html", page)])
+            _attempt(partial(report_again, run.file, self._request.root, [ReportRequest("html", page)]))
+            if not page.is_file():
+                return
         # Without a screen, a browser in the terminal would take the keys.
         if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & os.environ.keys():
             import webbrowser

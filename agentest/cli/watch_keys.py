@@ -69,6 +69,11 @@ class Keys:
             while len(self._keys) > 1:
                 self._keys.pop()
 
+    @property
+    def quits(self) -> bool:
+        """True if a key that quits has not been taken."""
+        return not QUIT.isdisjoint(self._keys)
+
     def read_line(self, prompt: str) -> str:
         """Return a typed line; "" if Escape or Ctrl-D cancels it."""
         text = ""
