@@ -1,4 +1,4 @@
-"""`agentest run --watch`: run again when a file that the run depends on changes."""
+"""`agentest run --watch`: run again what a change affects, what failed, or what a key requests."""
 
 from __future__ import annotations
 

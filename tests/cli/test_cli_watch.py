@@ -144,7 +144,7 @@ def test_a_run_takes_changes_and_one_key_afterwards(project: Project) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_restores_the_terminal(project: Project, number: int) -> None:
-    """Ctrl-C and SIGTERM end a watch that waits, even where a resumed job sets the terminal at that moment."""
+    """Ctrl-C and SIGTERM end a watch that waits, even while a resumed job sets the terminal."""
     three_scenarios(project)
     with ScriptedAgent(lambda _: "y") as agent, watching(project, agent) as terminal:
         terminal.wait_for(WAITING)
