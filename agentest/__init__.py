@@ -90,8 +90,10 @@ if TYPE_CHECKING:
     from agentest.scenarios.matchers.values import optional as optional
     from agentest.scenarios.matchers.values import text as text
     from agentest.scenarios.model import Criterion as Criterion
+    from agentest.scenarios.model import Persona as Persona
     from agentest.scenarios.model import Scenario as Scenario
     from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
+    from agentest.scenarios.personas import persona as persona
     from agentest.scenarios.trajectory import Trajectory as Trajectory
     from agentest.scenarios.trajectory_parser import any_of as any_of
     from agentest.scenarios.trajectory_parser import before as before
@@ -134,6 +136,8 @@ _HOME = {
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
     "JsonReporter": "agentest.report.json",
+    "Persona": "agentest.scenarios.model",
+    "persona": "agentest.scenarios.personas",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
     "Metric": "agentest.judging.custom_metrics",

@@ -221,7 +221,7 @@ def _check(num_runs: int, timeout_s: float | None, others: Mapping[str, Any]) ->
 def _given_criteria(criteria: CriteriaLike | None, eval_config: Any) -> CriteriaLike:
     """Return the one of the two that is given. Raises UsageError unless exactly one is."""
     if (criteria is None) == (eval_config is None):
-        raise UsageError("give `criteria` or `eval_config`, not both and not neither")
+        raise UsageError("give either `criteria` or `eval_config`")
     if criteria is not None:
         return criteria
     if callable(dump := getattr(eval_config, "model_dump", None)):

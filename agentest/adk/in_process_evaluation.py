@@ -191,7 +191,7 @@ def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
 def agent_to_evaluate(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
     """Return the agent to evaluate, also if it is given in google-adk's form. Raises UsageError."""
     if (agent is None) == (agent_module is None):
-        raise UsageError("give `agent` or `agent_module`")
+        raise UsageError("give either `agent` or `agent_module`")
     if agent_module is not None:
         return adk_module(agent_module, agent_name)
     if agent_name is not None:

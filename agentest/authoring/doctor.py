@@ -149,7 +149,7 @@ _OF_JUDGE = {
     Batch.TURN: Usage(2_700, 700),
     Batch.CONVERSATION: Usage(3_800, 2_500),
 }
-"""Tokens per call: those of the prompts in docs/metrics.md, for a conversation of four turns."""
+"""Tokens per call: those of the prompts in docs/judges.md, for a conversation of four turns."""
 
 
 def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") -> Check:

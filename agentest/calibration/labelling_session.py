@@ -34,6 +34,7 @@ from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
     GoalOutcome,
+    MetricResult,
     Score,
     Skipped,
     Unscored,
@@ -46,6 +47,7 @@ from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.statistics.intervals import wilson
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
 
@@ -161,21 +163,54 @@ class LabellingSession:
 
 
 def open_questions(
-    conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[LabelQuestion]
+    conversations: Iterable[LabelledConversation],
+    metrics: Sequence[str],
+    answered: Iterable[LabelQuestion],
+    *,
+    judgments: Mapping[str, ConversationResult] | None = None,
+    labels: LabelSet | None = None,
 ) -> list[LabelQuestion]:
-    """Return the unanswered questions, in an order that reveals nothing about the judge.
+    """Return the unanswered questions, those from which a calibration learns most first.
 
-    Conversations are sorted by a hash of their id, so that those of one scenario are spread out. Within a
-    conversation, turns are in order.
+    First come questions on which people disagree or the judge's samples differ, then others that the judge
+    was asked, then the rest. Within these, conversations are sorted by a hash of their id, so that those of
+    one scenario are spread out and the order reveals no answer; turns are in order.
+
+    Args:
+        judgments: conversation → the run's judgment.
+        labels: all people's answers.
     """
     done = set(answered)
+    by_question = labels.by_question() if labels else {}
     shuffled = sorted(conversations, key=lambda each: hashlib.sha256(each.id.encode()).digest())
-    return [
+    questions = [
         question
         for conversation in shuffled
         for question in questions_of(conversation, metrics)
         if question not in done and is_answerable(question, conversation)
     ]
+
+    def rank(question: LabelQuestion) -> int:
+        if len({label.value for label in by_question.get(question, {}).values()}) > 1:
+            return 0
+        stored = (judgments or {}).get(question.conversation)
+        if stored is None:
+            return 2
+        return 0 if _is_unsure(question, stored) else int(isinstance(judged(question, stored), Unscored)) + 1
+
+    return sorted(questions, key=rank)
+
+
+def _is_unsure(question: LabelQuestion, stored: ConversationResult) -> bool:
+    """Return True if the judge was asked several times and gave different answers."""
+    if question.metric == CRITERIA:
+        samples: Sequence[object] = next(
+            (each.samples for each in stored.criteria if each.text == question.criterion), ()
+        )
+    else:
+        score = _metric_result(question, stored)
+        samples = score.samples if isinstance(score, Score) else ()
+    return len(set(samples)) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +255,7 @@ def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
         if criterion is None or criterion.not_asked or criterion.without_model:
             return Unscored(NOT_ASKED)
         return JudgeAnswer(str(criterion.result), criterion.reason)
-    metrics = stored.metrics
-    if question.metric != GOAL and question.turn is not None:
-        turn = next((each for each in stored.turns if each.turn_index == question.turn), None)
-        metrics = turn.metrics if turn else {}
-    match metrics.get(question.metric):
+    match _metric_result(question, stored):
         case None:
             return Unscored(NOT_ASKED)
         case Score() as score:
@@ -233,6 +264,32 @@ def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
             return Unscored(why)
         case unscored:
             return unscored
+
+
+def _metric_result(question: LabelQuestion, stored: ConversationResult) -> MetricResult | None:
+    metrics = stored.metrics
+    if question.metric != GOAL and question.turn is not None:
+        turn = next((each for each in stored.turns if each.turn_index == question.turn), None)
+        metrics = turn.metrics if turn else {}
+    return metrics.get(question.metric)
+
+
+_USEFUL = (10, 20, 50, 100, 200, 500)
+"""Numbers of labels at which agreement becomes known clearly better."""
+
+
+def progress_text(labelled: int) -> str:
+    """Say how many labels there are, the next useful number of them, and how exact agreement is then."""
+    following = next((n for n in _USEFUL if n > labelled), None)
+    if following is None:
+        return f"{count(labelled, 'label')}: enough to know agreement within ±3 points"
+    interval = wilson(0.8 * following, following)
+    assert interval is not None
+    points = round(50 * (interval.high - interval.low))
+    return (
+        f"{count(labelled, 'label')}; {following - labelled} more make {following}, "
+        f"which tell agreement within ±{points} points"
+    )
 
 
 _WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)

@@ -238,7 +238,10 @@ def label(
             f"--scenario: {results_file} has no conversation of {', '.join(scenarios)}; "
             f"{did_you_mean(scenarios[0], names)}"
         )
-    questions = open_questions(chosen, metrics, session.answered(session.labels()))
+    labelled = session.labels()
+    questions = open_questions(
+        chosen, metrics, session.answered(labelled), judgments=gathered.judged, labels=labelled
+    )
     file = project.display_path(labels)
     if not questions:
         say(f"nothing is left to label: {file} has an answer to every question")

@@ -31,10 +31,10 @@ from agentest.history.comparison_report import (
     as_markdown,
     changed_rows,
     comparison_for_page,
+    conclusion,
     describe_change,
     headline,
     print_text,
-    regressions_overall,
 )
 from agentest.report.console.printer import open_console
 from agentest.report.content import Regression
@@ -225,8 +225,7 @@ class RunComparison:
 
     def in_a_line(self) -> str:
         """Return the comparisons in one line, for runs without a console reporter."""
-        parts = [(headline(each), regressions_overall(each)) for each in self.comparisons]
-        return "; ".join(text for part in parts for text in part if text)
+        return "; ".join(f"{headline(each)}: {conclusion(each)}" for each in self.comparisons)
 
     def store(self, output: RunOutput) -> Iterator[str]:
         """Write comparison.json. Yields a message if it could not be written."""

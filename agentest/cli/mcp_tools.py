@@ -25,7 +25,7 @@ from agentest.cli.location import Project
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult
 from agentest.domain.verdict import conversation_passed
 from agentest.history.comparison import Change
-from agentest.history.comparison_report import describe_change, headline
+from agentest.history.comparison_report import conclusion, describe_change, headline
 from agentest.report.agent import Failures, report_text
 from agentest.report.console.scenario import block
 from agentest.report.content import RunReport
@@ -367,6 +367,7 @@ class ProjectTools:
             "new": comparison.new.label,
             "regressed": comparison.regressed,
             "headline": headline(comparison),
+            "conclusion": conclusion(comparison),
             "changes": rows,
             "leftOut": len(changed) - len(rows),
         }

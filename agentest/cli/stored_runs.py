@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Literal
 
 import click
@@ -43,7 +44,7 @@ from agentest.store.runs.folder import (
 )
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
-from agentest.support.terminal import Output, say, source, tell
+from agentest.support.terminal import Output, open_in_browser, say, source, tell
 from agentest.support.text import did_you_mean, duration
 
 _FEW = 20
@@ -94,9 +95,12 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
     "Report as NAME, or as NAME=PATH to a file (default: console).",
     multiple=True,
 )
+@flag("--open as_page", "Open its page in the browser, as a report.html next to the run, instead.")
 @exits
-def show(location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions) -> ExitCode:
-    """Print a stored run again.
+def show(
+    location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions, as_page: bool
+) -> ExitCode:
+    """Print a stored run again, or open its page.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
@@ -121,12 +125,19 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
         record=record,
         compared=against,
     )
-    reporters = make_reporters(_reports(reports.reporters, project.here), setting)
+    requests = _reports(reports.reporters, project.here, or_console=not as_page)
+    page = _page_of(path, whole=record is not None and not scenarios) if as_page else None
+    if page and not page.is_file():
+        requests = (*requests, ReportRequest("html", page))
+    reporters = make_reporters(requests, setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
+    if page:
+        say(str(page))
+        open_in_browser(page.as_uri())
     return ExitCode.PASSED
 
 
@@ -181,10 +192,16 @@ def export(
     return ExitCode.PASSED
 
 
-def _reports(words: tuple[str, ...], folder: Path) -> tuple[ReportRequest, ...]:
+def _page_of(results: Path, *, whole: bool) -> Path:
+    """Return where the page of a whole stored run is or goes; a temporary file for anything else."""
+    folder = results.parent if whole else Path(mkdtemp(prefix="agentest-"))
+    return folder.resolve() / FILES["html"]
+
+
+def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
     try:
-        reports = parse_reports(words or ("console",), folder)
+        reports = parse_reports(words or ("console",), folder) if words or or_console else ()
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:

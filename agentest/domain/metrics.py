@@ -231,9 +231,13 @@ ADK_METRICS = _by_name(_ADK)
 ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.judges_tool_calls)
 """The names of metrics that judge tool calls, including those of evaluation sets."""
 
+LATENCY_P95, COST = "latency_p95_ms", "cost"
+LIMITS = (LATENCY_P95, COST)
+"""Thresholds that are upper limits: of the agent's latency, and of the cost of its models."""
 THRESHOLD_RANGE: Mapping[str, Range] = {
     **{m.name: m.thresholds for m in (*_BUILTIN, *_TRAJECTORY) if m.thresholds},
     PASS_RATE: _ONE,
+    **dict.fromkeys(LIMITS, (0.0, math.inf)),
 }
 """The metrics that a scenario's thresholds can name, with the range of valid thresholds."""
 

@@ -6,6 +6,7 @@ reporters show.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
+from agentest.domain.metrics import COST, GOAL, LATENCY_P95, LIMITS, METRICS, PASS_RATE
 from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
 from agentest.domain.results import (
     DECIDED,
@@ -98,6 +99,10 @@ def decide(
     by_threshold = list(_threshold_reasons(conversations, applicable, exact))
     reported = {reason.metric for reason in by_threshold if reason.actual is None}
     reasons += by_threshold
+    if limits := [name for name in LIMITS if name in applicable]:
+        measured = averages(conversations)  # a custom metric may have the name
+        limited = {name: applicable[name] for name in limits if name not in measured}
+        reasons += _limit_reasons(informative, limited)
     for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
         if name not in reported:
             reasons.append(Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name))
@@ -116,7 +121,7 @@ def metric_verdicts(
     return tuple(
         _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
         for name, threshold in thresholds.items()
-        if name != PASS_RATE
+        if name != PASS_RATE and (name not in LIMITS or name in averages)
     )
 
 
@@ -271,6 +276,34 @@ def _threshold_reasons(
                 why = f": {problems[metric.name][0]}"
             message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"
             yield _threshold_reason(metric, Status.ERRORED, message)
+
+
+def _limit_reasons(
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+) -> Iterator[Reason]:
+    """Compare the agent's latency and the cost of its models with their upper limits."""
+    turns = [turn for each in conversations for turn in each.conversation.turns]
+    if LATENCY_P95 in thresholds:
+        found = sorted(turn.latency_ms for turn in turns)
+        actual = found[math.ceil(0.95 * len(found)) - 1] if found else None
+        text = f"95 % of the agent's turns took at most {actual:,.0f} ms" if found else "it has no turn"
+        yield from _limit_reason(LATENCY_P95, thresholds[LATENCY_P95], actual, text)
+    if COST in thresholds:
+        costs = [turn.model_cost for turn in turns if turn.model_calls]
+        known = [cost for cost in costs if cost is not None]
+        actual = math.fsum(known) / len(conversations) if known and len(known) == len(costs) else None
+        text = "the cost of the agent's models is unknown; it is measured with `model_gateway`"
+        if actual is not None:
+            text = f"the agent's models cost {actual:.4g} USD a conversation"
+        yield from _limit_reason(COST, thresholds[COST], actual, text)
+
+
+def _limit_reason(name: str, limit: float, actual: float | None, text: str) -> Iterator[Reason]:
+    if actual is not None and actual <= limit + _TOLERANCE:
+        return
+    status = Status.ERRORED if actual is None else Status.FAILED
+    message = f"{name}: {text}, the limit is {limit:g}"
+    yield Reason(status, ReasonKind.THRESHOLD, message, metric=name, expected=limit, actual=actual)
 
 
 def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:

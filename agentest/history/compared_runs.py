@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from math import fsum
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
@@ -31,6 +32,10 @@ class MeasuredConversation:
     """None if the conversation errored."""
     sums: Mapping[str, Cluster]
     """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
+    latency: Cluster = (0.0, 0)
+    """The agent's time for all turns in milliseconds, and the number of turns."""
+    cost: float | None = None
+    """Cost in USD of the agent's models; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +260,15 @@ def _measured(result: ConversationResult, information: Iterable[str]) -> Measure
                 total + (float(score.value != NO_FAILURE) if score.number is None else score.number),
                 n + 1,
             )
-    return MeasuredConversation(passed=passed, sums=sums)
+    turns = result.conversation.turns
+    costs = [turn.model_cost for turn in turns if turn.model_calls]
+    known = [cost for cost in costs if cost is not None]
+    return MeasuredConversation(
+        passed=passed,
+        sums=sums,
+        latency=(fsum(turn.latency_ms for turn in turns), len(turns)),
+        cost=fsum(known) if known and len(known) == len(costs) else None,
+    )
 
 
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:

@@ -47,6 +47,7 @@ class Change(StrEnum):
 
 
 PASS_RATE = "pass rate"
+LATENCY, COST = "latency", "cost"
 VERDICTS = "verdicts"
 
 
@@ -136,7 +137,12 @@ class Comparison:
     """Conditions that differ, other than the agent."""
     verdicts: Verdicts
     overall: tuple[ComparedFigure, ...]
-    scenarios: tuple[ScenarioChange, ...]
+    resources: tuple[ComparedFigure, ...] = ()
+    """The agent's latency per turn in milliseconds, and the cost of its models per conversation in USD.
+
+    They never make a run regress, because a busy machine is slow, too; thresholds limit them.
+    """
+    scenarios: tuple[ScenarioChange, ...] = ()
     """Scenarios in the order of the new run."""
     enough: int | None = None
     """Conversations per run that make a drop from all to none significant; None if there are enough."""
@@ -182,6 +188,7 @@ def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:
         notes=tuple(differing_conditions(base, new, pairs, left_out=len(every) - len(pairs))),
         verdicts=verdicts,
         overall=overall,
+        resources=tuple(_resources(decided)),
         scenarios=tuple(_with_changes(drafts)),
         enough=_enough(decided),
     )
@@ -345,6 +352,22 @@ def _overall(decided: Sequence[ScenarioChange]) -> tuple[Verdicts, tuple[Compare
     return verdicts, tuple(map(_with_change, rows, adjusted[1:]))
 
 
+def _resources(decided: Sequence[ScenarioChange]) -> Iterator[ComparedFigure]:
+    sides = [draft.pair.both for draft in decided]
+    for name, clusters in ((LATENCY, _latencies), (COST, _costs)):
+        strata = [Stratum(before=clusters(base), after=clusters(new)) for base, new in sides]
+        if row := _row(name, strata):
+            yield _with_change(row, row.p, more_is_worse=True)
+
+
+def _latencies(scenario: MeasuredScenario) -> list[Cluster]:
+    return [each.latency for each in scenario.conversations if each.latency[1]]
+
+
+def _costs(scenario: MeasuredScenario) -> list[Cluster]:
+    return [(each.cost, 1) for each in scenario.conversations if each.cost is not None]
+
+
 def _with_changes(drafts: Sequence[ScenarioChange]) -> Iterator[ScenarioChange]:
     tests = [(row.p, row.least) for draft in drafts for row in draft.rows]
     adjusted = iter(holm_of_testable(tests, LEVEL))
@@ -359,12 +382,15 @@ def _with_changes(drafts: Sequence[ScenarioChange]) -> Iterator[ScenarioChange]:
             yield draft
 
 
-def _with_change(row: ComparedFigure, adjusted: float) -> ComparedFigure:
+def _with_change(
+    row: ComparedFigure, adjusted: float, *, more_is_worse: bool | None = None
+) -> ComparedFigure:
     """Set the change of a figure. It differs only if both the test and the interval say so."""
     change = Change.UNCHANGED
     if abs(row.difference) > _ROUNDING:
         inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
-        worse = (row.difference < 0) is not counts_failures(row.name)
+        more_is_worse = counts_failures(row.name) if more_is_worse is None else more_is_worse
+        worse = (row.difference < 0) is not more_is_worse
         change = Change.REGRESSED if worse else Change.IMPROVED
         change = Change.WITHIN_NOISE if adjusted > LEVEL or inside else change
     return replace(row, adjusted=adjusted, change=change)

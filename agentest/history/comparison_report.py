@@ -14,6 +14,7 @@ from rich.table import Table
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
 from agentest.history.comparison import (
+    LATENCY,
     PASS_RATE,
     Change,
     ComparedFigure,
@@ -60,10 +61,68 @@ def headline(comparison: Comparison) -> str:
     return ", ".join(f"{number:,} {change}" for number, change in counts if number)
 
 
-def regressions_overall(comparison: Comparison) -> str:
-    """Return the regressions over all scenarios; "" if there are none."""
-    names = comparison.overall_regressions
-    return f"regressed over all scenarios: {', '.join(names)}" if names else ""
+def conclusion(comparison: Comparison) -> str:
+    """Answer whether the new run is better or worse over all scenarios, in one sentence with one p-value."""
+    rate = next((row for row in comparison.overall if row.name == PASS_RATE), None)
+    verdicts = comparison.verdicts
+    decided = (Change.REGRESSED, Change.IMPROVED)
+    if verdicts.change in decided and (rate is None or rate.change is not verdicts.change):
+        return (
+            f"{_ANSWERS[verdicts.change]} overall: {verdicts.regressed} from passed to failed, "
+            f"{verdicts.improved} from failed to passed (p {p_value_text(verdicts.adjusted)})"
+        )
+    others = [row.name for row in comparison.overall if row.name != PASS_RATE and row.change in decided]
+    also = f"; {' and '.join(others)} changed, too" if others else ""
+    if rate is None:
+        return f"No pass rate could be compared{also}"
+    if rate.change is Change.UNCHANGED:
+        return f"The pass rate is the same in both runs, {rate.new:.0%}{also}"
+    way = "fell" if rate.difference < 0 else "rose"
+    moved = f"the pass rate {way} from {rate.base:.0%} to {rate.new:.0%}"
+    if rate.change in decided:
+        sure = f"{_points(rate)}, p {p_value_text(rate.adjusted)}"
+        return f"{_ANSWERS[rate.change]} overall: {moved} ({sure}){also}"
+    wide = _why_wide(rate, comparison)
+    return f"Overall, {moved}, which may be chance ({_points(rate)}{wide}){also}"
+
+
+def resource_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for the agent's latency and the cost of its models, if chance does not explain it."""
+    for row in comparison.resources:
+        if row.change not in _ANSWERS:
+            continue
+        is_latency = row.name == LATENCY
+        text, unit = (_latency_text, "a turn") if is_latency else (_cost_text, "a conversation")
+        worse, better = ("Slower", "Faster") if is_latency else ("More expensive", "Cheaper")
+        answer = worse if row.change is Change.REGRESSED else better
+        sure = f" (95 % interval {text(row.low)} to {text(row.high)})" if row.low and row.high else ""
+        yield f"{answer}: {text(row.difference)} {unit}{sure}"
+
+
+def _latency_text(ms: float) -> str:
+    return f"{ms:+,.0f} ms"
+
+
+def _cost_text(usd: float) -> str:
+    return f"{usd:+.4g} USD"
+
+
+_ANSWERS = {Change.REGRESSED: "Worse", Change.IMPROVED: "Better"}
+_WIDE = 0.2
+"""From this width on, an interval of a pass rate's difference gets an explanation."""
+
+
+def _points(rate: ComparedFigure) -> str:
+    if rate.low is None or rate.high is None:
+        return "interval unknown"
+    return f"95 % interval {100 * rate.low:+.0f} to {100 * rate.high:+.0f} points"
+
+
+def _why_wide(rate: ComparedFigure, comparison: Comparison) -> str:
+    if rate.low is not None and rate.high is not None and rate.high - rate.low < _WIDE:
+        return ""
+    compared = sum(each.decided for each in comparison.scenarios)
+    return f", as only {count(compared, 'scenario')} {'was' if compared == 1 else 'were'} compared"
 
 
 def run_line(run: MeasuredRun) -> str:
@@ -98,17 +157,6 @@ def p_value_text(p: float) -> str:
     return f"< {_MIN_P_SHOWN}" if p < _MIN_P_SHOWN else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def verdict_line(comparison: Comparison) -> str:
-    """Return the number of changed verdicts and the p-value."""
-    verdicts = comparison.verdicts
-    if not verdicts.regressed + verdicts.improved:
-        return "no verdict changed"
-    return (
-        f"verdicts: {verdicts.regressed} from passed to failed, {verdicts.improved} from failed to passed, "
-        f"p {p_value_text(verdicts.adjusted)}"
-    )
-
-
 def describe_change(change: ScenarioChange) -> str:
     """Describe the change of a scenario in one line."""
     pair = change.pair
@@ -127,13 +175,10 @@ def describe_change(change: ScenarioChange) -> str:
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[ComparedFigure]:
-    """Yield the figures that explain a scenario's change; within noise, only the pass rate."""
-    if change.certain:
+    """Yield the figures that explain a scenario's change; none if it is certain, or within noise."""
+    if change.certain or change.change not in (Change.REGRESSED, Change.IMPROVED):
         return
-    wanted = change.change if change.change is not Change.UNCHANGED else None
-    for row in change.rows:
-        if row.change is wanted and (wanted is not Change.WITHIN_NOISE or row.name == PASS_RATE):
-            yield row
+    yield from (row for row in change.rows if row.change is change.change)
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
@@ -141,43 +186,58 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     unknown = len(comparison.of(Change.NOT_COMPARED))
     if unknown:
         verb = "was" if unknown == 1 else "were"
-        yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
+        yield f"{count(unknown, 'scenario')} {verb} not compared, because their results are unknown"
     certain = [each.pair.both for each in comparison.scenarios if each.certain]
     single_runs = [both for both in certain if is_single_script_run(*both)]
     if single_runs:
         verb = "was" if len(single_runs) == 1 else "were"
         yield (
-            f"{count(len(single_runs), 'script')} that changed {verb} played once in each run: an agent "
-            "that does not answer alike each time looks the same (`--conversations 3` shows whether it does)"
+            f"{count(len(single_runs), 'script')} that changed {verb} played once in each run; if the "
+            "agent's answers vary, that may be chance (`--conversations 3` shows it)"
         )
     if comparison.enough:
         yield (
-            "within noise is not unchanged: by its conversations alone a scenario counts as regressed only "
-            f"from {comparison.enough} in each run on, even if all passed before and none does now "
-            f"(`--conversations {comparison.enough}`)"
+            "within noise is not unchanged: to show a regression of one scenario by its conversations alone "
+            f"takes at least {comparison.enough} in each run (`--conversations {comparison.enough}`)"
         )
 
 
+def scores_overall(comparison: Comparison) -> list[ComparedFigure]:
+    """Return the figures over all scenarios other than the pass rate, which the conclusion has."""
+    return [row for row in comparison.overall if row.name != PASS_RATE]
+
+
 def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
-    """Return the scenarios with a change, worst first; those within noise by their p-value."""
+    """Return the scenarios with a change: those that fail now first, then by change and p-value."""
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
-    order = list(Change)
     return sorted(
         changed,
         key=lambda each: (
-            order.index(each.change),
-            not each.verdict_changed,
+            not _fails_now(each),
+            _ORDER.index(each.change),
             min((row.p for row in each.rows), default=1.0),
         ),
     )
+
+
+_ORDER = (
+    *(Change.REGRESSED, Change.NOT_COMPARED, Change.WITHIN_NOISE),
+    *(Change.IMPROVED, Change.GONE, Change.NEW, Change.UNCHANGED),
+)
+
+
+def _fails_now(change: ScenarioChange) -> bool:
+    new = change.pair.new
+    return change.verdict_changed and new is not None and new.status is Status.FAILED
 
 
 def print_text(comparison: Comparison, console: Console) -> None:
     """Print the comparison to the console."""
     printer = Printer(console)
     printer.write(list(_head(comparison)))
-    printer.write_table(_table(comparison.overall, printer))
-    printer.write([line(0, verdict_line(comparison)), BLANK])
+    if scores := scores_overall(comparison):
+        printer.write_table(_table(scores, printer))
+        printer.write([BLANK])
     several = len(comparison.new.agents) > 1
     for change in reversed(Change):
         printer.write(list(_group(change, comparison, several)))
@@ -247,9 +307,9 @@ def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
 def _foot(comparison: Comparison) -> Iterator[ConsoleLine]:
     for text in footnotes(comparison):
         yield line(0, (text, "dim"))
-    if overall := regressions_overall(comparison):
-        yield line(0, (overall, "red"))
     style = "red" if comparison.regressed else "yellow" if comparison.of(Change.NOT_COMPARED) else "green"
+    yield from (line(0, text) for text in resource_lines(comparison))
+    yield line(0, (conclusion(comparison), style))
     yield line(0, (headline(comparison), f"bold {style}"))
 
 
@@ -257,16 +317,15 @@ def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
     bad = comparison.regressed
     icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
     yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
-    if overall := regressions_overall(comparison):
-        yield f"**{inline(overall)}**\n\n"
+    yield f"**{inline(conclusion(comparison))}**\n\n"
+    yield from (f"{inline(text)}\n\n" for text in resource_lines(comparison))
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
     yield from _markdown_list(comparison.notes)
     yield from _markdown_table(changes_worst_first(comparison), several=len(comparison.new.agents) > 1)
-    if comparison.overall:
+    if scores := scores_overall(comparison):
         yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
         yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
-        yield from (table_row(map(inline, cells(row))) for row in comparison.overall)
-    yield f"\n{inline(verdict_line(comparison))}\n"
+        yield from (table_row(map(inline, cells(row))) for row in scores)
     yield from _markdown_list(tuple(footnotes(comparison)))
 
 
@@ -278,7 +337,7 @@ def _markdown_list(texts: Sequence[str]) -> Iterator[str]:
 def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterator[str]:
     if not changes:
         return
-    yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "what became of it"])
+    yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "change"])
     yield table_row(["---"] * (4 if several else 3))
     for each in changes[:_MAX_MARKDOWN_SCENARIOS]:
         scenario = each.pair.latest
@@ -326,11 +385,7 @@ def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Js
         "between": str(between),
         "verdict": _verdict(comparison),
         "headline": headline(comparison),
-        "besides": [
-            *filter(None, [regressions_overall(comparison)]),
-            verdict_line(comparison),
-            *footnotes(comparison),
-        ],
+        "besides": [conclusion(comparison), *resource_lines(comparison), *footnotes(comparison)],
         "overall": list(map(_page_row, comparison.overall)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_page_scenario(each) for each in ordered],
@@ -354,6 +409,7 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
         "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
         "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
         "overall": [_row_document(row) for row in comparison.overall],
+        "resources": [_row_document(row) for row in comparison.resources],
         "scenarios": [_scenario_document(each) for each in comparison.scenarios],
     }
 

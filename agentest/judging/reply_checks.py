@@ -245,7 +245,7 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     location = f"the reply of turn {turn.turn_index}"
-    outcome = f"it applies to {location}" if _is_function(saying) else f"{location} has it"
+    outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
     expected = f"expected {_expectation_text(saying)}"
     if not saying.never:
         return CheckResult(
@@ -294,7 +294,7 @@ def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int
         index = looked_at[0].turn_index
         return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
     none = f"none of {len(looked_at)} replies"
-    outcome = f"; it applies to {none}" if _is_function(saying) else f"; {none} has it"
+    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
     if not looked_at:
         outcome = f", but the conversation has {count(turn_count, 'turn')}"
     return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")

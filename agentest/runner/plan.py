@@ -12,7 +12,15 @@ from agentest.config.agent_types import AgentConfig, gateway_advice
 from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
-from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
+from agentest.domain.metrics import (
+    BUILTIN,
+    GOAL,
+    LIMITS,
+    PASS_RATE,
+    THRESHOLD_RANGE,
+    TRAJECTORY_METRICS,
+    Kind,
+)
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
     ConversationResult,
@@ -331,7 +339,7 @@ def _unit(
         chosen = (*chosen, GOAL)  # an expected outcome must be judged
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
-    judged = {*chosen, *custom, *credited, PASS_RATE}
+    judged = {*chosen, *custom, *credited, PASS_RATE, *LIMITS}
     of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
@@ -442,7 +450,8 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
             )
         if name not in valid:
             raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
-        low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
+        no_range = (float("-inf"), float("inf"))
+        low, high = no_range if name in custom else THRESHOLD_RANGE.get(name, no_range)
         if not low <= least <= high:
             percent = f"; write {least / 100:g} for {least:g} %" if high == 1 and 1 < least <= 100 else ""
             raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}{percent}")
@@ -453,7 +462,7 @@ def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
     metrics: dict[str, Metric] = {}
     for i, item in enumerate(items):
         metric = _custom_metric(item, f"custom_metrics[{i}]", root)
-        if metric.name in {*BUILTIN, *THRESHOLD_RANGE, *metrics}:
+        if metric.name in {*BUILTIN, *metrics} | (THRESHOLD_RANGE.keys() - LIMITS):
             raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
         metrics[metric.name] = metric
     return tuple(metrics.values())

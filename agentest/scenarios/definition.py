@@ -35,6 +35,7 @@ from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import (
     Check,
     Criterion,
+    Persona,
     Scenario,
     ScriptedTurn,
     parse_criteria,
@@ -151,7 +152,7 @@ def _with_each(function: Callable[_P, Scenario]) -> ScenarioFunction[_P]:
 def scenario(
     name: str,
     *,
-    profile: str | None = None,
+    profile: str | Persona | None = None,
     goal: str | None = None,
     knowledge: Sequence[str | Mapping[str, str]] | None = None,
     user_prompt_template: str | None = None,
@@ -187,7 +188,7 @@ def scenario(
 
     Args:
         name: unique within a run.
-        profile: a description of the simulated user.
+        profile: a description of the simulated user: a text, or `persona("vague", "impatient")`.
         goal: the goal of the simulated user; required unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
         user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`, `{{knowledge}}`
@@ -209,7 +210,8 @@ def scenario(
         check: a function of the conversation and the mocks' final state, which returns a problem or raises
             AssertionError.
         user_tools: tool name → mock, for the simulated user only.
-        thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass.
+        thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass;
+            `latency_p95_ms` → maximum time for 95 % of the turns; `cost` → maximum USD a conversation.
         metrics: built-in metrics to judge (default: configuration).
         expected_outcome: the expected end of the conversation, which `goal_completion` judges.
         criteria: sentences that must be true for the whole conversation. A violated one fails the scenario,
@@ -378,6 +380,11 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     max_turns = parsed.get("max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
+    profile = parsed.get("profile", "")
+    if not isinstance(profile, str):
+        parsed["profile"] = profile.text
+        if profile.patience and not turns:
+            parsed.setdefault("patience", profile.patience)
     if turns and "patience" in parsed:
         raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
     if "repeat" in parsed and "conversations_per_scenario" in parsed:
@@ -419,6 +426,14 @@ def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
             raise ValueError(f"{key}: {error}") from None
 
     return parse_option
+
+
+def _profile(value: Any, key: str) -> str | Persona:
+    if isinstance(value, str):
+        return value
+    from agentest.scenarios.personas import parse_profile
+
+    return parse_profile(value, key)
 
 
 def _knowledge(facts: Any, key: str) -> tuple[str, ...]:
@@ -490,7 +505,7 @@ def _template(template: Any, key: str) -> str:
 
 _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "name": nonempty_text,
-    "profile": checked_text,
+    "profile": _profile,
     "knowledge": _knowledge,
     "user_prompt_template": _template,
     "conversations_per_scenario": positive,

@@ -22,6 +22,18 @@ from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A description of a simulated user. Create it with `persona`."""
+
+    text: str
+    """For the model that plays the user."""
+    patience: int | None = None
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    """Trait → value, such as `words` → 15."""
+
+
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 
 

@@ -135,6 +135,19 @@ def tell(text: str, *, environ: Mapping[str, str] = os.environ, stream: IO[str] 
         _send(Output(stream or sys.stderr, environ), clean_rows(text) + "\n")
 
 
+def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Open a URL in the user's browser, if a person is at this terminal. Returns whether it was tried."""
+    graphical = sys.platform in ("darwin", "win32") or any(
+        environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    # A browser in text mode would take over this terminal.
+    if not graphical or environ.get("CI") or not sys.stdout.isatty():
+        return False
+    import webbrowser
+
+    return webbrowser.open(url)
+
+
 def _send(output: Output, text: str) -> None:
     output.write(encodable(text, output.encoding or "utf-8"))
     output.flush()

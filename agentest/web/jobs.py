@@ -306,6 +306,7 @@ ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
 def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
     """Add the routes, and stop the jobs when the server shuts down."""
     project = app[UI]
+    app[RUNNABLE] = Runnable()
     app[JOBS] = jobs or Jobs(project.root, project.config, project.output_dir)
     app.add_routes(
         (
@@ -365,7 +366,49 @@ async def _estimate(request: web.Request, values: Values) -> Json:
 
 
 async def _list_runnable(request: web.Request, _: Values) -> Json:
-    return await list_runnable(request.app[JOBS], request.app[UI])
+    return await request.app[RUNNABLE].get(request.app[JOBS], request.app[UI])
+
+
+_SOURCES = frozenset({".py", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".toml", ".env"})
+_MOST_SOURCES = 20_000
+"""A project with more files is listed anew each time."""
+
+
+@dataclass(slots=True)
+class Runnable:
+    """What can run in the project, listed again when a file of the project has changed."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listed: tuple[dict[str, int], Json] | None = None
+
+    async def get(self, jobs: Jobs, project: WebProject) -> Json:
+        """Return what can run, as of now."""
+        async with self.lock:
+            stamps = await asyncio.to_thread(_stamps_of_sources, project)
+            if self._listed is None or stamps is None or self._listed[0] != stamps:
+                self._listed = stamps or {}, await list_runnable(jobs, project)
+            return self._listed[1]
+
+
+RUNNABLE: web.AppKey[Runnable] = web.AppKey("runnable", Runnable)
+
+
+def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
+    """Return the times of the files that can define scenarios; None if there are too many of them."""
+    stamps: dict[str, int] = {}
+    for folder, folders, names in os.walk(project.root):
+        folders[:] = [name for name in folders if name[:1] != "." and name not in ("node_modules", "venv")]
+        for name in names:
+            path = Path(folder, name)
+            if path.suffix in _SOURCES or name == ".env":
+                with suppress(OSError):
+                    stamps[str(path)] = path.stat().st_mtime_ns
+        if len(stamps) > _MOST_SOURCES:
+            return None
+    if project.config:
+        with suppress(OSError):
+            stamps[str(project.config)] = project.config.stat().st_mtime_ns
+    return stamps
 
 
 async def list_runnable(jobs: Jobs, project: WebProject) -> Json:

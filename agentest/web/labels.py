@@ -25,6 +25,7 @@ from agentest.calibration.labelling_session import (
     has_several_values,
     known_facts,
     open_questions,
+    progress_text,
     short_question,
     shortcuts,
 )
@@ -150,7 +151,13 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
     most = _text(values, "most") or "20"
     if not most.isdecimal() or not 1 <= int(most[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {most!r:.20}")
-    questions = open_questions(session.conversations((text,) if text else ()), metrics, ())
+    questions = open_questions(
+        session.conversations((text,) if text else ()),
+        metrics,
+        (),
+        judgments=session.gathered.judged,
+        labels=labels,
+    )
     mine = session.answered(labels)
     chosen = questions[: int(most)]
     same, compared = session.agreement(chosen, labels)
@@ -161,6 +168,7 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
         "notes": session.gathered.notes,
         "total": len(questions),
         "agreement": {"same": same, "of": compared},
+        "progress": progress_text(len(mine)),
         "questions": [
             {
                 "key": _key(each),

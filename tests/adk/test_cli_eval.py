@@ -239,7 +239,7 @@ def test_what_cannot_be_evaluated_ends_with_2(project: Project) -> None:
         (
             {"a.test.json": text(eval_set("a", PRICE)), "s.json": '{"tier": "gold"}'},
             ["a.test.json", "--initial-session-file", "s.json"],
-            "goes under `state`",
+            "go under `state`",
         ),
         ({"a.test.json": text(eval_set("a", PRICE))}, ["a.test.json", "--reporter", "xml"], "reporter"),
         ({"a.test.json": text(eval_set("a", PRICE))}, ["a.test.json", "--num-runs", "0"], "--num-runs"),

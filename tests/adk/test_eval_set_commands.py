@@ -104,7 +104,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "does not exist; agentest eval_set create my_agent returns makes it",
     ),
-    "no cases": ({"my_agent/returns.evalset.json": []}, "is no evaluation set to add cases to"),
+    "no cases": ({"my_agent/returns.evalset.json": []}, "is not an evaluation set"),
     "a bad case": (
         {"my_agent/returns.evalset.json": eval_set("a", {"eval_id": "x"})},
         "exactly one of conversation",

@@ -142,8 +142,8 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "give one of `agent` and `agent_module`"),
-        ({"agent": echo, "agent_module": "m"}, "give one of `agent` and `agent_module`"),
+        ({}, "give either `agent` or `agent_module`"),
+        ({"agent": echo, "agent_module": "m"}, "give either `agent` or `agent_module`"),
         ({"agent": echo, "agent_name": "m"}, "`agent_name` names a part of a google-adk agent"),
         ({"agent_module": " "}, "agent_module: names the module or the folder"),
         ({"agent": echo, "output_file": "x.csv"}, "output_file has no meaning here: results.json has every"),
@@ -169,8 +169,8 @@ async def test_arguments_of_google_adks_method(arguments: dict[str, Any], said: 
     ("arguments", "said"),
     [
         ({"eval_set": None}, "eval_set is missing"),
-        ({"criteria": None}, "give one of `criteria` and `eval_config`"),
-        ({"eval_config": {}}, "give one of `criteria` and `eval_config`"),
+        ({"criteria": None}, "give either `criteria` or `eval_config`"),
+        ({"eval_config": {}}, "give either `criteria` or `eval_config`"),
     ],
 )
 async def test_arguments_of_sets(arguments: dict[str, Any], said: str) -> None:

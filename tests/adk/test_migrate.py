@@ -166,9 +166,7 @@ def test_criteria_that_are_there_are_never_replaced(tmp_path: Path) -> None:
     old.write_text(json.dumps(DATA))
     new.parent.mkdir()
     beside.write_text('{"criteria": {"safety_v1": 1}}')
-    with pytest.raises(
-        UsageError, match=r"test_config\.json: is there already and says otherwise.*--config-out"
-    ):
+    with pytest.raises(UsageError, match=r"test_config\.json: already exists and differs.*--config-out"):
         migrate(old, new)
     assert [path.name for path in new.parent.iterdir()] == ["test_config.json"]
     other = tmp_path / "strict.json"
@@ -176,7 +174,7 @@ def test_criteria_that_are_there_are_never_replaced(tmp_path: Path) -> None:
     assert f"is held to {other} with --config-file-path" in notes
     assert json.loads(other.read_text()) == {"criteria": {"tool_trajectory_avg_score": 1.0}}
     beside.write_text('{"criteria": {"tool_trajectory_avg_score": 1}}')
-    assert any("says already" in note for note in migrate(old, new))
+    assert any("already says" in note for note in migrate(old, new))
 
 
 def test_what_moving_changes_is_told(tmp_path: Path) -> None:

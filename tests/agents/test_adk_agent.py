@@ -335,11 +335,11 @@ def test_sessions_that_are_not_created(answers: list[bytes], problem: str) -> No
     ("answers", "problem"),
     [
         ([created({"state": STATE, "session_id": "s-1"})], "state differs from the one requested: found"),
-        ([created({})], "state is not what was asked for"),
-        ([created(None)], "state is not what was asked for"),
-        ([created([1])], "state is not what was asked for"),
+        ([created({})], "state differs from the one requested"),
+        ([created(None)], "state differs from the one requested"),
+        ([created([1])], "state differs from the one requested"),
         ([created({**STATE, "customer": "Bob"})], 'expected {"customer": "Ann"'),
-        ([http(b"", "404 Not Found"), created({})], "sessions/s-1: the session's state is not what was"),
+        ([http(b"", "404 Not Found"), created({})], "sessions/s-1: the session's state differs from the one"),
     ],
 )
 def test_a_session_without_the_state(answers: list[bytes], problem: str) -> None:
@@ -380,7 +380,7 @@ def test_retries() -> None:
         ),
         (
             http(b'{"detail": "Agent not found: \'x\'"}', "404 Not Found"),
-            "tells?): Agent not found: 'x'",
+            "lists?): Agent not found: 'x'",
         ),
         (http(b""), "empty"),
         (http(b"[{"), "not JSON"),

@@ -314,7 +314,7 @@ def test_version_4() -> None:
     assert told.replies == ["Three."]
     assert told.conversation.turns[0].usage.prompt_tokens == 10
     assert told.notes == ["agent 'agent': 1 line of unknown type 'z' was ignored"]
-    assert "reports an error: An error occurred. (the AI SDK's servers tell the cause where" in told.problem
+    assert "reports an error: An error occurred. (the AI SDK's servers report the cause if" in told.problem
     assert told.conversation.tool_calls[-1].name == "web"
     result = {
         "state": "result",

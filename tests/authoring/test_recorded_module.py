@@ -239,7 +239,7 @@ def test_long_answers_are_files(tmp_path: Path) -> None:
         (call(" ", {}, 1), "it has no name"),
         (
             ToolCall("t", {}, {}, False, 0, invalid_arguments="x", seen_by=SeenBy.MOCK_SERVER),
-            "the real tool was not asked",
+            "the real tool was not called",
         ),
     ],
     ids=["handed-over", "no-object", "unfinished", "mocked", "nameless", "misfit"],
@@ -282,6 +282,6 @@ def test_content_of_mcp_stays_what_it_is(tmp_path: Path) -> None:
 def test_dates_and_bytes_are_told() -> None:
     """What will not be the same tomorrow, and what is not a text, is said."""
     calls = [call("day", {"d": f"2026-11-2{n}"}, n) for n in (3, 4)]
-    assert "dates like 2026-11-23 tell its calls apart" in recorded(calls).notes[0]
+    assert "dates like 2026-11-23 distinguish its calls" in recorded(calls).notes[0]
     assert not recorded(calls[:1]).notes
     assert "an answer was not a text" in recorded([call("file", {}, "\ufffdPNG")]).notes[0]

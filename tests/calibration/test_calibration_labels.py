@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import builders
 import pytest
 
 from agentest import scenario
@@ -16,11 +17,18 @@ from agentest.calibration.conversations_to_label import (
     ProjectScenarios,
     gather_conversations,
 )
-from agentest.calibration.labelling_session import Dialogue, LabellingSession, open_questions, transcript
+from agentest.calibration.labelling_session import (
+    Dialogue,
+    LabellingSession,
+    open_questions,
+    progress_text,
+    transcript,
+)
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
+    LabelSet,
     LabelsFile,
     choices,
     is_fault,
@@ -30,7 +38,7 @@ from agentest.calibration.labels import (
 )
 from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
-from agentest.domain.results import GoalOutcome
+from agentest.domain.results import ConversationResult, GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.judging.judge_input import JudgeBackground, background_of, conversation_context
 from agentest.judging.questions import CRITERION
@@ -340,6 +348,30 @@ def test_the_order_tells_nothing(tmp_path: Path) -> None:
     assert order != sorted(order)
     assert open_questions(reversed(there), ("faithfulness",), asked[:1]) == asked[1:]
     assert [question.turn for question in asked[:2]] == [0, 1]
+
+
+def test_questions_that_teach_most_come_first(tmp_path: Path) -> None:
+    """First what the judge's samples or people disagree on, then what the judge was asked, then the rest."""
+    talks = [{**TALK, "id": f"t{n}"} for n in range(6)]
+    there = list(read_labels(written(tmp_path, *talks)).conversations.values())
+    plain = open_questions(there, ("faithfulness",), ())
+    unasked, asked, unsure, disputed = plain[0], plain[2], plain[4], plain[6]
+
+    def judged_as(question: LabelQuestion, *samples: int) -> dict[str, ConversationResult]:
+        metrics = {"faithfulness": builders.scored(4, samples=samples)}
+        turns = (builders.turn_evaluation(question.turn or 0, metrics),)
+        return {question.conversation: builders.conversation_result(turns=turns)}
+
+    both = [
+        Label(question=disputed, value=value, by=who, at="", note="") for who, value in (("a", 1), ("b", 5))
+    ]
+    judgments = {**judged_as(asked, 4, 4), **judged_as(unsure, 4, 2)}
+    first = open_questions(
+        there, ("faithfulness",), (), judgments=judgments, labels=LabelSet({}, labels=both)
+    )
+    assert set(first[:2]) == {unsure, disputed}
+    assert (first[2], first.index(unasked) > 2) == (asked, True)
+    assert progress_text(12) == "12 labels; 8 more make 20, which tell agreement within ±17 points"
 
 
 def test_a_goal_reached_wrongly_is_a_fault_that_people_can_label() -> None:

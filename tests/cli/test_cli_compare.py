@@ -73,7 +73,7 @@ def test_what_cannot_be_compared(project: Project, agent: ScriptedAgent) -> None
     project.scenario(SCENARIOS)
     missing = project.run("--baseline", "nowhere")
     assert missing.returncode == 2
-    assert "baseline: there is no run 'nowhere'" in missing.stderr
+    assert "baseline: found no run, file or folder 'nowhere'" in missing.stderr
     assert project.agentest("compare").returncode == 2
     assert project.run().returncode == 0
     heard = len(agent.requests)

@@ -301,7 +301,7 @@ def test_an_unknown_protocol_is_reported(project: Project) -> None:
     ("arguments", "said"),
     [
         (["--endpoint", "localhost:8000"], "must start with http:// or https://"),
-        (["--endpoint", "http://me:hunter2@localhost"], "holds a credential"),
+        (["--endpoint", "http://me:hunter2@localhost"], "contains a credential"),
         (["--endpoint", "http://169.254.169.254/x"], "is refused"),
         (["--endpoint", "http://127.0.0.1:{port}/x"], "nobody answers at"),
         (["--endpoint", "http://127.0.0.1:{port}", "--demo"], "exclude each other"),

@@ -108,13 +108,13 @@ def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Proje
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("show", "yesterday"), "there is no run 'yesterday', nor a file or folder of that name; kept are"),
+        (("show", "yesterday"), "found no run, file or folder 'yesterday'; the newest are"),
         (("show", "20"), "begins 2 runs"),
         (("show", "--scenario", "says yess"), "did you mean `says yes`?"),
         (("show", "a.sim.py"), "a.sim.py is not JSON"),
         (("show", "none.json"), "none.json cannot be read: No such file"),
-        (("judge", "yesterday"), "there is no run 'yesterday'"),
-        (("coverage", "yesterday"), "there is no run 'yesterday'"),
+        (("judge", "yesterday"), "found no run, file or folder 'yesterday'"),
+        (("coverage", "yesterday"), "found no run, file or folder 'yesterday'"),
     ],
 )
 def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], says: str) -> None:
@@ -142,7 +142,7 @@ def test_a_project_without_runs(project: Project) -> None:
     assert "no run is stored in" in project.agentest("runs").stdout
     done = project.agentest("show")
     assert done.returncode == 2
-    assert "no run is kept in" in done.stderr
+    assert "no run is stored in" in done.stderr
 
 
 def test_the_latest_of_their_kind_stay(held: Project) -> None:

@@ -120,7 +120,7 @@ def test_a_run_and_its_failures(project: Project) -> None:
             ("run", {"max_cost": 1.0}, "set `spend` to true as well"),
             ("run", {"scenarioz": []}, "unknown argument `scenarioz`; did you mean `scenarios`?"),
             ("run", {"paths": ["/etc/passwd"]}, "not in the project's folder"),
-            ("results", {"run": "zzz"}, "there is no run 'zzz'"),
+            ("results", {"run": "zzz"}, "found no run, file or folder 'zzz'"),
             ("results", {"run": "/etc/passwd"}, "not in the project's folder"),
             ("conversation", {"scenario": "goood"}, "did you mean `good`?"),
             ("compare", {}, "one run is kept"),

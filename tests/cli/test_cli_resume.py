@@ -195,7 +195,7 @@ def test_runs_that_cannot_be_resumed(project: Project) -> None:
         assert "no stored run can be resumed, so all run (1)" in first.stderr
         unknown = project.run("--resume", "2020")
         assert unknown.returncode == 2
-        assert "there is no run '2020'" in unknown.stderr
+        assert "found no run, file or folder '2020'" in unknown.stderr
         gate.let(0)
         running = project.start()
         assert gate.waiting.wait(DEADLINE_S)

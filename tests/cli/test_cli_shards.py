@@ -149,7 +149,7 @@ def test_incomplete_shards_are_refused(split: Project) -> None:
     table = {
         "shard 3/3 is missing, with 0 of 2 scenarios": (one, two),
         f"run {one} (shard 1/3) is named twice; a run cannot be merged with itself": (one, one, two, three),
-        "there is no run 'nine'": ("nine", one),
+        "found no run, file or folder 'nine'": ("nine", one),
         "a.sim.py": ("a.sim.py",),
     }
     for message, arguments in table.items():

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 from project import DEADLINE_S, Project, free_port, interrupt
 
 from agentest.support.errors import ExitCode
+from agentest.testing import ScriptedAgent
 
 
 def test_the_page_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
@@ -32,3 +33,38 @@ def test_a_used_port_is_an_error(tmp_path: Path) -> None:
         ended = Project(tmp_path).agentest("ui", "--port", str(port))
     assert ended.returncode == ExitCode.ERRORED
     assert f"--port {port}: cannot listen there" in ended.stderr
+
+
+def test_the_page_begins_with_the_latest_run_that_did_not_pass(tmp_path: Path) -> None:
+    """After a failed run the address names it; after a passed one it does not. No browser opens in CI."""
+    project = Project(tmp_path)
+    project.scenario("scenario('greets', turns=['Hi'], expect={'says': 'Goodbye'})")
+    replies = iter(("Hello.", "Goodbye."))
+    with ScriptedAgent(lambda body: next(replies)) as agent:
+        project.config(agent.endpoint)
+        addresses = []
+        for status in (ExitCode.FAILED, ExitCode.PASSED):
+            assert project.run().returncode == status
+            process = project.start("--port", "0", command="ui")
+            assert process.stdout is not None
+            addresses.append([process.stdout.readline() for _ in range(3)][1])
+            interrupt(process)
+    assert [bool(re.search(r"#/run\?of=\d{8}-", each)) for each in addresses] == [True, False]
+
+
+def test_show_writes_the_page_of_a_run_and_names_it(tmp_path: Path) -> None:
+    """`show --open` needs no html reporter; a part of a run never becomes the page of the whole."""
+    project = Project(tmp_path)
+    project.scenario("scenario('greets', turns=['Hi'], expect={'says': 'Hello'})")
+    with ScriptedAgent(["Hello."]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    whole, part = (
+        project.agentest("show", "--open"),
+        project.agentest("show", "--open", "--scenario", "greets"),
+    )
+    pages = [Path(each.stdout.strip()) for each in (whole, part)]
+    assert [page.name for page in pages] == ["report.html"] * 2
+    assert pages[0].parent.parent == tmp_path.resolve() / ".agentest" / "runs"
+    assert pages[1].parent != pages[0].parent
+    assert all("<html" in page.read_text("utf-8") for page in pages)

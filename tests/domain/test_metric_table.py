@@ -11,6 +11,7 @@ from agentest.domain.metrics import (
     ABOUT_CALLS,
     ADK_METRICS,
     BUILTIN,
+    LIMITS,
     METRICS,
     PASS_RATE,
     THRESHOLD_RANGE,
@@ -63,5 +64,5 @@ def test_what_is_derived_from_the_table() -> None:
     assert [*BUILTIN, *TRAJECTORY_METRICS, *ADK_METRICS] == [*METRICS]
     of_scenarios = {**BUILTIN, **TRAJECTORY_METRICS}
     with_range = {name for name, metric in of_scenarios.items() if metric.thresholds}
-    assert with_range | {PASS_RATE} == set(THRESHOLD_RANGE)
+    assert with_range | {PASS_RATE, *LIMITS} == set(THRESHOLD_RANGE)
     assert {name for name in METRICS if "tool" in name or "trajectory" in name} == ABOUT_CALLS

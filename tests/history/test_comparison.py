@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -25,7 +26,7 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
-from agentest.history.comparison_report import as_json, as_markdown, print_text
+from agentest.history.comparison_report import as_json, as_markdown, conclusion, print_text, resource_lines
 from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
 
@@ -83,6 +84,32 @@ def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
 def test_a_scenario(base: MeasuredScenario, new: MeasuredScenario, expected: Change) -> None:
     """A script that always passed and never does has regressed; else chance must not explain it."""
     assert changes(a_run(base), a_run(new)) == {"books": expected}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (5, 1, "Worse overall: the pass rate fell from 100% to 20% (95 % interval"),
+        (5, 5, "The pass rate is the same in both runs, 100%"),
+        (5, 4, "Overall, the pass rate fell from 100% to 80%, which may be chance (95 % interval"),
+    ],
+)
+def test_a_comparison_ends_with_one_answer(before: int, now: int, expected: str) -> None:
+    """One sentence says better, worse or unclear, with at most one p-value."""
+    base, new = (a_run(*(times(5, n, f"s{i}") for i in range(4))) for n in (before, now))
+    answer = conclusion(compare_measured_runs(base, new))
+    assert answer.startswith(expected)
+    assert answer.count(", p ") == (1 if answer.startswith("Worse") else 0)
+
+
+def test_a_wide_interval_names_the_few_scenarios() -> None:
+    """With two scenarios the answer says why it is uncertain."""
+    answer = conclusion(
+        compare_measured_runs(
+            a_run(times(3, 3, "a"), times(3, 0, "b")), a_run(times(3, 2, "a"), times(3, 2, "b"))
+        )
+    )
+    assert "as only 2 scenarios were compared" in answer
 
 
 def test_many_scenarios_need_more() -> None:
@@ -294,3 +321,26 @@ def test_forms() -> None:
     assert document["scenarios"][2]["new"] is None
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(document)
+
+
+def timed(name: str, ms: float, cost: float | None = None) -> MeasuredScenario:
+    """Eight conversations of two turns, whose latency and cost vary a little."""
+    return a_scenario(
+        name,
+        [replace(held(), latency=(2 * (ms + i), 2), cost=cost and cost * (1 + i / 100)) for i in range(8)],
+    )
+
+
+def test_a_slower_and_more_expensive_agent_is_named_and_regresses_nothing() -> None:
+    """Latency and cost have a verdict with an interval; thresholds decide about them, not a comparison."""
+    base, new = (
+        a_run(*(timed(f"s{i}", ms + i * ms / 50, cost) for i in range(8)))
+        for ms, cost in ((100, 0.01), (332, 0.02))
+    )
+    compared = compare_measured_runs(base, new)
+    assert not compared.regressed
+    slower, dearer = resource_lines(compared)
+    assert re.fullmatch(r"Slower: \+248 ms a turn \(95 % interval \+2\d\d ms to \+2\d\d ms\)", slower)
+    assert dearer.startswith("More expensive: +0.01035 USD a conversation")
+    assert list(resource_lines(compare_measured_runs(base, base))) == []
+    Draft202012Validator(SCHEMA).validate(json.loads(as_json(compared)))

@@ -221,7 +221,7 @@ def field(number: int, content: bytes) -> bytes:
     ("spans", "problem"),
     [
         (b"\x1a\x00" * 300_000, "too many parts"),
-        (b"\x12\x00" * 10, "no id of 16 bytes"),
+        (b"\x12\x00" * 10, "not an id of 16 bytes"),
         (field(2, b"\x4a\x00" * 4_500_000), "more than 8 MB"),
         (b"\x12\x7f", "it was cut"),
         (b"\x13\x00", "wire type 3"),

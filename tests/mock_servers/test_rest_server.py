@@ -369,7 +369,7 @@ def test_a_real_api_that_is_not_there(tmp_path: Path) -> None:
     rest = {"upstream": "http://127.0.0.1:9/api"}
     one = held(tmp_path, {}, "GET /orders/5", rest=rest, unmocked_tools="passthrough")
     assert one.told[0].status == 502
-    assert "could not be asked" in one.told[0].body["error"]
+    assert "could not be reached" in one.told[0].body["error"]
     assert one.calls[0].error
 
 
@@ -565,5 +565,5 @@ def test_credentials_of_the_real_api_are_sent_and_never_shown(tmp_path: Path) ->
     assert anyio.run(go) == [f"/api/orders/5?api_key=k3y-of-query&v=2&x=1 Basic {basic}"]
     one = held(tmp_path, {}, asked, rest={"upstream": with_keys.format(9)}, unmocked_tools="passthrough")
     told = one.told[0].body["error"]
-    assert "rest_mock.upstream http://127.0.0.1:9/api, could not be asked" in told
+    assert "rest_mock.upstream http://127.0.0.1:9/api, could not be reached" in told
     assert not [secret for secret in ("bob", "p%40ss", "p@ss", "k3y", basic) if secret in told]

@@ -324,7 +324,7 @@ def test_the_receiver_answers_as_exporters_understand() -> None:
             status, kind, body = await posted(traces, b"garbage \xff", **proto)
             assert (status, kind) == (400, "application/x-protobuf")
             assert body[:3] == b"\x08\x03\x12"
-            assert b"no ExportTraceServiceRequest in protobuf" in body
+            assert b"not an ExportTraceServiceRequest in protobuf" in body
             status, _, body = await posted(traces, b"{", **json_)
             assert (status, json.loads(body)["code"]) == (400, 3)
             assert (await posted(traces, b"hi", content_type="text/plain"))[0] == 415

@@ -134,7 +134,7 @@ def one(**span: Any) -> bytes:
 )
 def test_what_is_no_request_in_json_is_refused(body: bytes) -> None:
     """Whatever comes in place of a request, the message says what it is not."""
-    with pytest.raises(InvalidSpans, match="no ExportTraceServiceRequest in JSON"):
+    with pytest.raises(InvalidSpans, match="not an ExportTraceServiceRequest in JSON"):
         spans_in_json(body)
 
 
@@ -143,6 +143,6 @@ def test_what_is_no_request_in_protobuf_is_refused() -> None:
     request = protobuf()
     request.resource_spans[0].scope_spans[0].spans[0].span_id = b"short"
     for body in (b"garbage \xff\xff", request.SerializeToString()):
-        with pytest.raises(InvalidSpans, match="no ExportTraceServiceRequest in protobuf"):
+        with pytest.raises(InvalidSpans, match="not an ExportTraceServiceRequest in protobuf"):
             spans_in_protobuf(body)
     assert spans_in_protobuf(b"") == []

@@ -282,5 +282,5 @@ def test_evaluation_sets_with_agents_that_tell_nothing(project: Project) -> None
         done = project.agentest("eval", "set.test.json")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "could not be scored: the agent does not report its session's state" in done.stdout
-    assert "could not be scored: the agent does not tell who says what" in done.stdout
+    assert "could not be scored: the agent does not report who says what" in done.stdout
     assert "cannot be given: set send_session_state: true in the agent's configuration" in done.stdout

@@ -156,7 +156,7 @@ def test_a_check_that_cannot_be_made() -> None:
     (found,) = result.scenarios
     assert found.verdict.status is Status.ERRORED
     assert (
-        "whether the simulated user kept its role could not be found out" in found.verdict.reasons[0].message
+        "whether the simulated user kept its role could not be determined" in found.verdict.reasons[0].message
     )
     assert "the judge is down" in found.verdict.reasons[0].message
     assert len(asked(model, "user")) == 2

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import anyio
+import builders
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -575,3 +576,33 @@ def test_a_missed_goal_says_how_the_conversation_ended() -> None:
     assert first == "goal_completion: average 0.17 is below the threshold 0.8"
     assert rows[0] == "s-0: goal not reached; the user gave up: No refund."
     assert rows[3:] == ["and 2 more that did not reach it"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reasons"),
+    [
+        ({"latency_p95_ms": 218}, []),
+        ({"latency_p95_ms": 217}, ["95 % of the agent's turns took at most 218 ms, the limit is 217"]),
+        ({"cost": 0.02}, []),
+        ({"cost": 0.01}, ["the agent's models cost 0.015 USD a conversation, the limit is 0.01"]),
+    ],
+)
+def test_latency_and_cost_have_upper_limits(limits: dict[str, float], reasons: list[str]) -> None:
+    """The 95th percentile is over all turns, the cost is the average of the conversations."""
+    slow = ([*range(100, 119), 500], 0.0005), ([*range(200, 219), 900], 0.001)
+    found = []
+    for latencies, cost in slow:
+        turns = [
+            builders.turn(n, latency_ms=ms, model_calls=1, model_cost=cost) for n, ms in enumerate(latencies)
+        ]
+        found.append(builders.conversation_result(held=builders.conversation(turns=turns)))
+    verdict = decided(found, **limits)
+    assert [(each.status, each.message.partition(": ")[2]) for each in verdict.reasons] == [
+        (Status.FAILED, text) for text in reasons
+    ]
+
+
+def test_a_limit_of_an_unknown_cost_is_errored() -> None:
+    """Unknown is never pass."""
+    (reason,) = decided([builders.conversation_result()], cost=1).reasons
+    assert (reason.status, "is unknown" in reason.message) == (Status.ERRORED, True)

@@ -22,7 +22,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"expect": [{"says": "x", "in_turn": -1}, {"never_says": "x", "in_turn": 1}]}, "expect.says: what must"),
     (
         {"turns": None, "goal": "g", "user_tools": {"look": 1}, "trajectory": {"forbidden": ["look"]}},
-        "trajectory: look is one of the `user_tools`, whose calls no trajectory sees; say by",
+        "trajectory: look is one of the `user_tools`, whose calls are in no trajectory; use",
     ),
 ]
 

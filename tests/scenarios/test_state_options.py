@@ -106,7 +106,7 @@ def test_a_state_may_contain_itself() -> None:
         ({"expect": {"says": str}}, "expect.says: str is a type, which no value equals; write instance(str)"),
         ({"expect": {"says": {"text": 5}}}, "expect.says: text(…) expects a text, found 5"),
         ({"final_state": {"a": {"b": [int]}}}, "final_state.a.b[0]: int is a type, which no value equals"),
-        ({"final_session_state": {"a": [absent]}}, "final_session_state.a[0]: absent stands for a key"),
+        ({"final_session_state": {"a": [absent]}}, "final_session_state.a[0]: absent is for a key"),
         ({"expect": {"says": "x", "in_turn": 2}}, "expect.in_turn: is 2, but the script has 2 turns; the"),
         ({"expect": {"says": "x", "in_turn": -3}}, "expect.in_turn: is -3, but the script has 2 turns"),
         ({"expect": {"says": "x", "in_turn": True}}, "expect.in_turn: expected a whole number, 0 for the"),
@@ -209,7 +209,10 @@ NO_REPLY = "expect.never_says: expected a text, a pattern, a matcher or a functi
         ({"expect": {"never_says": Decimal("5")}}, NO_REPLY + "Decimal('5'); write number(Decimal('5'))"),
         ({"expect": {"never_says": (c for c in "ab")}}, NO_REPLY + "<generator"),
         ({"expect": {"never_says": sequence("a")}}, NO_REPLY + "MockSequence"),
-        ({"expect": {"never_says": lambda reply: (yield reply)}}, "expect.never_says: a function of what"),
+        (
+            {"expect": {"never_says": lambda reply: (yield reply)}},
+            "expect.never_says: a function that checks",
+        ),
         ({"tools": {"a": {"b": [optional(5)]}}}, "tools['a']: optional(5) is a matcher for expectations"),
         (
             {"tools": {"a": sequence(1, one_of(1))}},

@@ -270,7 +270,7 @@ def test_what_waits_is_bounded() -> None:
     file = RetryingLineFile(Path("journal"), said.append, disk, most_waiting=10)
     assert [file.add(b"12345\n"), file.add(b"67890\n"), file.add(b"1\n")] == [0, None, 6]
     assert (file.lost, len(said)) == (1, 2)
-    assert "is lost" in said[1]
+    assert "are lost" in said[1]
     disk.room = 100
     assert file.flush()
     assert disk.content == b"12345\n1\n"

@@ -138,8 +138,8 @@ def test_a_run_is_found(tmp_path: Path, reference: str) -> None:
     ("reference", "says"),
     [
         ("20260102", "begins 2 runs: 20260102-0305"),
-        ("yesterday", "there is no run 'yesterday', nor a file or folder of that name; kept are 20260102-"),
-        ("", "there is no run ''"),
+        ("yesterday", "found no run, file or folder 'yesterday'; the newest are 20260102-"),
+        ("", "found no run, file or folder ''"),
         ("empty", "holds no results.json and no journal.jsonl"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_run_that_is_not_found(tmp_path: Path, reference: str, says: str) -> N
     with pytest.raises(UsageError) as raised:
         run_file(reference, tmp_path / "out", tmp_path)
     assert says in str(raised.value)
-    with pytest.raises(UsageError, match="no run is kept"):
+    with pytest.raises(UsageError, match="no run is stored"):
         run_file("latest", tmp_path / "nowhere", tmp_path)
 
 

@@ -31,6 +31,7 @@ from agentest.scenarios import data_files, definition, model, options, parser, t
 from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.parser import names_of
+from agentest.scenarios.personas import COUNTS, PERSONAS
 from agentest.scenarios.trajectory import MATCH_MODES
 
 Schema = dict[str, Any]
@@ -485,6 +486,22 @@ def _option_schemas() -> dict[str, Schema]:
     expected_state = any_of({"type": "object", "minProperties": 1}, _COLUMN)
     fact = any_of(_TEXT, an_object("A fact.", ("content",), {"content": _FILLED_TEXT}, ["content"]))
     table: dict[str, Schema] = {
+        "profile": any_of(
+            _TEXT,
+            an_object(
+                "Built-in personas, and traits that replace theirs.",
+                ("persona", "text", "patience", *COUNTS),
+                {
+                    "persona": any_of(
+                        {"enum": [*PERSONAS]}, {"type": "array", "items": {"enum": [*PERSONAS]}}
+                    ),
+                    "text": _TEXT,
+                    "patience": _WHOLE,
+                    **dict.fromkeys(COUNTS, _WHOLE),
+                },
+                [],
+            ),
+        ),
         "knowledge": any_of({"type": "array", "items": fact}, _COLUMN),
         "repeat": any_of(_TEXT, _ANY_OBJECT),
         "turns": any_of({"type": "array", "items": any_of(_TEXT, ref("Turn")), "minItems": 1}, _COLUMN),

@@ -158,7 +158,7 @@ def test_a_case_of_a_legacy_set_is_shown(folder: Path) -> None:
 REQUESTS = [
     ("GET", "/case", {}, "`file` is missing"),
     ("GET", "/case", {"file": "../x.evalset.json", "id": "a"}, "outside of the project"),
-    ("GET", "/case", {"file": NAME, "id": "three"}, "there is no case 'three'"),
+    ("GET", "/case", {"file": NAME, "id": "three"}, "the case 'three' no longer exists"),
     ("GET", "/text", {"file": "agentest.config.py"}, "its name ends neither"),
     ("GET", "/text", {"file": "x" * 300 + ".test.json"}, "a name of 310 bytes, and 255 are allowed"),
     ("PUT", "/text", {"file": "a\n.test.json", "version": None, "text": ""}, "another control character"),

@@ -234,5 +234,9 @@ def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
         project_in(tmp_path).write("ends.sim.py", "import os\nprint('}{', flush=True)\nos._exit(3)\n")
         _, found = await client.ask("GET", "/api/scenarios")
         assert "importing the scenario files ended the process (exit status 3)\n}{" in found["error"]
+        (tmp_path / "ends.sim.py").unlink()
+        _, found = await client.ask("GET", "/api/scenarios")
+        assert (found["error"], len(found["scenarios"])) == ("", 3)
+        assert (await client.ask("GET", "/api/scenarios"))[1] == found
 
     with_server(tmp_path, work)

@@ -178,7 +178,7 @@ def test_what_is_no_run_is_not_found(tmp_path: Path) -> None:
             "nothing": "is not a run",
             "latest": "no run is stored",
             "20250101-000000-000-abcd": "no longer stored",
-            linked.name: "a link to elsewhere",
+            linked.name: "links to another folder",
         }.items():
             for path in ("", "/events", "/scenario", "/search?text=a"):
                 status, text = await client.raw(

@@ -192,7 +192,7 @@ def test_a_stop_ends_workers_that_are_silent() -> None:
     lab, results = running([unit("a", 30)], stop, size=3)
     assert results["a"].verdict.status is Status.ERRORED
     assert [note.partition(":")[0] for note in lab.notes] == [
-        "a worker process did not end when it was told to, and was killed"
+        "a worker process did not end when asked to, and was killed"
     ]
     assert not lab.alive
 

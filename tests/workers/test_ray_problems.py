@@ -32,7 +32,7 @@ def said(problem: BaseException, root: Path = Path("/project")) -> str:
 def test_a_cluster_that_asks_for_a_token() -> None:
     """Ray tells it in the cause alone."""
     told = said(caused(ConnectionError("Failed to connect to Ray cluster at a:1"), OF_TOKEN))
-    assert told.startswith("the cluster asks for a token, and there is none here, or another one")
+    assert told.startswith("the cluster requires a token, which is missing or wrong here")
     assert "RAY_AUTH_MODE=token" in told
     assert "RAY_AUTH_TOKEN" in told
 

@@ -264,7 +264,7 @@ def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
             f"{reference!r} begins {len(matching)} runs: {_latest_ids(matching)}; write more of the id"
         )
     runs = list_stored_runs(output_dir)
-    stored = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
+    stored = f"the newest are {_latest_ids(runs)}" if runs else "no run is stored yet"
     raise UsageError(f"found no run, file or folder {reference!r}; {stored} (`agentest runs`)")
 
 

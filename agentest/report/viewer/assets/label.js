@@ -70,7 +70,7 @@ function sit(list, given, signal) {
     const agreed = agreement.of ? ` · you and the judge agree on ${agreement.same} of ${agreement.of}` : "";
     const bar = h("progress", { max: questions.length, value: done, "aria-label": "answered" });
     const file = foreign(`in ${list.file}`, "span", { class: "quiet" });
-    fill(state, bar, h("span", `${done} of ${questions.length} answered${agreed}`), file);
+    fill(state, bar, h("span", `${done} of ${questions.length} answered${agreed}`), file, h("span.quiet", list.progress));
     fill(all, questions.map(entry));
   }
 
