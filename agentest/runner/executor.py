@@ -99,6 +99,14 @@ class LocalEngine:
 
     @asynccontextmanager
     async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        async with self.connect(session, origin) as (runner, connections):
+            yield units_in_order(session, runner, connections, origin)
+
+    @asynccontextmanager
+    async def connect(
+        self, session: RunSession, origin: Origin
+    ) -> AsyncIterator[tuple[LocalConversationRunner, UnitConnections]]:
+        """Open the models and agents of a run. Raises UsageError."""
         prepared = session.prepared
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
@@ -108,8 +116,10 @@ class LocalEngine:
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
-            runner = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
-            yield units_in_order(session, runner, connections, origin)
+            yield (
+                LocalConversationRunner(source, prepared.plan.custom, session.settings, connections),
+                connections,
+            )
 
 
 def units_in_order(

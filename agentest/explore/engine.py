@@ -1,0 +1,115 @@
+"""Runs conversations of changed scenarios in an open run.
+
+`ExploreEngine` runs the unchanged scenarios as every run does, then explores with the same agents, models and
+limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from agentest.domain.results import ConversationResult
+from agentest.runner.conversation_run import ConversationRunner
+from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, units_in_order
+from agentest.runner.plan import Unit
+from agentest.runner.session import RunSession
+from agentest.runner.sources import Origin
+from agentest.scenarios.model import Scenario
+
+Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
+"""Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
+Explore = Callable[[UnitResults, Converse], Awaitable[UnitResults]]
+"""Explores after the unchanged scenarios have run."""
+
+
+class ExploreEngine:
+    """Runs all units in this process, then explores."""
+
+    has_workers = False
+    opens = LocalEngine.opens
+
+    def __init__(self, explore: Explore) -> None:
+        self._explore = explore
+
+    @asynccontextmanager
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        async with LocalEngine().connect(session, origin) as (runner, connections):
+            run_base = units_in_order(session, runner, connections, origin)
+            converse = ConversationSlots(runner, session.settings.concurrency)
+
+            async def run() -> UnitResults:
+                results = await run_base()
+                with session.stop.scope:
+                    results = await self._explore(results, converse)
+                return results
+
+            yield run
+
+
+class ConversationSlots:
+    """Runs single conversations, as many at once as the run allows."""
+
+    def __init__(self, runner: ConversationRunner, concurrency: int) -> None:
+        self._runner = runner
+        self._slots = anyio.Semaphore(concurrency)
+        self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        """By exclusive agent."""
+
+    async def __call__(self, base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
+        unit = changed_unit(base, scenario, name)
+        queue = unit.traits.queue
+        if queue is None:
+            return await self._run(unit, number)
+        async with self._queues[queue]:
+            return await self._run(unit, number)
+
+    async def _run(self, unit: Unit, number: int) -> ConversationResult:
+        async with self._slots:
+            ongoing = _Unobserved(self._slots)
+            try:
+                return (await self._runner.run(unit, number, ongoing)).result
+            finally:
+                self._runner.end(unit)
+
+
+def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
+    """Return a unit for a changed scenario, with a scope and a slug of its own."""
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return replace(
+        base,
+        scenario=scenario,
+        scope=f"{base.scope}~{digest}",
+        slug=f"{base.slug}-{digest}",
+        conversations=1,
+        repeat=None,
+    )
+
+
+class _Unobserved:
+    """A running conversation whose progress nobody watches (`RunningConversation`)."""
+
+    def __init__(self, slots: anyio.Semaphore) -> None:
+        self._slots = slots
+
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        """Do nothing: tries report their conversations when they have finished."""
+
+    def on_ended(self) -> None:
+        """Do nothing: the slot is released after judging, because the next step needs the verdict."""
+
+    @asynccontextmanager
+    async def slot_released(self) -> AsyncIterator[None]:
+        self._slots.release()
+        try:
+            yield
+        finally:
+            await self._slots.acquire()
+
+    async def reacquire_slot(self) -> None:
+        """Do nothing: the slot was never released."""
