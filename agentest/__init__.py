@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from agentest.domain.events import Reporter as Reporter
     from agentest.domain.faults import Fault as Fault
     from agentest.domain.faults import fault as fault
+    from agentest.domain.injections import Injection as Injection
+    from agentest.domain.injections import injection as injection
     from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
@@ -133,6 +135,7 @@ _HOME = {
     "GitHubActionsReporter": "agentest.report.github",
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
+    "Injection": "agentest.domain.injections",
     "JsonReporter": "agentest.report.json",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
@@ -193,6 +196,7 @@ _HOME = {
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",
     "fault": "agentest.domain.faults",
+    "injection": "agentest.domain.injections",
     "instance": "agentest.scenarios.matchers.values",
     "never_after": "agentest.scenarios.trajectory_parser",
     "number": "agentest.scenarios.matchers.numbers",

@@ -15,6 +15,7 @@ from dataclasses import replace
 import anyio
 
 from agentest.domain.results import ConversationResult
+from agentest.domain.results.exploration import Explored
 from agentest.runner.conversation_run import ConversationRunner
 from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
@@ -24,8 +25,8 @@ from agentest.scenarios.model import Scenario
 
 Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
-Explore = Callable[[UnitResults, Converse], Awaitable[UnitResults]]
-"""Explores after the unchanged scenarios have run."""
+Explore = Callable[[UnitResults, Converse], Awaitable[None]]
+"""Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
 
 
 class ExploreEngine:
@@ -34,8 +35,9 @@ class ExploreEngine:
     has_workers = False
     opens = LocalEngine.opens
 
-    def __init__(self, explore: Explore) -> None:
+    def __init__(self, explore: Explore, explored: Callable[[], Explored]) -> None:
         self._explore = explore
+        self._explored = explored
 
     @asynccontextmanager
     async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
@@ -46,8 +48,8 @@ class ExploreEngine:
             async def run() -> UnitResults:
                 results = await run_base()
                 with session.stop.scope:
-                    results = await self._explore(results, converse)
-                return results
+                    await self._explore(results, converse)
+                return replace(results, explored=self._explored())
 
             yield run
 

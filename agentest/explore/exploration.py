@@ -18,17 +18,17 @@ from itertools import zip_longest
 import anyio
 
 from agentest.domain.results import ConversationResult
-from agentest.domain.results.exploration import Explored, Finding, FindingStatus, NotTried, Part
+from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.explore.model import (
     Base,
     BudgetSpent,
-    Evidence,
     FindingKey,
     Invariants,
     Observe,
     Reduce,
     Reduced,
     Save,
+    TryOutcome,
     Variation,
     Vary,
     Violation,
@@ -74,7 +74,7 @@ class ConversationBudget:
 class Tools:
     """What an exploration works with."""
 
-    parts: Mapping[Part, Vary]
+    parts: Mapping[ExploredPart, Vary]
     invariants: Invariants
     reduce: Reduce
     save: Save
@@ -92,11 +92,11 @@ class _Candidate:
 
 
 @dataclass(slots=True)
-class Progress:
+class ExplorationProgress:
     """The state of an exploration, which is complete at any moment: a stop may come at any time."""
 
     findings: dict[FindingKey, Finding] = field(default_factory=dict)
-    tries: Counter[Part] = field(default_factory=Counter)
+    tries: Counter[ExploredPart] = field(default_factory=Counter)
     conversations: int = 0
     not_tried: list[NotTried] = field(default_factory=list)
     signatures: set[str] = field(default_factory=set)
@@ -121,7 +121,7 @@ class Exploration:
         seed: int = 0,
         width: int = 20,
         known: Mapping[FindingKey, str] | None = None,
-        show: Callable[[Progress], object] = lambda _: None,
+        show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
         self._budget = budget
@@ -129,7 +129,7 @@ class Exploration:
         self._width = width
         self._known = known or {}
         self._show = show
-        self.progress = Progress()
+        self.progress = ExplorationProgress()
 
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
@@ -173,7 +173,7 @@ class Exploration:
     async def _look_at_bases(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
         candidates = []
         for base in bases:
-            unchanged = Variation(part=Part.BASE, name="", group="", scenario=base.unit.scenario)
+            unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.unit.scenario)
             for result in base.conversations:
                 candidates += self._candidates(base, unchanged, result)
         await self._reduce_all(candidates, converse)
@@ -204,7 +204,7 @@ class Exploration:
     def _candidates(self, base: Base, variation: Variation, result: ConversationResult) -> list[_Candidate]:
         """Return the violations in a conversation whose keys are new."""
         fresh = []
-        for violation in self._tools.invariants(Evidence(base, variation, result)):
+        for violation in self._tools.invariants(TryOutcome(base, variation, result)):
             if violation.key not in self.progress.findings:
                 fresh.append(_Candidate(base, variation, violation, result, self._budget.spent))
         return fresh
@@ -250,7 +250,7 @@ class Exploration:
     ) -> Violation | None:
         """Return the violation of the candidate's key in a conversation of a reduced scenario."""
         changed = replace(candidate.variation, scenario=scenario)
-        found = self._tools.invariants(Evidence(candidate.base, changed, result))
+        found = self._tools.invariants(TryOutcome(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
     def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:
@@ -304,10 +304,12 @@ def ordered(variations: Iterable[tuple[Base, Variation]], seed: int) -> list[tup
     One of each group is tried before a second of any group. Among those of equal place the parts alternate,
     and lower ranks come first.
     """
-    groups: defaultdict[tuple[Part, str], list[tuple[Base, Variation]]] = defaultdict(list)
+    groups: defaultdict[tuple[ExploredPart, str], list[tuple[Base, Variation]]] = defaultdict(list)
     for entry in variations:
         groups[entry[1].part, entry[1].group].append(entry)
-    rounds: defaultdict[int, defaultdict[Part, list[_Placed]]] = defaultdict(lambda: defaultdict(list))
+    rounds: defaultdict[int, defaultdict[ExploredPart, list[_Placed]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for (part, name), group in groups.items():
         tie = random.Random(f"{seed} {part} {name}").random()
         for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from agentest.domain.results import ConversationResult, Severity
-from agentest.domain.results.exploration import FindingRate, Part
+from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
@@ -46,7 +46,7 @@ class Base(NamedTuple):
 class Variation:
     """A changed scenario to try."""
 
-    part: Part
+    part: ExploredPart
     name: str
     """Unique among the variations of its base: "timeout of pay, call 1"."""
     group: str
@@ -59,7 +59,7 @@ class Variation:
     """Lower ranks are tried first within a part: writes before reads, singles before pairs."""
 
 
-class Evidence(NamedTuple):
+class TryOutcome(NamedTuple):
     """What the invariants look at: one conversation of a variation."""
 
     base: Base
@@ -67,7 +67,7 @@ class Evidence(NamedTuple):
     result: ConversationResult
 
 
-Invariants = Callable[[Evidence], Sequence[Violation]]
+Invariants = Callable[[TryOutcome], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
 Vary = Callable[[Base], Iterable[Variation]]
 """Yields the variations of one part for a base, in any order."""

@@ -68,7 +68,7 @@ async def check_conversation(
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
-        *await _check(scenario, conversation, end, timeout_s),
+        *await _checks(scenario, conversation, end, timeout_s),
     )
 
 
@@ -116,17 +116,20 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
     return (*results, *((_undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
 
 
-async def _check(
+async def _checks(
     scenario: Scenario, conversation: Conversation, end: _FinalMockState, timeout_s: float
 ) -> Checks:
-    if scenario.check is None:
-        return ()
-    if has_state_parameter(scenario.check):
-        if end.state is None:
-            return (_undecided(_CHECK, _STATE_NOT_STORED),)
-        if end.inexact:
-            return (_undecided(_CHECK, _keys_inexact(sorted(end.inexact))),)
-    return (await run_check(scenario.check, conversation, end.state, timeout_s),)
+    results = []
+    for check in scenario.checks:
+        unknown = None
+        if has_state_parameter(check):
+            inexact = _keys_inexact(sorted(end.inexact)) if end.inexact else None
+            unknown = _STATE_NOT_STORED if end.state is None else inexact
+        if unknown is None:
+            results.append(await run_check(check, conversation, end.state, timeout_s))
+        else:
+            results.append(_undecided(_CHECK, unknown))
+    return tuple(results)
 
 
 def _keys_inexact(keys: list[str]) -> str:

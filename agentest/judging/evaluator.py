@@ -228,7 +228,7 @@ class ScenarioEvaluator(ScenarioJudge):
     async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
         scenario = self.scenario
-        if not scenario.expect and scenario.final_state is None and scenario.check is None:
+        if not scenario.expect and scenario.final_state is None and not scenario.checks:
             return ()
         from agentest.judging.conversation_checks import check_conversation
 

@@ -27,6 +27,7 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
+from agentest.domain.results.exploration import Explored
 from agentest.domain.verdict import conversation_failed
 from agentest.runner.conversation_run import (
     ConversationRunner,
@@ -67,6 +68,8 @@ class UnitResults:
 
     results: Mapping[str, ScenarioResult]
     joined: JoinedCauses = NOT_JOINED
+    explored: Explored | None = None
+    """What an exploration of the passing units found; None: the run explored nothing."""
 
 
 RunUnits = Callable[[], Awaitable[UnitResults]]

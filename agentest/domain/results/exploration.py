@@ -11,7 +11,7 @@ from agentest.domain.results.evaluations import ConversationResult, Severity
 from agentest.support.lazy_dataclasses import dataclass
 
 
-class Part(StrEnum):
+class ExploredPart(StrEnum):
     """The parts of an exploration, in the order in which they are tried."""
 
     BASE = "base"
@@ -53,7 +53,7 @@ class Finding:
     """The invariant that was broken."""
     severity: Severity
     status: FindingStatus
-    part: Part
+    part: ExploredPart
     change: str = ""
     """The fault, injection or mutation that showed it; "": the scenario as it is."""
     scenario: str
@@ -98,7 +98,7 @@ class Explored:
     """The worst and most frequent first."""
     tries: int = 0
     """The number of changed scenarios that were tried."""
-    by_part: Mapping[Part, int] = field(default_factory=dict)
+    by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
     not_tried: tuple[NotTried, ...] = ()
     signatures: int = 0
     """The number of different sequences of tools and outcomes."""
