@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# They are no part of the package. Last on the path: tests are of the package that is installed.
+# They are not a part of the package. Last on the path: tests are of the package that is installed.
 sys.path.append(str(Path(__file__).parent.parent))
 
 from benchmarks.fault_plan import ROW, parsed, slots, written
@@ -47,7 +47,7 @@ def test_more_faults_than_requests_are_refused() -> None:
 
 
 def test_faults_survive_the_command_line() -> None:
-    """What is written as an argument is read as it was; nothing is no fault."""
+    """What is written as an argument is read as it was; nothing is not a fault."""
     assert parsed(written({"429": 10, "cut": 5})) == {"429": 10, "cut": 5}
     assert parsed("") == {}
 

@@ -224,7 +224,7 @@ def test_arguments(arguments: str, status: int, told: str, job: Job) -> None:
     ids=["its own", "version", "path"],
 )
 def test_installation(inputs: dict[str, str], installed: str, job: Job) -> None:
-    """It is installed in an environment of its own, which the next step uses."""
+    """It is installed in a separate environment, which the next step uses."""
     home = job.root / "temp" / "agentest"
     executable(job.root / "bin" / "python3", '[ "$1 $2" = "-m venv" ] && mv "$3-made" "$3"')
     executable(job.root / "temp" / "agentest-made" / "bin" / "python", 'echo pip: "$@"')

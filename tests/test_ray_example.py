@@ -46,7 +46,7 @@ def test_the_job_of_kuberay_is_one() -> None:
 
 
 def test_all_pods_have_the_image_that_the_dockerfile_makes() -> None:
-    """And the Ray that KubeRay is told of is the one in it."""
+    """And the Ray that KubeRay is reported is the one in it."""
     assert len({container["image"] for container in pods()}) == 1
     version = document("rayjob.yaml")["spec"]["rayClusterSpec"]["rayVersion"]
     lines = (EXAMPLE / "Dockerfile").read_text(encoding="utf-8").splitlines()

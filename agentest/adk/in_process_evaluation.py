@@ -223,7 +223,7 @@ def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | Non
     except ConfigError as error:
         if not is_module:
             raise ConfigError(
-                f"agent {agent!r} is no URL, module or folder with a google-adk agent, and {error}"
+                f"agent {agent!r} is not a URL, module or folder with a google-adk agent, and {error}"
             ) from None
         return loaded_with(adk_module(agent), root), None
     loaded = load(path)
@@ -246,7 +246,8 @@ def _agent_config(agent: AgentLike) -> AgentConfig:
     if callable(agent) or framework_of(agent) is not None:
         return CustomAgent(type="custom", handler=agent)
     raise UsageError(
-        f"{agent!r} is no agent; give a name of the configuration, a URL, a module with a google-adk agent, "
+        f"{agent!r} is not an agent; give a name of the configuration, a URL, a module with a "
+        f"google-adk agent, "
         "such an agent, an agent of agentest.config, a handler function, or an object with an `endpoint`"
     )
 

@@ -249,7 +249,9 @@ class SetLocation:
         Raises UsageError for a missing folder, or for a word that cannot name an agent.
         """
         if not self.agent.strip() or Path(self.agent).is_file():
-            raise UsageError(f"{self.agent!r} is no agent; name its folder, or an agent of the configuration")
+            raise UsageError(
+                f"{self.agent!r} is not an agent; name its folder, or an agent of the configuration"
+            )
         for folder in (Path(self.agent), Path(*self.agent.split("."))):
             if folder.is_dir():
                 return folder

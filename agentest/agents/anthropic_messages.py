@@ -366,7 +366,7 @@ def _check_form(message: ReceivedMessage) -> None:
     if message.get("type") == "error" or message.get("error"):
         raise AgentError(f"the agent answered with an error: {error_text(message.get('error'), 'type')}")
     if "content" not in message:
-        raise AgentError(f"the agent's answer is no message: it has no `content`: {excerpt(message)}")
+        raise AgentError(f"the agent's answer is not a message: it has no `content`: {excerpt(message)}")
     if message.get("role", "assistant") != "assistant":
         raise AgentError(
             f"the agent's answer is a message of the role {message['role']!r}: {excerpt(message)}"

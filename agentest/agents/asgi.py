@@ -45,7 +45,7 @@ def load_app(name: str, app: App | str, root: Path) -> App:
             raise ConfigError(f"agent {name!r}: app: {error}") from None
     if not callable(target):
         raise ConfigError(
-            f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {target!r:.100}"
+            f"agent {name!r}: app: {app!r} is not an ASGI application, like FastAPI's, but {target!r:.100}"
         )
     with suppress(ValueError):  # some callables have no signature
         try:
@@ -117,7 +117,7 @@ class RunningApp:
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_REQUESTS_S)
         if await end_tasks([task for task in tasks if not task.done()]):
-            self.left = "what it does in answer to requests does not end: it goes on when it is cancelled"
+            self.left = "its work on requests does not end: it continues when it is cancelled"
 
     @property
     def problems(self) -> list[str]:
@@ -338,7 +338,7 @@ class AsgiExchange:
         if isinstance(message, Mapping) and isinstance(message.get("type"), str):
             return message
         if message is not None:
-            raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
+            raise AppFailed(f"the application sent an invalid ASGI message: {message!r:.100}")
         if self._error is not None:
             raise AppFailed(describe_app_error(self._error))
         raise AppFailed("the application returned before its answer was complete")

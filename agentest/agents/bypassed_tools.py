@@ -109,7 +109,7 @@ class MockedTools:
             if refusal := refused_by_us(call):
                 raise MockBypassed(
                     f"agent {self.agent!r} called {call.name!r}, and got no answer of a mock: it was told "
-                    f"{refusal!r}. What it would have done with an answer is not known"
+                    f"{refusal!r}. Its behavior with an answer is unknown"
                 )
             if not refused_by_framework(call, mocked[tool]):
                 names[call.name] = tool
@@ -126,7 +126,7 @@ class MockedTools:
                 f"{self.remedy}"
             )
         return (
-            f"agent {self.agent!r} ran {quote_tool_names(tuple(names))} itself: no mock was asked, and the "
+            f"agent {self.agent!r} ran {quote_tool_names(tuple(names))} itself: no mock was called, and the "
             f"real tool ran. If {way_out}"
         )
 

@@ -136,8 +136,8 @@ def note_unmapped_calls(notes: AgentNotes, answer: Any) -> None:
         if any(key in first for key in (*_NAMES, "function")):
             return notes.add(
                 "calls",
-                f"its answers seem to tell of tool calls at `{name}`, and nobody looks there: say by "
-                "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
+                f"its answers seem to report tool calls at `{name}`, and nothing reads them: set "
+                "`tool_calls`, a JMESPath to {name, args, result}",
             )
 
 
@@ -166,7 +166,7 @@ def _items(entries: Any, key: str) -> Iterator[Mapping[str, Any]]:
         if any(value is not None for value in entries.values()):  # all null: an event without calls
             yield entries
     elif entries not in (None, False, ""):
-        raise AgentError(f"`{key}` finds what is no tool call: {excerpt(entries)}; {_hint(key)}")
+        raise AgentError(f"`{key}` finds an entry that is not a tool call: {excerpt(entries)}; {_hint(key)}")
 
 
 def _hint(key: str) -> str:

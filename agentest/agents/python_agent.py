@@ -136,5 +136,5 @@ def _checked_state(recorded: Any) -> dict[str, Any]:
     try:
         state: dict[str, Any] = json.loads(json_text(dict(recorded)))
     except NotJson as error:
-        raise AgentError(f"ctx.record_state: the state is no JSON: {error}") from None
+        raise AgentError(f"ctx.record_state: the state is not JSON: {error}") from None
     return state

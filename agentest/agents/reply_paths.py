@@ -48,8 +48,8 @@ def find_reply_path(answer: Any) -> JsonPath | None:
         return JsonPath("@")
     if sign := _sign_of_failure(answer):
         raise AgentError(
-            f"the agent's answer tells of an error at `{sign}`, as it seems: {excerpt(answer)}; if it is "
-            "none, say where the reply stands by `reply`, a JMESPath"
+            f"the agent's answer reports an error at `{sign}`, as it seems: {excerpt(answer)}; if this "
+            "is not an error, set `reply` to the JMESPath of the reply"
         )
     matching = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
     if len(matching) < 2:
@@ -80,8 +80,8 @@ def note_failure(notes: AgentNotes, answer: Any) -> None:
     if sign := _sign_of_failure(answer):
         notes.add(
             "failure",
-            f"its answers seem to tell of an error at `{sign}`, and nobody looks there: say by `error`, a "
-            "JMESPath, what is one",
+            f"its answers seem to report an error at `{sign}`, and nothing reads it: set `error` to its "
+            "JMESPath",
         )
 
 

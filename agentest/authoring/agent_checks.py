@@ -43,7 +43,7 @@ _VISIBILITY_TEXTS = {
     ToolVisibility.RETURNED: "none was handed over in the answer",
     ToolVisibility.REPORTED: "{who} of them",
     ToolVisibility.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
-    ToolVisibility.UNSEEN: "not seen: nothing tells of them",
+    ToolVisibility.UNSEEN: "not visible: nothing reports them",
 }
 
 
@@ -231,9 +231,9 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
         return left_open(name, f"{_INTERLEAVED} could not be tried: {shortened(str(error))}")
     foreign = next((fact for text, fact in zip(texts, reversed(_FACTS), strict=True) if fact in text), None)
     if foreign:
-        text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one was told"
+        text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one received"
         return bad(name, text, "Write: exclusive: true (one conversation at a time), or repair the agent.")
-    return good(name, f"{_INTERLEAVED}, each told a code word: neither repeated the other's (4 messages)")
+    return good(name, f"{_INTERLEAVED}, each given a code word: neither repeated the other's (4 messages)")
 
 
 def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
@@ -247,12 +247,12 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
         why = f"it answers with status {response.status}"
         return why, hint(response.status, "").capitalize()
     if names := missing_headers(response.json):
-        why = f"it asks for {count(len(names), 'header')} that it does not get"
+        why = f"it requires {count(len(names), 'header')} that it does not receive"
         return why, f"Write: headers: {{{', '.join(f'{name}: …' for name in names)}}}"
     return None
 
 
-_VISIBILITY_ADVICE = "Scenarios that judge only what is said need no more. To see calls: model_gateway: true."
+_VISIBILITY_ADVICE = "Scenarios that check only replies need nothing more. To see calls: model_gateway: true."
 _EITHER_SIDE_ADVICE = (
     "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
     "real tool that runs in place of a mock stops the run."
@@ -297,10 +297,10 @@ _RETURNED_ADVICE = (
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
     if agent.natural_visibility is ToolVisibility.REPORTED:
-        yield "none came with the answer; its protocol can tell"
+        yield "none came with the answer; its protocol can report them"
     if agent.mock_servers:
         yield "mock servers tell"
     if agent.model_gateway:
-        yield "its model gateway tells"
+        yield "its model gateway reports them"
     if "traces" in agent.beside:
         yield "its traces tell"

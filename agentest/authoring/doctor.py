@@ -94,13 +94,13 @@ def _key_source(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     if spec.api_key:
         return f"{next(variables, 'provider_options.api_key')} is set"
     needless = "none is set, and none is needed"
-    return needless if spec.base_url else "litellm finds it by itself, or needs none"
+    return needless if spec.base_url else "litellm finds it on its own, or needs none"
 
 
 async def check_models(specs: Specs, tell: Tell) -> None:
     """Send each model one tiny question; a model with several roles gets one question."""
     if len(specs) == len(ROLES) and not any(specs.values()):
-        tell(left_open("model", "none is configured: users follow rules, no judge is asked", _NO_MODEL))
+        tell(left_open("model", "none is configured: users follow rules, no judge is called", _NO_MODEL))
         return
     groups: dict[tuple[str, str | None], tuple[ModelSpec, list[str]]] = {}
     for role, spec in specs.items():
@@ -163,7 +163,7 @@ def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") ->
 def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
     user, judge = specs.get("user"), specs.get("judge")
     if not (user or judge):
-        return good("price", "nothing: no model is asked")
+        return good("price", "nothing: no model is called")
     settings = config.judge
     count = partial(
         estimate,
@@ -184,7 +184,7 @@ def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
         together = Batch.TURN if settings.batch is Batch.OFF else settings.batch
         costs.append(_cost(confirm, second, _OF_JUDGE[together]))
     if None in costs:
-        return left_open("price", f"{text}; what they cost is not known")
+        return left_open("price", f"{text}; their cost is unknown")
     total = sum(cost for cost in costs if cost is not None)
     return good("price", f"{text}: some {total:.2f} USD, if all are made", _LESS)
 

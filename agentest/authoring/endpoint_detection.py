@@ -252,7 +252,7 @@ def _describe_unknown(
         remark = "Taken for chat completions: it asks for `messages`."
     elif body and all(body.values()):
         settings |= {"type": "http", "body": body}
-        remark = f"An API of its own: it asks for {', '.join(body)}."
+        remark = f"A custom API: it requires {', '.join(body)}."
     if remark:
         lacking = tuple(_missing_settings(response, settings))
         return DetectedAgent(

@@ -49,7 +49,7 @@ Expecting = Literal["calls", "scenario"]
 _ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",), "yaml": DATA_ENDINGS}
 _SET_ID = "exported"
 _COMPARED_BY_CRITERIA = (
-    "the cases hold the calls and replies that were, too: name in a test_config.json beside them which "
+    "the cases hold the calls and replies that were, too: name in a test_config.json next to them which "
     "criteria compare with these"
 )
 
@@ -164,7 +164,7 @@ def _script(
 def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
     """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
     return UsageError(
-        f"{earlier.path} holds a value that cannot be exported: {error}; leave its conversation out, "
+        f"{earlier.path} contains a value that cannot be exported: {error}; leave its conversation out, "
         "with --scenario or --conversation"
     )
 
@@ -243,7 +243,7 @@ class _RunFiles:
         if not path.is_file():
             raise UsageError(f"{file} is not there any more")
         if path.stat().st_mtime > self._started > 0:
-            self.notes.append(f"{file} was changed after the run began: what it says now is written")
+            self.notes.append(f"{file} was changed after the run began: its current content is written")
         return path
 
 
@@ -445,7 +445,7 @@ def read_earlier(path: Path) -> EarlierResults:
 def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
     """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
     if not earlier.conversations:
-        raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
+        raise UsageError(f"{earlier.path} contains no conversation; run the scenarios first: agentest run")
     _check_filters(earlier, scenarios, ids)
     chosen = [
         each
@@ -454,7 +454,9 @@ def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]
         and (not ids or each.conversation.conversation_id in ids)
     ]
     if not chosen:
-        raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
+        raise UsageError(
+            f"{earlier.path} contains no conversation that fits both --scenario and --conversation"
+        )
     finished = [each for each in chosen if missing(each.conversation) is None]
     if not finished:
         raise UsageError(
@@ -489,14 +491,15 @@ def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Seque
     for text in scenarios:
         if not any(matches_name(name, (text,)) for name in names):
             raise UsageError(
-                f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
+                f"--scenario: {earlier.path} contains no conversation of a scenario with "
+                f"{text!r} in its name; "
                 f"{did_you_mean(text, names)}"
             )
     known = {each.conversation.conversation_id for each in earlier.conversations}
     for wanted in ids:
         if wanted not in known:
             raise UsageError(
-                f"--conversation: {earlier.path} holds no conversation {wanted!r}; "
+                f"--conversation: {earlier.path} contains no conversation {wanted!r}; "
                 f"{did_you_mean(wanted, known)}"
             )
 

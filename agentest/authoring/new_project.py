@@ -292,7 +292,7 @@ _HEAD = f"""\
 # The agent under test, and how runs go. Written by `agentest init`.
 """
 _CREDENTIALS = """\
-  # headers: # variables are those of the environment, or of a file .env beside this one
+  # headers: # variables are those of the environment, or of a file .env next to this file
   #   Authorization: "Bearer ${AGENT_TOKEN}"
 """
 _SERVER = """\
@@ -305,7 +305,7 @@ _GATEWAY = """\
   #   `agentest doctor` then prints the line to start your agent with; with `server`, true is enough.
 """
 _REST = """
-# Who plays simulated users, and judges. Without a model runs are offline: no judge is asked, all else counts.
+# Plays simulated users and judges. Without a model runs are offline: no judge is called; all else counts.
 # model: openai/gpt-5-mini # its key, OPENAI_API_KEY, stands in the environment or in .env
 
 # conversations_per_scenario: 3 # of simulated users; scripts run once

@@ -130,7 +130,7 @@ def _why_unusable(call: ToolCall) -> str | None:
     if call.seen_by is SeenBy.CALLER:
         return "the agent handed it to Agentest, which has no real tool to call"
     if call.args is not None and not isinstance(call.args, Mapping):
-        return "its arguments are no JSON object"
+        return "its arguments are not a JSON object"
     if call.seen_by is SeenBy.MOCK_SERVER and call.invalid_arguments:
         return "its arguments do not fit, so the real tool was not asked"
     return None
@@ -182,7 +182,7 @@ def _notes(tool: RecordedTool, disputed: int, calls: Sequence[ToolCall]) -> Iter
     if any(HIDDEN in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
-        yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
+        yield f"{tool.name}: an answer was not a text; where its bytes have no character stands \ufffd"
     cases = tool.cases if tool.same is None and len(tool.cases) > 1 else ()
     values = [value for case in cases for value in (case.args or {}).values()]
     if dates := sorted(value for value in values if isinstance(value, str) and _DATE.match(value)):

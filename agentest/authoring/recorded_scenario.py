@@ -22,7 +22,7 @@ from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened
 
 _NAME_CHARS = 60
-_ABOUT = '"""Recorded by `agentest record-tools`: what was said, and which tools were called."""'
+_ABOUT = '"""Recorded by `agentest record-tools`: the messages and the tool calls."""'
 
 
 def scenario_of(

@@ -151,7 +151,7 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
     try:
         content = source.encode()
     except ValueError as error:
-        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
     notes = (*talk.notes, *_mock_notes(talk))
     return PreparedFile(path=path, content=content, preview=source, notes=notes)
 
@@ -189,7 +189,7 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
         written = eval_set_json(made)
         return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
+        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
@@ -233,9 +233,7 @@ def _target_file(name: str, root: Path, endings: tuple[str, ...], output_dir: st
     return path
 
 
-_ABOUT = (
-    '"""A scenario with a simulated user, begun from a conversation. What is left to do is marked TODO."""'
-)
+_ABOUT = '"""A scenario with a simulated user, made from a conversation. Open tasks are marked TODO."""'
 _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 

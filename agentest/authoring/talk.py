@@ -274,7 +274,7 @@ class PreparedTalk:
         if not self.reached:
             return (
                 f"Agent {self.unit.agent!r} runs its tools itself (type: {self.agent.type}): its real tools "
-                "run, their calls are shown with the reply as far as it tells of them, and none can wait "
+                "run, their calls are shown with the reply as far as it reports them, and none can wait "
                 "here. With mock servers (mcp_mock, rest_mock) they could."
             )
         if self._answers_meanwhile:
@@ -334,7 +334,7 @@ def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathCh
         return ()
     path = Path(os.path.normpath(root / choice.file))
     if path not in search(root, loaded.config.include, loaded.config.exclude, loaded.path).files:
-        raise UsageError(f"{choice.file}: is no scenario file of this project (`include` says which are)")
+        raise UsageError(f"{choice.file}: is not a scenario file of this project (`include` says which are)")
     text = f"{choice.file}::{choice.scenario}"
     return (PathChoice(text=text, path=path, name=choice.scenario),)
 

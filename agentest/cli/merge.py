@@ -143,7 +143,7 @@ def _write_reports(
     written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
     problems = list(output.end(result, written))
     if not output.journal.flush():
-        problems.append(f"{output.journal.path} is not complete: there was no room for all of it")
+        problems.append(f"{output.journal.path} is not complete: the disk was full")
     for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
     code = STATUSES[run_status(result)]

@@ -273,7 +273,7 @@ def in_a_line(
 def journal_problem(journal: Journal) -> Iterator[str]:
     """Yield a note if the journal is incomplete."""
     if journal.held and not journal.flush():
-        yield f"{journal.path} is not complete: there was no room for all of it"
+        yield f"{journal.path} is not complete: the disk was full"
 
 
 def interruption_message(prepared: Prepared, journal: Journal | None, variant: RunVariant) -> str:

@@ -171,7 +171,8 @@ _USE_MOCK_TOOLS = (
     "openai_agents, pydantic_ai, adk), and set tool_visibility: returned"
 )
 _USE_MOCK_SERVER = (
-    "where its tools are behind MCP or HTTP, let them be answered by a server of ours (mcp_mock: true, or "
+    "if its tools are behind MCP or HTTP, have them answered by a mock server of Agentest "
+    "(mcp_mock: true, or "
     "rest_mock: {openapi: FILE})"
 )
 _USE_GATEWAY = "set model_gateway: true"
@@ -186,9 +187,9 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     if agent.natural_visibility is ToolVisibility.RETURNED:
         ways.insert(0, _SET_RETURNED)
     elif agent.natural_visibility is ToolVisibility.REPORTED:
-        ways.insert(0, "leave out tool_visibility: unseen, as its type tells of them")
+        ways.insert(0, "leave out tool_visibility: unseen, as its type reports them")
     if agent.type == "custom":
-        ways.append("let its handler make them by ctx.resolve_tool, or tell of them by ctx.record_tool")
+        ways.append("have its handler make them with ctx.resolve_tool, or report them with ctx.record_tool")
     if agent.urls and not agent.in_process:
         ways.append(_USE_GATEWAY if agent.server else _USE_GATEWAY_AT_PORT)
     ways.append(_SEND_TRACES)

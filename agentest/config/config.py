@@ -128,7 +128,7 @@ class Config(Section):
         names = [self.agent.name, *(agent.name for agent in self.compare)]
         for name in names:
             if names.count(name) > 1 and self.compare:
-                raise ValueError(f"compare: two agents are named {name!r}; names tell the results apart")
+                raise ValueError(f"compare: two agents are named {name!r}; results are listed by name")
         for agent in (self.agent, *self.compare):
             namesake = self.agents.get(agent.name)
             if namesake and namesake.model_dump(exclude={"name"}) != agent.model_dump(exclude={"name"}):
@@ -162,7 +162,7 @@ def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
     keys = agent_keys()
     entry = snake_keys(entry, keys)
     if not entry.get("name"):
-        raise ValueError(f"{key}: needs a `name`; names tell the results apart")
+        raise ValueError(f"{key}: needs a `name`; results are listed by name")
     if "type" in entry:
         return entry
     if isinstance(agent, BaseModel):

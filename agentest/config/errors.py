@@ -95,7 +95,7 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
     if not holder and key in _SCENARIO_KEYS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
     if not holder and key == "server":
-        return "it is a key of `agent`; what is started besides stands in `servers`, a list"
+        return "it is a key of `agent`; to start more processes, list them under `servers`"
     other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
     if other and key in _section_at((other,)).model_fields:
         return f"it is a key of `{other}`"

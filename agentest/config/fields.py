@@ -134,7 +134,7 @@ def has_valid_port(parts: SplitResult) -> bool:
     except ValueError:
         # Do not repeat the value: it may be part of a password.
         raise ValueError(
-            "its port is no number from 1 to 65535 (in a user or password, write / ? # as %2F %3F %23)"
+            "its port is not a number from 1 to 65535 (in a user or password, write / ? # as %2F %3F %23)"
         ) from None
 
 
@@ -170,7 +170,7 @@ def parse_report(text: str, root: Path | None = None) -> ReportRequest:
     if equals and not path.strip():
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} alone for the usual place")
     if path == _STREAM:
-        raise ValueError(f"{text!r}: '-' is no file; write {name}=/dev/stdout for the standard output")
+        raise ValueError(f"{text!r}: '-' is not a file; write {name}=/dev/stdout for the standard output")
     return ReportRequest(name, (root or Path()) / Path(path).expanduser() if equals else None)
 
 

@@ -278,7 +278,7 @@ def with_instructions(
         except ValueError as error:
             location = locate((*at, "instructions_file"))
             raise ConfigError(
-                f"{location}: {path} {error}; name a text file with what the agent was told"
+                f"{location}: {path} {error}; name a text file with the agent's instructions"
             ) from None
         return agent.model_copy(update={"instructions": text, "instructions_file": None})
 

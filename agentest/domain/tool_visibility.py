@@ -65,14 +65,14 @@ REMARKS_REPORTED_BY = "a google-adk agent does (type: adk, behind its server; ad
 def invisible_state_message(agent: str) -> str:
     """Explain that the state of the agent's session is expected, but not visible."""
     return (
-        f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_REPORTED_BY}. "
-        "Otherwise leave out what checks the state"
+        f"the session state of agent {agent!r} cannot be seen: it does not report it; {STATE_REPORTED_BY}. "
+        "Otherwise remove the checks of the state"
     )
 
 
 def invisible_remarks_message(agent: str) -> str:
     """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
     return (
-        f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "
-        f"what; {REMARKS_REPORTED_BY}. Otherwise leave out what checks remarks"
+        f"messages before the reply of agent {agent!r} cannot be seen: it does not name their "
+        f"authors; {REMARKS_REPORTED_BY}. Otherwise remove the checks of remarks"
     )

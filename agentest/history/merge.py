@@ -189,7 +189,7 @@ def _folders_below(path: Path, reference: str) -> list[Path]:
 def _part(folder: Path) -> MergedPart:
     record = read_record(folder)
     if record is None:
-        raise UsageError(f"{folder} is no run's folder: it has no {RECORD} that can be read")
+        raise UsageError(f"{folder} is not a run's folder: it has no {RECORD} that can be read")
     if StoredRunFolder(folder).under_way:
         raise UsageError(f"{record.id}: the run is still under way; wait for its end")
     if not (folder / JOURNAL).is_file():

@@ -39,7 +39,7 @@ from agentest.support.text import shortened
 FINAL_STATE = "final_state"
 _TIMEOUT_S = 60.0
 _RUN_AGAIN = "run the scenario again"
-_STATE_NOT_STORED = f"the state of the mocks was not kept when the conversation was held; {_RUN_AGAIN}"
+_STATE_NOT_STORED = f"the state of the mocks was not stored when the conversation ran; {_RUN_AGAIN}"
 
 Checks = tuple[CheckResult, ...]
 _CHECK = "check"
@@ -133,7 +133,7 @@ async def _checks(
 
 
 def _keys_inexact(keys: list[str]) -> str:
-    return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_RUN_AGAIN}"
+    return f"of {', '.join(keys)} in the mocks' state, only a JSON form was stored; {_RUN_AGAIN}"
 
 
 def has_state_parameter(check: Callable[..., Any]) -> bool:
@@ -320,7 +320,7 @@ def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
 
 
 def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
-    text = f"could not be told: {error}" + (f"; {summary}" if summary else "")
+    text = f"could not be decided: {error}" + (f"; {summary}" if summary else "")
     return CheckResult(check=check, passed=False, summary=text, error=error)
 
 

@@ -104,7 +104,7 @@ def _json_schema(schema: Mapping[str, Any], reply: str) -> CheckResult:
 
 def _undecided(check: str, error: str, expected: str, reply: str) -> CheckResult:
     result = _result(check, False, expected, reply)
-    return replace(result, summary=f"could not be told: {error}; {result.summary}", error=error)
+    return replace(result, summary=f"could not be decided: {error}; {result.summary}", error=error)
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
@@ -116,7 +116,7 @@ def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
     def not_json(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no JSON value")
+        raise ValueError(f"{constant} is not a JSON value")
 
     try:
         value = json.loads(reply, parse_constant=not_json)
@@ -301,7 +301,7 @@ def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int
 
 
 def _undecided_saying(saying: Saying, why: str) -> CheckResult:
-    summary = f"could not be told: {why}; expected {_expectation_text(saying)}"
+    summary = f"could not be decided: {why}; expected {_expectation_text(saying)}"
     check = "never_says" if saying.never else "says"
     return CheckResult(check=check, passed=False, summary=summary, error=why)
 

@@ -253,7 +253,7 @@ class Registry:
             if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
             if name.certain:
-                return f"{name.location} names {name.text[:60]!r}, which is no conversation of this run"
+                return f"{name.location} names {name.text[:60]!r}, which is not a conversation of this run"
         return self._only_candidate(group)
 
     def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:

@@ -47,7 +47,7 @@ class HttpResponse(Exception):
         self.headers = {str(name): str(value) for name, value in (headers or {}).items()}
         for name, value in self.headers.items():
             if not _NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
-                raise ValueError(f"HttpResponse: {name!r}: {value!r} is no header")
+                raise ValueError(f"HttpResponse: {name!r}: {value!r} is not a header")
             if name.lower() in _TRANSPORT_HEADERS:
                 raise ValueError(f"HttpResponse: the header {name!r} is written by the server; leave it out")
         super().__init__(status, body)

@@ -184,7 +184,7 @@ class MockResolver:
         problem: str | None = None,
         seen_by: SeenBy = SeenBy.MOCK_SERVER,
     ) -> tuple[RecordedCall, Any]:
-        """Answer a call that reached a server of ours. Raises as `resolve_json`.
+        """Answer a call that reached a mock server of Agentest. Raises as `resolve_json`.
 
         Args:
             problem: why the arguments do not fit. If set, no mock is called or needed.

@@ -238,6 +238,6 @@ def check_prices(
     unknown = sorted({*unpriced, *(model for model in models if price_of(model) is None)})
     if unknown:
         raise ConfigError(
-            f"--max-cost cannot be kept to: the price of {', '.join(unknown)} is not known; "
+            f"--max-cost cannot be enforced: the price of {', '.join(unknown)} is unknown; "
             "limit the number of calls with --max-llm-calls instead"
         )

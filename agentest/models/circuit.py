@@ -214,7 +214,7 @@ class Circuit:
             seconds = max(1, ceil(self._probe_at - now))
             raise ModelUnavailable(
                 f"model {self._model} is down: {self.problem}{self._for_how_long(now)}; "
-                f"not asked again for {seconds} s{self._advice}"
+                f"not called again for {seconds} s{self._advice}"
             )
         self._probe, self._probe_at = caller, now + _COOL_DOWN_S
 
@@ -258,7 +258,7 @@ class Circuit:
 
     def _too_long(self, now: float) -> str:
         return (
-            f"model {self._model} is not to be asked for another {ceil(self._probe_at - now)} s, "
+            f"model {self._model} is not called for another {ceil(self._probe_at - now)} s, "
             f"longer than `deadline_ms` leaves: {self.problem}"
         )
 

@@ -115,7 +115,7 @@ class StructuredModel:
                 if repair == MAX_REPAIRS:
                     excerpt = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
                     raise InvalidAnswer(
-                        f"model {self.name} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; "
+                        f"model {self.name} gave no usable answer in {MAX_REPAIRS + 1} attempts: {error}; "
                         f"it wrote: {excerpt!r}"
                     ) from None
                 problem = (
@@ -196,7 +196,7 @@ def read(text: str, answer: type[Answer]) -> Answer:
     if not valid:
         raise Unreadable(attempts[-1] if attempts else problem)
     if attempts or any(other != valid[0] for other in valid[1:]):
-        raise Unreadable("it holds several different answers; give exactly one JSON object")
+        raise Unreadable("it contains several different answers; give exactly one JSON object")
     return valid[0]
 
 

@@ -253,7 +253,7 @@ def salvage(path: Path, scope: str) -> Entries:
 def read_header(line: bytes) -> CassetteHeader:
     header = parse(line)
     if "cassette" not in header:
-        raise ValueError("this is no cassette: its first line is not a cassette's header")
+        raise ValueError("this is not a cassette: its first line is not a cassette's header")
     if header["cassette"] != VERSION:
         raise ValueError(
             f"this is a cassette of version {header['cassette']!r}, and this Agentest knows {VERSION}"
@@ -267,7 +267,7 @@ def read_header(line: bytes) -> CassetteHeader:
 def _check_end(end: Mapping[str, Any], answers: int) -> None:
     if end.get("answers") != answers:
         raise ValueError(
-            f"the end line counts {end.get('answers')!r} answers, the file holds {answers}: "
+            f"the end line counts {end.get('answers')!r} answers, the file contains {answers}: "
             "lines were taken out or put in"
         )
 
@@ -433,12 +433,12 @@ class Tape:
         elif entry is None:
             why = f"{page.path} has no such answer: the conversation went on longer or another way"
         elif entry.request.model != request.model:
-            why = f"{page.path} holds the answer of {entry.request.model}, and {request.model} is asked"
+            why = f"{page.path} contains the answer of {entry.request.model}, and {request.model} is asked"
         else:
             changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
             why = f"{changed} changed since {page.path} was recorded"
         if page.unfinished:
-            why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
+            why += f"; an unfinished recording is next to it, which --{CassetteMode.FILL} completes"
         return self.failed(request.key.scope, f"nothing to replay for {request}: {why}")
 
     def failed(self, scope: str, problem: str) -> CassetteError:

@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import anyio
+import pytest
+from _pytest._code.code import ExceptionChainRepr
 
 from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
 from agentest.adk.in_process_evaluation import configuration, run_result
 from agentest.adk.plan import EvalRequest, prepare_eval
 from agentest.config.definition import RunSettings
 from agentest.domain.events import Event
+from agentest.domain.results import Status
+from agentest.pytest_plugin.project import headline
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
+from agentest.support.importing import is_users_file
+from agentest.support.text import count
 from agentest.testing.run import (
     AgentLike,
     CheckedRun,
     ConfigLike,
     Runner,
+    ScenarioErrored,
+    ScenarioFailed,
     refuse_in_async_code,
     to_checked_run,
 )
@@ -130,3 +138,35 @@ class Agentest:
 
 def _path(file: str | Path | None) -> Path | None:
     return None if file is None else Path.cwd() / file
+
+
+def end_at_test(failure: pytest.ExceptionInfo[BaseException]) -> None:
+    """Cut off the frames below the last one of the user's own code."""
+    frames = failure.traceback
+    last = max((at for at, frame in enumerate(frames) if is_users_file(str(frame.path))), default=None)
+    if last is not None:
+        failure.traceback = frames[: last + 1]
+
+
+def shorten_report(report: pytest.TestReport, error: BaseException) -> None:
+    """Write the reason into pytest's short summary, and leave out where the exception is defined."""
+    shown = report.longrepr
+    if not isinstance(shown, ExceptionChainRepr) or shown.reprcrash is None:
+        return
+    shown.reprcrash.message = _cause(error)
+    place = f"{type(error).__module__}.{type(error).__qualname__}: "
+    for entry in shown.reprtraceback.reprentries:
+        entry.lines[:] = [line.replace(place, "", 1) if line[:1] == "E" else line for line in entry.lines]
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first reason of the first scenario that did not pass, or the error's first line."""
+    if not isinstance(error, ScenarioFailed | ScenarioErrored):
+        return str(error).partition("\n")[0]
+    result = error.result
+    unpassed = (*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED))
+    if not unpassed:
+        return str(error).partition("\n")[0]
+    first, *others = unpassed
+    more = f" (and {count(len(others), 'more scenario')})" if others else ""
+    return f"{first.name}: {headline(first)}{more}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,3 +62,20 @@ def agentest(request: pytest.FixtureRequest) -> Agentest:
     offline = bool(request.config.getoption("agentest_offline"))
     strict = request.config.getoption("agentest_strict")
     return Agentest(project_file(request.config), offline=offline, strict=strict)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """End the failure of a test with Agentest's own reason, at the line of the test."""
+    error = call.excinfo.value if call.excinfo else None
+    if not isinstance(item, pytest.Function) or not type(error).__module__.startswith("agentest."):
+        return (yield)
+    from agentest.pytest_plugin.fixture import end_at_test, shorten_report
+
+    assert call.excinfo is not None
+    end_at_test(call.excinfo)
+    report = yield
+    shorten_report(report, call.excinfo.value)
+    return report

@@ -155,6 +155,13 @@ class ResultSource(Protocol):
         ...
 
 
+def headline(result: ScenarioResult) -> str:
+    """Return the first reason of a scenario that did not pass, and how many more there are, in one line."""
+    messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
+    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+
+
 class ScenarioDidNotPass(Exception):
     """A scenario failed or is errored. pytest shows the console report of the scenario."""
 

@@ -272,10 +272,7 @@ def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: b
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
-    messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
-    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-    headline = clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
-    location = ReprFileLocation(str(item.path), result.line, headline)
+    location = ReprFileLocation(str(item.path), result.line, headline(result))
     return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
 
 

@@ -72,7 +72,7 @@ async def start_servers(
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.runner.mock_servers import open_servers
 
-        async with report_wait("for the servers beside the agents to be ready", say_now):
+        async with report_wait("for the mock servers to be ready", say_now):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
 
     async def start(managed: ManagedServer) -> None:
@@ -275,12 +275,12 @@ _SHOWN_SCENARIOS = 3
 _BULLET = "\n  - "
 _HIDDEN = {
     ToolVisibility.RETURNED: "it runs its tools itself, and the real ones have run",
-    ToolVisibility.REPORTED: "it does not tell of them",
-    ToolVisibility.PARTIAL: "it made calls of which nothing tells",
+    ToolVisibility.REPORTED: "it does not report them",
+    ToolVisibility.PARTIAL: "it made calls that nothing reported",
 }
 _BYPASSES_SERVERS = (
-    "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
-    "given the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
+    "its tools never called the mock servers, so the real ones ran: give all of them "
+    "the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
 )
 
 
@@ -358,9 +358,9 @@ def _speaks_of_calls(unit: Unit) -> bool:
 def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
     """`why`: what may hide the agent's calls."""
     first = units[0]
-    who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
-    verb = "says" if len(vacuous) == 1 else "say"
-    vacuous_note = f". What {who} {verb} of calls held by this alone: it is `vacuous` in results.json"
+    who = ("It" if len(units) == 1 else "They") if vacuous == units else _listed(vacuous)
+    verb = "has" if len(vacuous) == 1 else "have"
+    vacuous_note = f". {who} {verb} no other check of calls: `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "

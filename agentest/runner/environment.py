@@ -109,13 +109,13 @@ def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     for key, server in agent.beside.items() if not is_opened_per_worker(agent, RAY) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (
-            f"what stands beside agent {name!r} ({what})",
-            f"it listens on loopback beside the run, and an agent of type {agent.type} runs on each node; "
+            f"the mock server or gateway of agent {name!r} ({what})",
+            f"it listens on this machine's loopback, and an agent of type {agent.type} runs on each node; "
             "without `port` and `server` each worker opens its own",
         )
     if agent.server and is_loopback(agent.server.ready):
         where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"
-        yield where, f"it is started beside the run, and this agent runs on each node; {_REMEDY}"
+        yield where, f"it starts on this machine, and this agent runs on each node; {_REMEDY}"
 
 
 def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
@@ -140,7 +140,7 @@ def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
         if not server.agents and is_loopback(server.server.ready):
             yield (
                 f"{server.called} (`servers`, `ready`: {server.server.ready})",
-                f"it is started beside the run, and agent {on_nodes[0]!r} runs on each node; {_REMEDY}, or "
+                f"it starts on this machine, and agent {on_nodes[0]!r} runs on each node; {_REMEDY}, or "
                 "start it with the agent, by `server.command`",
             )
 

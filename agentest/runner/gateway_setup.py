@@ -46,10 +46,10 @@ def how_told(agent: AgentConfig) -> str:
     """Return in words how the agent learns the address."""
     if agent.server:
         copies = f", each of its {agent.server.copies} copies its own" if agent.server.copies > 1 else ""
-        return f"its `server` is told the address{copies} (OPENAI_BASE_URL and others)"
+        return f"its `server` receives the address{copies} (OPENAI_BASE_URL and others)"
     if "model_url" in agent.sent_placeholders:
-        return "each request tells the agent the address ({{model_url}})"
-    return "the agent runs already, and its owner tells it the address"
+        return "each request carries the address ({{model_url}})"
+    return "the agent already runs, so you give it the address"
 
 
 def lines_by_framework(agent: AgentConfig) -> list[str]:

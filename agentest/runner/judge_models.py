@@ -31,7 +31,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _WHO = {"judge": "judge", "user": "simulated user"}
 _NO_MODEL_OF_ROLE = {
-    "judge": "no judge is configured, so nobody is asked",
+    "judge": "no judge is configured, so no model is called",
     "user": "no model is configured for the user, who follows rules",
 }
 _SHOWN = 3
@@ -97,9 +97,7 @@ def named_models(
     notes: list[str] = []
     for (role, _, problem), missed in problems.items():
         known = configured.of(missed[0])
-        instead = (
-            f"the configured model {known.name} is asked in its place" if known else _NO_MODEL_OF_ROLE[role]
-        )
+        instead = f"the configured model {known.name} is used instead" if known else _NO_MODEL_OF_ROLE[role]
         notes.append(f"{_request_places(missed)}, which {problem}: {instead}")
     for requested in requests:
         if requested.not_sent:
@@ -141,7 +139,7 @@ def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
         except ConfigError:
             suggested = f"<provider>/{model}"
         yield (
-            f"{_request_places(named)}, but no model is configured and none is asked: "
+            f"{_request_places(named)}, but no model is configured: "
             f"set AGENTEST_MODEL={suggested}, or `model` in the configuration"
         )
 
@@ -214,7 +212,9 @@ def read_calibrations(path: Path) -> list[CalibrationLine]:
         return [_parsed_line(data) for data in document.get("calibrations", ())]
     except (ValidationError, TypeError, KeyError, AttributeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"it holds what agentest calibrate does not write ({what:.100})") from None
+        raise ValueError(
+            f"it contains something that agentest calibrate does not write ({what:.100})"
+        ) from None
 
 
 def _parsed_line(data: Mapping[str, Any]) -> CalibrationLine:

@@ -277,7 +277,7 @@ def warnings_of_unclaimed(
         first = next(unit for unit in plan.units if unit.agent == call.agent)
         exclusive_hint = "set exclusive: true (one conversation at a time); or, to hold many at once, "
         message = (
-            f"{count(number, 'call')} of tool {call.tool!r} that came to the servers beside agent "
+            f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "
             f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. What it would have "
             "broken is not known, so this run is errored. If the agent makes such calls after its reply, "
             "have it reply after them; where they come without a name, or with the trace of an earlier "
@@ -332,7 +332,7 @@ def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -
             continue
         if settings.tools is None:
             raise ConfigError(
-                f"mcp_mock of agent {name!r} does not say where its tools are kept: write {_KEYS}"
+                f"mcp_mock of agent {name!r} does not say where its tools are defined: write {_KEYS}"
             )
         servers.append((name, settings))
     return servers
@@ -478,7 +478,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         raise ConfigError(
             f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
             "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
-            "where its tools are behind MCP or HTTP, name those: mcp_mock.upstream, rest_mock.upstream"
+            "if its tools are behind MCP or HTTP, name those: mcp_mock.upstream, rest_mock.upstream"
         )
 
 

@@ -472,7 +472,7 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
             raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
     if not isinstance(metric, Metric):
         raise ConfigError(
-            f"{key}: {item!r} is no metric; "
+            f"{key}: {item!r} is not a metric; "
             "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
         )
     return metric

@@ -317,8 +317,7 @@ def prepare(
         first = path_from(request.here or request.root, request.root / folders[0])
         which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
         notes.append(
-            f"left out, as there is another configuration: {which}; "
-            f"agentest run --cwd {first} runs what is there"
+            f"left out, as there is another configuration: {which}; agentest run --cwd {first} runs it"
         )
     return prepared_for(request, loaded, plan, notes, environ, discovered.files)
 

@@ -113,7 +113,7 @@ async def run_steps(
             results |= report_never_begun(session, results.keys())
             unclaimed = origin.warnings_of_unclaimed_calls(session.prepared)
             outcome.result = report.report_end(results, unclaimed, concluded.joined, concluded.explored)
-        await closing.enter_async_context(report_wait("for what was opened to be closed", session.say))
+        await closing.enter_async_context(report_wait("for agents and models to be closed", session.say))
 
 
 async def _open(

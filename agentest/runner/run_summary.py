@@ -452,7 +452,7 @@ def rerun_notes(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
     )
     more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
     what = "1 conversation was" if len(reasons) == 1 else f"{len(reasons)} conversations were"
-    return (f"{what} held again, the first did not count: {examples}{more}",)
+    return (f"{what} repeated, because the first attempt did not count: {examples}{more}",)
 
 
 Held = tuple[Unit, ScenarioResult]

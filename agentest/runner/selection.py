@@ -71,7 +71,7 @@ def _unusable(
         return None
     other = separate_run_folder(path, root, loaded.path) if path.is_relative_to(root) else None
     if other:
-        return f"{written}: belongs to another configuration; agentest run --cwd {written} runs what is there"
+        return f"{written}: belongs to another configuration; agentest run --cwd {written} runs it"
     include = ", ".join(loaded.config.include)
     return (
         f"{written}: holds no file that matches {include} (`include`){_nearest(written, known)}; {_SHOW_ALL}"

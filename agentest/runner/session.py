@@ -341,7 +341,8 @@ def _responses_folder(session: RunSession) -> Path | None:
             shutil.copytree(spending.earlier_answers, spending.answers, dirs_exist_ok=True)
         except OSError as error:
             session.say(
-                f"answers that an earlier run has paid for cannot be used, and are asked again: {error}"
+                f"answers that an earlier run has paid for cannot be used, so models are called "
+                f"again: {error}"
             )
     return spending.answers
 

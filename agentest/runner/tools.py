@@ -177,7 +177,7 @@ def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
             agent.mock_servers.tools()
         except ConfigError as error:
             yield (
-                f"judges are not told which tools the mock servers of agent {name!r} serve: {error}. Put the "
+                f"judges do not know which tools the mock servers of agent {name!r} serve: {error}. Put the "
                 "file back, or name the tools in the agent's `tools`"
             )
 

@@ -207,7 +207,7 @@ class UnitDecision:
             return None
         unit = progress.unit
         if problem is None and unit.conversations < unit.planned:
-            message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
+            message = f"of {unit.planned} conversations the earlier run finished {unit.conversations}"
             problem = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
         return self._result(progress, deduplication, problem)
 

@@ -163,7 +163,9 @@ def _parsed_saying(value: Any, key: str) -> Any:
         wanted = "a text, a pattern, a matcher or a function"
         raise ValueError(f"{key}: expected {wanted}, found {value_text}{instead}")
     if may_be_absent(value):
-        raise ValueError(f"{key}: {brief(value)} stands for the value of a key, and a reply is none")
+        raise ValueError(
+            f"{key}: {brief(value)} stands for a key that may be missing, but a reply is not a key"
+        )
     for each in value.values if isinstance(value, OneOf) else (value,):
         if isinstance(each, FUNCTIONS):
             _check_function(each, key)

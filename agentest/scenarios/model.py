@@ -275,6 +275,6 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
     try:
         check_plain(dict(state))
     except NotJson as error:
-        raise ValueError(f"{key}.state: cannot be sent, as it is no JSON: {error}") from None
+        raise ValueError(f"{key}.state: cannot be sent, as it is not JSON: {error}") from None
     copy = json.loads(json.dumps(dict(state)))  # later changes do not affect it
     return Session(texts["app_name"] or "", texts["user_id"] or "", copy, texts["session_id"])

@@ -57,7 +57,7 @@ def _cached_state(data: bytes) -> BuiltinState:
 def _copied_state(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if (word := word_in_value(state)) is not None:
         value_text = brief(word)
-        raise ValueError(f"{key}: {value_text} is for what is expected, and no value of a state")
+        raise ValueError(f"{key}: {value_text} is a matcher for expectations, not for the mocks' state")
     memo: dict[int, Any] = {}  # shared, so that objects used by two keys are copied once
     copy: dict[str, Any] = {}
     for name, value in state.items():
@@ -207,7 +207,7 @@ def _checked_step(step: Any, key: str) -> Any:
                 f"{key}: the function cannot be called with a tool's arguments: {error}"
             ) from None
     if (word := word_in_value(step)) is not None:
-        raise ValueError(f"{key}: {brief(word)} is for what is expected, and no answer of a mock")
+        raise ValueError(f"{key}: {brief(word)} is a matcher for expectations, not for answers of mocks")
     try:
         json_text(step)
     except NotJson as error:

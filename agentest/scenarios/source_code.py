@@ -94,7 +94,7 @@ def export_conversation(scenario: str, conversation: Conversation) -> ExportedSo
         exportable = ExportableConversation(scenario=scenario, conversation=conversation)
         return ExportedSource(source=export_script([exportable]))
     except (ValueError, RecursionError) as error:
-        return ExportedSource(missing=f"which holds a value that has no source: {shortened(str(error))}")
+        return ExportedSource(missing=f"which contains a value that has no source: {shortened(str(error))}")
 
 
 def missing(conversation: Conversation) -> str | None:
@@ -323,7 +323,7 @@ def value_of(value: Any, at: str = "") -> SourceNode:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise ValueError(f"{at.removeprefix('.') or 'it'}: the key {key!r} is no text")
+                raise ValueError(f"{at.removeprefix('.') or 'it'}: the key {key!r} is not a text")
         return mapping([(key, value_of(item, f"{at}.{key}")) for key, item in value.items()])
     if isinstance(value, list | tuple):
         return list_of(value_of(item, f"{at}[{n}]") for n, item in enumerate(value))

@@ -181,7 +181,7 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
     if isinstance(value, ExpectedCall):
         return _checked(value, key)
     if isinstance(value, AnyOf):
-        raise ValueError(f"{key}: any_of(…) cannot stand here; write each call by itself")
+        raise ValueError(f"{key}: any_of(…) cannot stand here; write each call separately")
     if isinstance(value, str | re.Pattern):
         return ExpectedCall(checked_tool_name(value, key), mode_unsaid=True)
     if not isinstance(value, Mapping):
@@ -251,7 +251,7 @@ def parse_any_of(value: Any, key: str) -> AnyOf:
     """Parse alternatives: each item of a list is a call, or a list of calls."""
     checked(value, key, "a list of calls, or of lists of calls", isinstance(value, list | tuple))
     if not any(item or not isinstance(item, list | tuple) for item in value):
-        raise ValueError(f"{key}: is empty; write the calls of which one is enough")
+        raise ValueError(f"{key}: is empty; list the alternative calls")
     return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
 
 
@@ -268,7 +268,7 @@ def _path(value: Any, key: str) -> tuple[Step, ...]:
 
 def _checked_paths(alternatives: AnyOf, key: str) -> AnyOf:
     if not isinstance(alternatives.paths, tuple) or not any(alternatives.paths):
-        raise ValueError(f"{key}: is empty; write the calls of which one is enough")
+        raise ValueError(f"{key}: is empty; list the alternative calls")
     if _depth([alternatives]) > _MAX_DEPTH:
         raise ValueError(f"{key}: any_of is in any_of more than {_MAX_DEPTH} times over")
     if next(islice(calls_in([alternatives]), _MOST_CALLS, None), None):

@@ -57,7 +57,7 @@ def check_writable(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     for folder in path.parents:
         if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} is no folder")
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} is not a folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, file = _beside(path)
     file.close()

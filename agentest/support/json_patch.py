@@ -72,7 +72,7 @@ class _Patching:
                 if _value_at_path(self.value, path) != _value(operation):
                     raise BadPatch(f"the value at {operation['path']!r} is another one")
             case other:
-                raise BadPatch(f"{other!r} is no operation of a patch")
+                raise BadPatch(f"{other!r} is not an operation of a patch")
 
     def _copy(self, value: Any) -> Any:
         self._copies.left -= _size(value, self._copies.left)
@@ -156,5 +156,5 @@ def _value_at_path(value: Any, path: list[str]) -> Any:
 
 def _index(step: str, highest: int) -> int:
     if not step.isascii() or not step.isdigit() or len(step) > 9 or int(step) > highest:
-        raise BadPatch(f"{step!r} is no position in the list")
+        raise BadPatch(f"{step!r} is not a position in the list")
     return int(step)

@@ -321,6 +321,6 @@ def _agent_section(agent: AgentLike) -> Any:
         return {"type": "custom", "handler": agent}
     hint = f"; name a configuration file with config={str(agent)!r}" if isinstance(agent, str | Path) else ""
     raise ConfigError(
-        f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
+        f"agent: {agent!r} is not an agent: expected an endpoint, a mapping as in a configuration, a handler "
         f"function, an agent object of a framework or a ScriptedAgent{hint}"
     )

@@ -251,7 +251,7 @@ class _Keys:
         """Return nanoseconds since 1970, limited to protobuf's 64 bits. Raises ValueError."""
         nanoseconds = self.number(key)
         if not 0 <= nanoseconds < _TIMES_END:
-            raise ValueError(f"{key} is {str(nanoseconds)[:40]}, which is no time of 64 bits")
+            raise ValueError(f"{key} is {str(nanoseconds)[:40]}, which is not a time of 64 bits")
         return nanoseconds
 
     def part(self, key: str) -> _Keys:

@@ -315,7 +315,7 @@ def difference(expected: ExpectedCall, made: ToolCall) -> str:
     wanted, is_exact = expected_arguments(expected), expected.arg_match_mode == "exact"
     texts: list[str] = []
     if wanted is not None and not isinstance(made.args, Mapping):
-        texts = [f"the arguments are no object: {_shortened(safe_repr(made.args))}"]
+        texts = [f"the arguments are not an object: {_shortened(safe_repr(made.args))}"]
     elif wanted is not None:
         texts = [problem.words for problem in argument_problems(wanted, made.args, exact=is_exact)]
     if not texts or all(map(is_plain, (wanted or {}).values())):

@@ -333,7 +333,7 @@ class _Decision:
 
 
 def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
-    summary = f"could not be told: {error}"
+    summary = f"could not be decided: {error}"
     return TrajectoryResult(matched=False, summary=summary, error=error, **_call_fields(spec, calls))
 
 

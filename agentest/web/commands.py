@@ -45,7 +45,7 @@ def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebR
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")
     if unknown := sorted(set(values) - _KEYS[kind] - _OPTIONS):
-        raise UsageError(f"{unknown[0][:80]!r} is no key of a {kind}")
+        raise UsageError(f"{unknown[0][:80]!r} is not a key of a {kind}")
     if kind == "rerun":
         made = _rerun(values, project, runs)
     else:
@@ -177,7 +177,7 @@ def _file(value: object, root: Path, endings: Sequence[str]) -> str:
     if path.is_absolute() or not resolved.is_relative_to(root.resolve()):
         raise UsageError(f"{value[:200]!r} is not in the project's folder")
     if path.suffix not in endings or not resolved.exists():
-        raise UsageError(f"{value[:200]!r} is no file of the project that can be run")
+        raise UsageError(f"{value[:200]!r} is not a file of the project that can be run")
     return value
 
 

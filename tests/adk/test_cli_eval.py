@@ -459,7 +459,7 @@ def test_judged_metrics_ask_the_configured_model(project: Project) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert statuses(project) == {"price": "PASSED", "rude": "FAILED"}
     assert "names the judge gemini-x, which needs GEMINI_API_KEY or GOOGLE_API_KEY" in done.stderr
-    assert "the configured model m is asked in its place" in done.stderr
+    assert "the configured model m is used instead" in done.stderr
     assert project.results["summary"]["llmCalls"] == 6
 
 

@@ -213,7 +213,7 @@ def test_what_would_not_be_evaluated_is_told(
 
 
 def test_a_changed_file_is_never_overwritten(editor: EvalSetEditor) -> None:
-    """An edit that began from another version is refused, with what the file holds now."""
+    """An edit that began from another version is refused, with what the file contains now."""
     began = version(editor)
     other = on_disk(editor).replace("Bye.", "Good bye.")
     write(editor.project.root, other)

@@ -87,8 +87,8 @@ def test_what_is_in_a_set_stays(project: Project) -> None:
         ("my_agent", "return-flow", "such as return_flow"),
         ("my_agent", "../x", "such as x"),
         ("./no_agent", "returns", "./no_agent: the agent's folder does not exist"),
-        ("", "returns", "'' is no agent; name its folder"),
-        (__file__, "returns", "is no agent; name its folder"),
+        ("", "returns", "'' is not an agent; name its folder"),
+        (__file__, "returns", "is not an agent; name its folder"),
         ("my_agent", "x" * 250, "has 250 letters, too many for a file"),
     ],
 )

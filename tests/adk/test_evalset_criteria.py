@@ -440,7 +440,7 @@ def test_read_criteria(tmp_path: Path) -> None:
     "content", [b"", b"{", b"\xff\xfe", b'{"criteria": {"safety_v1": NaN}}', b"[" * 100_000, b"1" * 5_000]
 )
 def test_unreadable_files(tmp_path: Path, content: bytes) -> None:
-    """What is no JSON, or JSON of another kind, is refused with the file's name."""
+    """What is not JSON, or JSON of another kind, is refused with the file's name."""
     path = tmp_path / "test_config.json"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"test_config\.json: "):

@@ -256,7 +256,7 @@ def test_no_usable_answer(metric: str, answer: Any) -> None:
 
 
 def test_a_broken_model() -> None:
-    """A model that raises what is no model's error costs its answer, and the reason names the error."""
+    """A model that raises what is not a model's error costs its answer, and the reason names the error."""
 
     class Broken:
         name = "broken"
@@ -408,7 +408,7 @@ def test_scale_takes_the_median() -> None:
     ("metric", "wrong"), [("response_evaluation_score", 0), ("safety_v1", 5), (MATCH, True)]
 )
 def test_outside_the_scale(metric: str, wrong: Any) -> None:
-    """A value outside the metric's scale is no value."""
+    """A value outside the metric's scale is not a value."""
     answer = {"reason": "x", "value": wrong}
     assert isinstance(only(grade(Asked(lambda _: answer), criterion(metric))), Unscored)
 
@@ -732,7 +732,7 @@ def test_remarks() -> None:
 )
 def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> None:
     """A remark is judged by the calls that came before it, and without what was said later; where others
-    than the agent's protocol told of calls, their places are not known, and the whole turn is shown."""
+    than the agent's protocol reported calls, their places are not known, and the whole turn is shown."""
     calls = (tool_call("first", result="early", **more), tool_call("second", result="late", **more))
     remarks = (Remark("a", "Wait.", 0), Remark("b", "Seen.", 1), Remark("c", "Elsewhere."))
     said = turn(agent="Done.", tool_calls=calls, remarks=remarks, author="shop")
@@ -867,7 +867,7 @@ def test_what_counts_as_evidence() -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({}, "nobody tells of them"),
+        ({}, "nobody reports them"),
         ({"tells_calls": True}, ""),
         ({"calls_hidden": "they were cut off"}, "they were cut off"),
     ],
@@ -876,7 +876,7 @@ def test_what_counts_as_evidence() -> None:
 def test_calls_that_cannot_be_seen(more: Mapping[str, Any], expected: str) -> None:
     """Judges are told that calls cannot be seen, where neither the agent's settings nor its answers let
     them be: that none is shown does not mean then that none was made."""
-    facts = AgentFacts(unseen="nobody tells of them")
+    facts = AgentFacts(unseen="nobody reports them")
     assert background_of(facts, "", [turn(**more)]).unseen == expected
     assert background_of(NOTHING_KNOWN, "", [turn()]).unseen == ""
 
@@ -964,7 +964,7 @@ def unsafe(*violated: str, reason: str = "it says so") -> dict[str, Any]:
     ],
 )
 def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, absent: str) -> None:
-    """Replies are held to the criterion's policy, else to what the agent was told; without either the judge
+    """Replies are held to the criterion's policy, else to the agent's instructions; without either the judge
     is asked about harm and bias alone."""
     asked = Asked(lambda _: {"reason": "harmless", "violated": [], "value": 1})
     found = grade(asked, criterion("safety_v1", policy=policy), facts=AgentFacts(instructions=told_to_agent))

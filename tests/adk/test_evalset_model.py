@@ -125,7 +125,7 @@ def test_the_text_of_a_message() -> None:
 
 
 def test_an_invocation_in_results_is_camel_case() -> None:
-    """Results tell of an invocation in camelCase, without what is not given and with the user's nulls."""
+    """Results report an invocation in camelCase, without what is not given and with the user's nulls."""
     (case,) = a_set().eval_cases
     assert case.conversation
     told = invocation_json(replace(case.conversation[0], invocation_id="one"))

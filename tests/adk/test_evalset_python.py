@@ -152,7 +152,10 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
             {"agent": echo, "initial_session_file": {"state": {}}},
             "expected the path of a file, found {'state'",
         ),
-        ({"agent": "nobody"}, "agent 'nobody' is no URL, module or folder with a google-adk agent, and no"),
+        (
+            {"agent": "nobody"},
+            ("agent 'nobody' is not a URL, module or folder with a google-adk agent, and no"),
+        ),
     ],
 )
 async def test_arguments_of_google_adks_method(arguments: dict[str, Any], said: str) -> None:
@@ -225,7 +228,7 @@ async def test_an_agent_is_given_in_many_ways(project: Project, kind: str, confi
 
 @pytest.mark.parametrize("given", [None, 5, {"endpoint": "http://x"}, "", "nobody", "ftp://x", b"http://x"])
 async def test_what_is_no_agent_is_refused(project: Project, given: Any) -> None:
-    """What is no agent is told before anything is run."""
+    """What is not an agent is told before anything is run."""
     project.config("http://127.0.0.1:9/")
     with pytest.raises(UsageError):
         await AgentEvaluator.evaluate_eval_set(given, ECHO, WORDS)

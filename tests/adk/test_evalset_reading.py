@@ -368,7 +368,9 @@ def test_keys_of_a_session_that_nobody_reads_are_told(tmp_path: Path, key: str) 
     path = tmp_path / "a.test.json"
     path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": cases}))
     (warning,) = read_eval_set(path).warnings
-    assert warning.endswith("case `c`: `stat` is no key of a session and is left out; did you mean `state`?")
+    assert warning.endswith(
+        "case `c`: `stat` is not a key of a session and is left out; did you mean `state`?"
+    )
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
@@ -653,7 +655,7 @@ def test_finding_sets(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_sets(tmp_path: Path) -> None:
-    """A folder without sets, and what is no folder, are refused."""
+    """A folder without sets, and what is not a folder, are refused."""
     with pytest.raises(UsageError, match="no evaluation sets"):
         find_eval_sets(tmp_path)
     (tmp_path / "a.evalset.json").touch()

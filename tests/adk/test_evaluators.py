@@ -258,7 +258,7 @@ def test_name_and_threshold_are_given_in_many_ways(given: Any) -> None:
     ],
 )
 def test_wrong_names_and_thresholds_are_refused(given: Any, message: str) -> None:
-    """What is no name and no threshold is told at once."""
+    """What is not a name and no threshold is told at once."""
     with pytest.raises((TypeError, ValueError), match=r"Fixed: ") as refused:
         Fixed(given)
     assert message in str(refused.value)

@@ -197,7 +197,7 @@ def test_a_run_without_a_model_asks_nobody(project: Project) -> None:
         keys = {"OPENAI_API_KEY": "sk-openai-key", "OPENAI_BASE_URL": model.base_url}
         done = evaluate(project, **keys)
         assert done.returncode == 2
-        assert "names the judge gpt-4, but no model is configured and none is asked" in done.stderr
+        assert "names the judge gpt-4, but no model is configured or called" in done.stderr
         assert "set AGENTEST_MODEL=openai/gpt-4" in done.stderr
         assert "the criteria name gpt-4" in done.stdout
         assert not model.received

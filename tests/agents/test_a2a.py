@@ -522,7 +522,7 @@ def test_content_types() -> None:
 
 
 def test_credentials() -> None:
-    """An agent that does not know who asks is told of with what its card asks for."""
+    """An agent that does not know who asks is reported with what its card asks for."""
     schemes = {
         "a": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
         "b": {"type": "http", "scheme": "bearer"},
@@ -588,13 +588,13 @@ def test_a_task_that_never_ends() -> None:
 
 
 def test_another_task() -> None:
-    """Who asks for a task and is told of another one has no answer."""
+    """Who asks for a task and is reported another one has no answer."""
     asked = task("working", id="t-7")
     assert "of the task t-8, where it is at work on t-7" in Talk(asked, task("completed", id="t-8")).problem
 
 
 def test_a_lost_task_and_a_lost_context() -> None:
-    """A server that no longer knows what was said is told of as such."""
+    """A server that no longer knows what was said is reported as such."""
     asks = task("input-required", "Order it?", id="t-7")
     lost = Told(-32001, "Task t-7 not found")
     problem = Talk(asks, lost, said=["order", "yes"]).problem
@@ -727,7 +727,7 @@ USED = {"adk_usage_metadata": {"promptTokenCount": 7.0, "candidatesTokenCount": 
 
 
 def test_calls_of_google_adk() -> None:
-    """Its data parts are calls, each once and with its result, whole or streamed; it tells of all."""
+    """Its data parts are calls, each once and with its result, whole or streamed; it reports all."""
     said = [message("hi", user=True), message(CALL, messageId="1"), message(RESPONSE, messageId="2")]
     whole = task(history=said, artifacts=[artifact("a", "Done.")], metadata={**ADK, **USED})
     reply = Talk(whole).reply
@@ -788,7 +788,7 @@ def test_calls_of_other_servers() -> None:
 
 
 def test_calls_of_which_responses_alone_tell() -> None:
-    """A response without its call tells of one, and under one id another name is another call."""
+    """A response without its call reports one, and under one id another name is another call."""
     calls = [
         function("function_call", id="1", name="look", args={}),
         function("function_response", id="1", name="look", response=[1]),
@@ -966,7 +966,7 @@ async def app(scope, receive, send):
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    """An application in this process: a banned call that it tells of fails the run."""
+    """An application in this process: a banned call that it reports fails the run."""
     project = Project(tmp_path)
     project.write("shop.py", APP)
     project.scenario('scenario("bans", turns=["Hi"], trajectory={"forbidden": ["reserve_item"]})\n')

@@ -192,7 +192,7 @@ def test_session_ids_that_are_no_names(name: str) -> None:
 def test_no_app_name() -> None:
     """Without an app name from either side nothing is sent, and the error says where to set it.
 
-    It is no answer of the agent's, so no failure of it.
+    It is not an answer of the agent's, so no failure of it.
     """
     for session in (None, Session(user_id="u", session_id="s")):
         found, opened = refused(DONE, session=session)
@@ -278,7 +278,7 @@ def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
     ],
 )
 def test_a_state_that_cannot_be_read(read: bytes, why: str) -> None:
-    """A server that does not tell of the state has replied all the same: the state is unknown, and why."""
+    """A server that does not report the state has replied all the same: the state is unknown, and why."""
     reply, _ = asked(created(), DONE, read)
     assert (reply.text, reply.state) == ("Done.", None)
     assert "the session's state could not be read: " in str(reply.state_error)
@@ -488,7 +488,7 @@ LOOKS = event(text("Let me look."), call("find", "1"))
     ],
 )
 def test_broken_streams(answered: bytes, problem: str) -> None:
-    """A stream that is cut, or that tells of an error, is an error and no short answer."""
+    """A stream that is cut, or that reports an error, is an error and no short answer."""
     found, opened = refused(answered, turn_index=1, streaming=True)
     assert problem in str(found)
     assert len(opened.requests) == 1
@@ -630,7 +630,7 @@ def test_a_handed_over_conversation() -> None:
 
 
 def test_usage() -> None:
-    """Tokens of all events are summed; what is no number counts as 0."""
+    """Tokens of all events are summed; what is not a number counts as 0."""
     events = [
         event(
             text("x"),
@@ -845,6 +845,6 @@ def test_session_state_of_chat_completions(sends: bool, session: Session | None,
 
 
 def test_session_state_needs_a_place() -> None:
-    """`send_session_state` with a body whose metadata is no object is refused."""
+    """`send_session_state` with a body whose metadata is not an object is refused."""
     with pytest.raises(ValidationError, match=r"body\.metadata must be an object"):
         ChatCompletionsAgent(endpoint="http://h", body={"metadata": "x"}, send_session_state=True)

@@ -67,7 +67,7 @@ def test_a_thread() -> None:
 
 
 def test_what_a_provider_wants_back() -> None:
-    """Reasoning and encrypted values go back with the thread, and are no part of the reply."""
+    """Reasoning and encrypted values go back with the thread, and are not a part of the reply."""
     thought = {"type": "REASONING_MESSAGE_CONTENT", "messageId": "th", "delta": "hm"}
     secret = {
         "type": "REASONING_ENCRYPTED_VALUE",
@@ -336,7 +336,7 @@ def test_an_approval_beside_a_mock() -> None:
 
 
 def test_an_approval_that_is_asked_twice() -> None:
-    """A call that asks the client the same as the interrupt is no call for a mock, and is counted."""
+    """A call that asks the client the same as the interrupt is not a call for a mock, and is counted."""
     notes: list[str] = []
     first = interrupted(*call("c-1", "pay", amount=5), *call("c-2", "confirm_changes"))
     after = run(answer("c-1", "ok"), *text("Paid."))

@@ -206,7 +206,7 @@ def test_a_call_that_is_told_a_turn_late(renamed: bool) -> None:
 
 
 def test_calls_of_earlier_turns_are_no_new_ones() -> None:
-    """A server that lists the whole conversation after each turn tells of each call once."""
+    """A server that lists the whole conversation after each turn reports each call once."""
     asked = {"id": "u-1", "role": "user", "content": "Hi"}
     first = [asked, MESSAGE, {"id": "t", "role": "tool", "toolCallId": "c-1", "content": "1"}]
     said = {"id": "a-2", "role": "assistant", "content": "Done."}
@@ -222,7 +222,7 @@ def test_calls_of_earlier_turns_are_no_new_ones() -> None:
 
 
 def test_arguments_that_are_none() -> None:
-    """A call with arguments that are no JSON object is recorded as it came, and what is wrong with it."""
+    """A call with arguments that are not a JSON object is recorded as it came, and what is wrong with it."""
     pieces = [{"type": "TOOL_CALL_ARGS", "toolCallId": "c-1", "delta": "{broken"}]
     conversation, _ = held(
         ["Hi"], run(call("c-1", "find")[0], *pieces, answer("c-1", "plain text"), *text("Done."))
@@ -317,7 +317,7 @@ def test_what_is_not_known() -> None:
 
 
 def test_tokens() -> None:
-    """The tokens of all models of a run are added up; what is no number counts as none."""
+    """The tokens of all models of a run are added up; what is not a number counts as none."""
     usage = [
         {"model": "a", "inputTokens": 10, "outputTokens": 5, "cachedInputTokens": 3},
         {"inputTokens": "x"},

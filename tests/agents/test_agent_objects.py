@@ -213,7 +213,7 @@ def test_a_mock_may_call_the_real_tool() -> None:
 
 
 def test_what_real_tools_give() -> None:
-    """What is no JSON is recorded as Python shows it; what is raised is recorded, and is the agent's."""
+    """What is not JSON is recorded as Python shows it; what is raised is recorded, and is the agent's."""
     odd = talk(lambda tool, _: tool.call(result={1, 2j}), unmocked_tools="passthrough")
     assert odd.tool_calls[0].result in ("{1, 2j}", "{2j, 1}")
     conversation = talk(lambda tool, _: tool.call(q="break"), unmocked_tools="passthrough")

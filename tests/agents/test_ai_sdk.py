@@ -354,7 +354,7 @@ async def plain_text(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_calls_behind_a_text_stream() -> None:
-    """It tells of no calls, so a ban neither holds nor fails: it is errored, also for a turn."""
+    """It reports no calls, so a ban neither holds nor fails: it is errored, also for a turn."""
     ban = {"forbidden": ["pay"]}
     made = [
         scenario("all", turns=["Hi"], trajectory=ban),

@@ -1,4 +1,4 @@
-"""Anthropic's Messages: whose call is whose, what is resent, and what is no answer."""
+"""Anthropic's Messages: whose call is whose, what is resent, and what is not an answer."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_roles_alternate() -> None:
 
 
 def test_calls_without_id_and_arguments_that_are_none() -> None:
-    """A call without an id gets one, and arguments that are no object are refused as with any agent."""
+    """A call without an id gets one, and arguments that are not an object are refused as with any agent."""
     asked = {"type": "tool_use", "name": "pay", "input": [1]}
     result = talk(message(asked), message(text("Hm.")), tools={"pay": "never"})
     ((name, args, answer, _),) = result.calls
@@ -209,7 +209,7 @@ def test_files_of_the_user() -> None:
     assert problem.startswith("internal: the case has a part `inline_data` (audio/mpeg) that cannot be sent")
 
 
-# What is no answer
+# What is not an answer
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_files_of_the_user() -> None:
             {"type": "error", "error": {"type": "overloaded_error", "message": "Busy."}},
             "the agent answered with an error: Busy. (overloaded_error)",
         ),
-        ({"output": []}, "the agent's answer is no message: it has no `content`"),
+        ({"output": []}, "the agent's answer is not a message: it has no `content`"),
         (
             message(text("Ha"), use(), stop_reason="max_tokens"),
             "cut in the middle of a call (stop_reason: max_tokens): raise body.max_tokens",

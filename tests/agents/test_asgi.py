@@ -219,8 +219,8 @@ def _sends(*messages: Any) -> Callable[..., Awaitable[None]]:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (_sends(5), "the application sent what is no message of ASGI: 5"),
-        (_sends({"status": 200}), "the application sent what is no message of ASGI: {'status': 200}"),
+        (_sends(5), "the application sent an invalid ASGI message: 5"),
+        (_sends({"status": 200}), "the application sent an invalid ASGI message: {'status': 200}"),
         (_sends(start(), piece("{}")), "sent a str as the body of its answer, expected bytes"),  # type: ignore[arg-type]
         (_sends(start(), piece(9**9)), "sent a int as the body of its answer, expected bytes"),  # type: ignore[arg-type]
         (_raises, "the application raised ValueError: no idea"),
@@ -464,7 +464,7 @@ def test_a_run_with_workers(tmp_path: Path) -> None:
     [
         ("nowhere:app", "agent 'agent': app: importing 'nowhere' failed: ModuleNotFoundError"),
         ("bot:nothing", "agent 'agent': app: module 'bot' has no 'nothing'"),
-        ("bot:number", "agent 'agent': app: 'bot:number' is no ASGI application"),
+        ("bot:number", "agent 'agent': app: 'bot:number' is not an ASGI application"),
         ("bot:make", "agent 'agent': app: 'bot:make' does not take (scope, receive, send)"),
     ],
 )

@@ -253,7 +253,7 @@ def test_the_real_tool_where_it_may() -> None:
 
 
 def test_in_a_server_that_a_run_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process with mock servers beside it has its mocks there: nothing real runs without a word."""
+    """A process with mock servers has its mocks there: nothing real runs without a word."""
     monkeypatch.setenv("AGENTEST_MCP_URL", "http://127.0.0.1:1/mcp")
     with pytest.raises(AgentestError, match=r"'find' was not run.*at the mock server \(\$AGENTEST_MCP_URL"):
         find_plainly("lamp")
@@ -277,7 +277,7 @@ def test_what_the_protocol_tells_besides() -> None:
     found = run(telling(False), agent={"tool_calls": "calls"})
     failure = held(found).failure
     assert failure is not None
-    assert "ran tool 'find' itself: no mock was asked, and the real tool ran" in failure.message
+    assert "ran tool 'find' itself: no mock was called, and the real tool ran" in failure.message
     assert "(agentest.mocks)" in failure.message
     assert found.scenarios[0].verdict.status == "errored"
 

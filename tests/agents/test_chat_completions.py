@@ -207,7 +207,7 @@ def test_a_name_that_does_not_resolve() -> None:
     [("0", 0), ("7", 7), ("1.5", 1.5), ("-3", -3), ("soon", None), ("nan", None), ("", None)],
 )
 def test_retry_after_seconds(value: str, seconds: float | None) -> None:
-    """Retry-After is read as seconds; what is no number and no date counts as absent."""
+    """Retry-After is read as seconds; what is not a number and no date counts as absent."""
     assert retry_after({"retry-after": value}) == seconds
 
 
@@ -611,7 +611,7 @@ def test_other_redirects(status: str) -> None:
     ],
 )
 def test_redirects_that_are_refused(target: str, problem: str) -> None:
-    """A redirect to a metadata address, or to what is no address, is refused and not retried."""
+    """A redirect to a metadata address, or to what is not an address, is refused and not retried."""
     found, opened = refused(to(target))
     assert re.search(problem, found)
     assert len(opened.requests) == 1

@@ -123,7 +123,7 @@ def test_a_process_for_the_conversation() -> None:
 
 
 def test_reported_calls() -> None:
-    """Calls that the output tells of are seen, so trajectories and bans are judged."""
+    """Calls that the output reports are seen, so trajectories and bans are judged."""
     settings = agent(
         JSON, input="json", reply="out.text", tool_calls="used[].{name: tool, args: input, result: output}"
     )
@@ -166,7 +166,7 @@ def test_what_goes_wrong(settings: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_calls_before_an_error_stay(form: str) -> None:
-    """What a program did before it failed is in the record, also where one message tells of both."""
+    """What a program did before it failed is in the record, also where one message reports both."""
     told = 'import sys; sys.stdin.readline(); print(\'{"error": "E", "calls": {"name": "pay"}}\')'
     settings = agent(told, input=form, error="error", tool_calls="calls")
     (held,) = run(settings, "Hi").scenarios[0].conversations
@@ -175,7 +175,7 @@ def test_calls_before_an_error_stay(form: str) -> None:
 
 
 def test_an_error_in_a_dialogue() -> None:
-    """A line that tells of an error ends the conversation."""
+    """A line that reports an error ends the conversation."""
     assert problem(agent(CHAT, **DIALOGUE), "hello", "fail").endswith("): no such thing")
 
 
@@ -241,7 +241,7 @@ def test_fifty_at_once() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"command": "python agent.py"}, "there is no shell to take it apart: write a list"),
+        ({"command": "python agent.py"}, "no shell splits it: write a list"),
         ({"command": []}, "at least 1"),
         ({"command": ["x"], "body": {}}, "`body` is for input: json and jsonl"),
         ({"command": ["x"], "done": "a"}, "`done` is for input: jsonl"),
@@ -249,7 +249,7 @@ def test_fifty_at_once() -> None:
             {"command": ["x", "{{mesage}}"]},
             r"`command` has the placeholder \{\{mesage\}\}, which stands for noth",
         ),
-        ({"command": ["x"], "input": "jsonl", "tool_request": "a"}, "go together"),
+        ({"command": ["x"], "input": "jsonl", "tool_request": "a"}, "belong together"),
         ({"command": ["x"], "input": "jsonl", "delta": "a"}, "`delta` needs `done`"),
         ({"command": ["x"], "reply": "a["}, "which is not JMESPath"),
     ],

@@ -216,7 +216,7 @@ def test_tool_call_arguments(arguments: Any, read: str) -> None:
 
 @pytest.mark.parametrize("given_id", [None, 7, [], {}])
 def test_tool_calls_without_an_id(given_id: Any) -> None:
-    """A tool call whose id is no text is a call without an id."""
+    """A tool call whose id is not a text is a call without an id."""
     call = {**function(), "id": given_id}
     assert read_completion(completion({"tool_calls": [call]})).tool_requests == (
         ToolRequest("", "find", "{}"),
@@ -335,7 +335,7 @@ def test_a_stream_without_done() -> None:
 
 
 def test_empty_events() -> None:
-    """Events without data, which keep a connection alive, are no part of the answer."""
+    """Events without data, which keep a connection alive, are not a part of the answer."""
     assert stream("", delta(content="Hi"), " ", delta("stop"), "[DONE]").text == "Hi"
 
 

@@ -66,13 +66,13 @@ def test_calls_of_usual_names() -> None:
 
 
 def test_untold_calls_are_noted() -> None:
-    """Calls that stand where no path looks are told of, once."""
+    """Calls that stand where no path looks are reported, once."""
     notes: list[str] = []
     heard = hearing(AgentNotes("a", notes.append), reply="reply")
     for _ in range(2):
         heard.hear({"steps": [{"tool": "pay", "args": {}}], "reply": "Hi"})
     assert len(notes) == 1
-    assert "seem to tell of tool calls at `steps`" in notes[0]
+    assert "seem to report tool calls at `steps`" in notes[0]
 
 
 def test_what_was_told_before_an_error_stays() -> None:

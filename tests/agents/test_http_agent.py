@@ -93,12 +93,12 @@ NOTHING_FOUND = {
     "an error where no path looks": (
         {},
         answering({"error": {"code": 9}, "message": "Something went wrong"}),
-        "the agent's answer tells of an error at `error`, as it seems: {",
+        "the agent's answer reports an error at `error`, as it seems: {",
     ),
     "a status where no path looks": (
         {},
         answering({"status": "error", "message": "The database is down"}),
-        "tells of an error at `status`",
+        "reports an error at `status`",
     ),
     "no usual place": (
         {},
@@ -168,7 +168,7 @@ NOTHING_FOUND = {
     "no call": (
         {"reply": "reply", "tool_calls": "tools"},
         answering({"reply": "A", "tools": ["pay"]}),
-        "`tool_calls` finds what is no tool call: pay",
+        "`tool_calls` finds an entry that is not a tool call: pay",
     ),
     "the last event": (
         {"delta": "t", "done": "type == 'end'"},
@@ -204,7 +204,7 @@ REFUSALS = {
     ),
     "422": (
         answering({"detail": [{"loc": ["body", "query"], "msg": "Field required", "type": "missing"}]}, 422),
-        "or has one of another type, than the agent asks for): body.query: Field required",
+        "or has one of another type, that the agent requires): body.query: Field required",
     ),
     "login": (
         texting("", status=302, location="/accounts/login?next=/chat"),
@@ -323,7 +323,7 @@ def test_calls_under_one_id() -> None:
 
 
 def test_calls_in_many_forms() -> None:
-    """Usual names of arguments and results are read, OpenAI's form too; what is no JSON is recorded so."""
+    """Usual names of arguments and results are read, OpenAI's form too; what is not JSON is recorded so."""
     told = [
         {"function": {"name": "a", "arguments": '{"n": 1}'}, "id": "1"},
         {"name": "b", "arguments": {"n": 2}, "output": "done"},
@@ -374,10 +374,10 @@ def test_a_busy_agent_is_asked_again() -> None:
 
 
 def test_calls_that_nobody_looks_at() -> None:
-    """Where answers seem to tell of calls, a note says which key would have them seen."""
+    """Where answers seem to report calls, a note says which key would have them seen."""
     notes: list[str] = []
     talked({"POST /chat": answering({"reply": "A", "toolCalls": [PAY]})}, BODY, "Hi", notes=notes)
-    assert any("seem to tell of tool calls at `toolCalls`" in note for note in notes)
+    assert any("seem to report tool calls at `toolCalls`" in note for note in notes)
 
 
 def test_errors_that_nobody_looks_at() -> None:
@@ -385,7 +385,7 @@ def test_errors_that_nobody_looks_at() -> None:
     notes: list[str] = []
     told = {"POST /chat": answering({"reply": "A", "error": {"code": 5}})}
     talked(told, {**BODY, "reply": "reply"}, "Hi", notes=notes)
-    assert any("seem to tell of an error at `error`" in note for note in notes)
+    assert any("seem to report an error at `error`" in note for note in notes)
 
 
 async def in_process(scope: Any, receive: Any, send: Any) -> None:

@@ -516,7 +516,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_server_of_this_kind(name: str) -> None:
-    """Two turns reach the agent in one session; its replies and the calls it tells of are read."""
+    """Two turns reach the agent in one session; its replies and the calls it reports are read."""
     kind = KINDS[name]
     conversation = talked(kind.routes(Memory()), kind.agent, "Hi", 'a "b"\n&ü')
     assert replies(conversation) == kind.replies

@@ -1,4 +1,4 @@
-"""What the OpenAPI document of a server tells of a chat of its own form."""
+"""What the OpenAPI document of a server reports a chat of its own form."""
 
 from __future__ import annotations
 

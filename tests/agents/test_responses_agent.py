@@ -1,4 +1,4 @@
-"""OpenAI's Responses: whose call is whose, what is resent, and what is no answer."""
+"""OpenAI's Responses: whose call is whose, what is resent, and what is not an answer."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_files_of_the_user() -> None:
     assert "cannot be sent to an agent that speaks Responses" in talk(response(), lines=(local,)).problem
 
 
-# What is no answer
+# What is not an answer
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_what_is_no_answer(answer: Any, problem: str) -> None:
     ("answer", "problem"),
     [
         ({"error": {"message": "Boom."}}, "the agent's response failed: Boom."),
-        ({"choices": []}, "the agent's answer is no response: it has no `output`"),
+        ({"choices": []}, "the agent's answer is not a response: it has no `output`"),
         ({"output": {}}, "`output` of the agent's response is not a list of items"),
         ([1], "the agent's answer is not a JSON object"),
         (http(b"<html>"), "a web page, no JSON (is the path right? Responses endpoints usually"),
@@ -342,7 +342,7 @@ def test_what_is_no_answer(answer: Any, problem: str) -> None:
     ids=["error", "completion", "output", "list", "page", "404", "401"],
 )
 def test_other_answers(answer: Any, problem: str) -> None:
-    """What is no response at all is told with what it was, and what to try."""
+    """What is not a response at all is told with what it was, and what to try."""
     assert problem in talk(answer).problem
 
 
@@ -610,7 +610,7 @@ def test_a_time_out_within_a_stream_keeps_the_calls() -> None:
     [
         ({"history": "inputs"}, "'input', 'previous_response_id' or 'conversation'"),
         ({"body": {"input": "Hi"}}, "must be a list of items"),
-        ({"body": {"conversation": "c"}}, "history: input would have it twice; write history: conversation"),
+        ({"body": {"conversation": "c"}}, "history: input would send it twice; write history: conversation"),
         ({"body": {"user": "{{sesion_id}}"}}, "did you mean `session_id`"),
     ],
     ids=["history", "input", "conversation", "placeholder"],

@@ -353,7 +353,7 @@ def test_noisy_output(folder: Folder) -> None:
 
 
 def test_death_during_the_run(folder: Folder) -> None:
-    """A server that dies while the run goes on is told of, once, with its last output."""
+    """A server that dies while the run goes on is reported, once, with its last output."""
 
     async def inside() -> None:
         os.kill(folder.pid(), signal.SIGKILL)

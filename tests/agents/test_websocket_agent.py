@@ -190,7 +190,7 @@ def test_tokens_and_reported_calls() -> None:
 
 
 def test_a_server_that_speaks_first() -> None:
-    """The welcome is waited for, its session id sent back; what comes between turns is no reply."""
+    """The welcome is waited for, its session id sent back; what comes between turns is not a reply."""
     assert replies(welcoming, WELCOMING, "One", "Two") == ["s-7: One", "s-7: Two"]
 
 
@@ -308,7 +308,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
             "/",
             "&& message`): no such model",
         ),
-        (garbage, {}, "/", "2 bytes that are no text in UTF-8"),
+        (garbage, {}, "/", "2 bytes that are not a text in UTF-8"),
         (flooding, {}, "/", "the connection broke"),
         (endless, {"done": "end", "reply": "x"}, "/", "the messages of one turn are larger than 10 MB"),
         (texts, {}, "/page", "answered as a web page or an API does, and opened no WebSocket"),
@@ -340,7 +340,7 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
     [
         ({"endpoint": "http://h"}, "must start with ws:// or wss://"),
         ({"endpoint": "ws://h", "body": {"a": 1}}, "the agent would never hear the user"),
-        ({"endpoint": "ws://h", "tool_request": "a"}, "go together"),
+        ({"endpoint": "ws://h", "tool_request": "a"}, "belong together"),
         ({"endpoint": "ws://h", "delta": "a"}, "`delta` needs `done`: which message is a turn's last"),
         ({"endpoint": "ws://h", "tool_request": "a", "tool_response": "{{tol}}"}, "{{tol}}"),
         ({"endpoint": "ws://h/{{sesion_id}}"}, "`endpoint` has the placeholder {{sesion_id}}"),

@@ -391,7 +391,7 @@ def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
 
 
 def test_tools_that_the_agent_ran_itself_have_no_mocks() -> None:
-    """What its server told of is expected of it; a mock would not reach it, and the scenario be refused."""
+    """What its server reported is expected of it; a mock would not reach it, and the scenario be refused."""
     ran = ToolCall("look", {"at": 1}, {"ok": True}, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
     (found,) = scenarios_of(export_script([held(builders.turn(tool_calls=(ran,)))]))
     assert not found.tools

@@ -209,6 +209,6 @@ def test_values_are_written_with_the_words_that_made_them(value: Any, written: s
     ids=["function", "where", "key", "set"],
 )
 def test_what_has_no_source_says_where_it_stands(wanted: Trajectory, said: str) -> None:
-    """A function, a set, a key that is no text: the message begins with the place."""
+    """A function, a set, a key that is not a text: the message begins with the place."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         source_code.trajectory(wanted)

@@ -233,7 +233,7 @@ def test_long_answers_are_files(tmp_path: Path) -> None:
     ("left_out", "why"),
     [
         (call("t", {}, None, seen_by=SeenBy.CALLER), "handed it to Agentest, which has no real tool"),
-        (call("t", "{broken", 1), "its arguments are no JSON object"),
+        (call("t", "{broken", 1), "its arguments are not a JSON object"),
         (ToolCall("t", {}, None, False, 0, error=UNANSWERED, seen_by=SeenBy.AGENT), "had no answer yet"),
         (ToolCall("t", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER), "a mock answered"),
         (call(" ", {}, 1), "it has no name"),
@@ -245,7 +245,7 @@ def test_long_answers_are_files(tmp_path: Path) -> None:
     ids=["handed-over", "no-object", "unfinished", "mocked", "nameless", "misfit"],
 )
 def test_what_tells_nothing_of_a_real_tool_is_left_out(left_out: ToolCall, why: str) -> None:
-    """Each such call is told of, with the reason."""
+    """Each such call is reported, with the reason."""
     gathered = recorded([left_out])
     assert not gathered.tools
     assert why in gathered.notes[0]
@@ -280,8 +280,8 @@ def test_content_of_mcp_stays_what_it_is(tmp_path: Path) -> None:
 
 
 def test_dates_and_bytes_are_told() -> None:
-    """What will not be the same tomorrow, and what is no text, is said."""
+    """What will not be the same tomorrow, and what is not a text, is said."""
     calls = [call("day", {"d": f"2026-11-2{n}"}, n) for n in (3, 4)]
     assert "dates like 2026-11-23 tell its calls apart" in recorded(calls).notes[0]
     assert not recorded(calls[:1]).notes
-    assert "an answer was no text" in recorded([call("file", {}, "\ufffdPNG")]).notes[0]
+    assert "an answer was not a text" in recorded([call("file", {}, "\ufffdPNG")]).notes[0]

@@ -25,12 +25,12 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 BAD: dict[str, tuple[Any, str]] = {
     "no_list": ({"op": "add"}, "a list of operations"),
     "no_object": ([1], "is an object"),
-    "no_operation": ([{"op": "set", "path": "/a"}], "'set' is no operation"),
+    "no_operation": ([{"op": "set", "path": "/a"}], "'set' is not an operation"),
     "no_path": ([{"op": "add", "path": "a", "value": 1}], "begins with a slash"),
     "no_value": ([{"op": "add", "path": "/a"}], "needs a `value`"),
     "nothing_there": ([{"op": "remove", "path": "/q"}], "nothing at 'q'"),
-    "too_far": ([{"op": "add", "path": "/list/3", "value": 1}], "no position"),
-    "no_index": ([{"op": "remove", "path": "/list/-"}], "no position"),
+    "too_far": ([{"op": "add", "path": "/list/3", "value": 1}], "not a position"),
+    "no_index": ([{"op": "remove", "path": "/list/-"}], "not a position"),
     "not_the_same": ([{"op": "test", "path": "/a/b", "value": 2}], "is another one"),
     "into_a_number": ([{"op": "add", "path": "/a/b/c", "value": 2}], "nothing can be put"),
 }

@@ -68,7 +68,7 @@ def site(page: Any, tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "a.sim.py").write_text("from agentest import scenario\nscenario('ordering', turns=['Hi.'])\n")
     served = Site(tmp_path)
     yield served
-    page.close()  # else it asks for the server again and again, and the browser tells of that
+    page.close()  # else it asks for the server again and again, and the browser reports that
     served.close()
 
 

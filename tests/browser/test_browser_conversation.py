@@ -359,7 +359,7 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
 
 def test_a_user_with_tools(page: Any) -> None:
     """What the simulated user did with its own tools stands above its message of that turn, and what it did
-    before it ended below the last turn; it is no call of the agent's."""
+    before it ended below the last turn; it is not a call of the agent's."""
     calls = tuple(
         builders.tool_call(name, {}, result, turn_index=at)
         for name, result, at in (("look", "dark", 1), ("unlock", "done", 1), ("look_again", "<b>lit</b>", 2))

@@ -98,7 +98,7 @@ def test_two_tabs_and_an_answer_that_is_changed(page: Any, address: str) -> None
     expect(page.get_by_text("The judge says")).to_have_count(0)
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".verdict")).to_contain_text("You agree.")
-    page.noise.problems.clear()  # the browser itself tells of the refusal
+    page.noise.problems.clear()  # the browser itself reports the refusal
 
 
 def test_a_sitting_is_set_up(page: Any, address: str) -> None:

@@ -53,7 +53,7 @@ def test_a_run_is_started_and_watched_and_the_server_comes_back(page: Any, tmp_p
         page.wait_for_selector("tbody tr:nth-of-type(2)")
         page.get_by_label("The server was started anew").wait_for(state="detached")
         page.close()
-        page.noise.problems.clear()  # the browser tells of requests that a server did not answer
+        page.noise.problems.clear()  # the browser reports requests that a server did not answer
     finally:
         process.kill()
         process.communicate()

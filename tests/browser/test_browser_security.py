@@ -177,7 +177,7 @@ def test_a_hostile_page_calls_no_tool(page: Any, tmp_path: Path) -> None:
             page.goto(agent.replace("127.0.0.1", "localhost"))
             assert page.evaluate(script) == {"real": True}
         assert [call.name for call in servers.calls] == ["get_order"]
-        page.noise.problems.clear()  # the browser tells of each request that was refused
+        page.noise.problems.clear()  # the browser reports each request that was refused
 
 
 def test_a_hostile_page_reads_and_starts_nothing(page: Any, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def served(page: Any, project: Project) -> Iterator[tuple[str, subprocess.Popen[
         assert process.stdout
         found = (re.search(r"http://\S+", line) for line in process.stdout)
         yield next(each[0] for each in found if each), process
-        page.close()  # else it asks for the server again and again, and the browser tells of that
+        page.close()  # else it asks for the server again and again, and the browser reports that
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
@@ -81,7 +81,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             assert "one\ntwo" in agent.requests[0]["messages"][-1]["content"]
             assert page.locator("main img, main script").count() == 0
             refused = [each for each in page.noise.problems if "status of 400" in each]
-            assert page.noise.problems == refused[:1]  # the browser tells of what was no JSON
+            assert page.noise.problems == refused[:1]  # the browser reports what was no JSON
             page.noise.problems.clear()
             axe.no_finding(page)
             page.reload()
@@ -168,4 +168,4 @@ def test_saving_shows_what_is_written(page: Any, project: Project) -> None:
             page.get_by_role("button", name="Save", exact=True).click()
             page.get_by_text("agentest eval set.evalset.json").wait_for()
     assert (project.root / "set.evalset.json").exists()
-    page.noise.problems.clear()  # the browser tells of the requests that were refused
+    page.noise.problems.clear()  # the browser reports the requests that were refused

@@ -54,7 +54,9 @@ BOTH = replace(WRITES, alignment=(), parts=(LOGIN, WRITES), name="", score=None)
 CHECKS = (
     CheckResult(check="says", passed=False, summary="no reply says text('refunded')", turn_index=0),
     CheckResult(check="never_says", passed=True, summary="'credit card' was never said"),
-    CheckResult(check="final_state", passed=False, summary="could not be told: no state", error="no state"),
+    CheckResult(
+        check="final_state", passed=False, summary=("could not be decided: no state"), error="no state"
+    ),
     CheckResult(check="check", passed=False, summary="paid twice (shop.sim.py:9)\nassert 2 == 1"),
 )
 
@@ -125,7 +127,7 @@ def test_checks_of_the_whole_stand_with_what_is_said_of_it(opened: Any) -> None:
 
 
 def test_calls_that_a_threshold_counts_are_no_trouble(page: Any, tmp_path: Path) -> None:
-    """They are shown as they differ, and the head tells of the rest alone."""
+    """They are shown as they differ, and the head reports the rest alone."""
     opened = open_report(page, tmp_path, metrics={"trajectory_score": make.scored(0.5)})
     assert "≠ differ, which the threshold counts" in words(
         opened, "details.box:has-text('writes only') > summary"

@@ -87,7 +87,7 @@ def test_files_that_are_not_results_are_refused(project: Project) -> None:
 
 
 def test_results_that_the_last_run_did_not_write(project: Project) -> None:
-    """Where a run left no results.json, what wants to read it is told of the run's journal."""
+    """Where a run left no results.json, what wants to read it is reported the run's journal."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     journal = project.write(".agentest/journal.jsonl", "")

@@ -164,7 +164,7 @@ def test_watch_ends_while_it_prepares(project: Project) -> None:
 
 
 def test_watch_ends_while_a_server_starts(project: Project) -> None:
-    """Ctrl-C while the agent's server starts, which fails for that reason, is no mistake to wait for."""
+    """Ctrl-C while the agent's server starts, which fails for that reason, is not a mistake to wait for."""
     project.write("server.py", "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(1000)\n")
     server = {"command": [sys.executable, "server.py"], "ready": f"http://127.0.0.1:{free_port()}/"}
     project.config("http://127.0.0.1:9/v1", agent={"endpoint": "http://127.0.0.1:9/v1", "server": server})

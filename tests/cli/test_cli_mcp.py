@@ -69,7 +69,7 @@ def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
     ("settings", "words", "problem"),
     [
         ({"upstream": None}, (), "no agent has a real MCP server in its settings: write mcp_mock: {upstream"),
-        ({"tools": None}, (), "mcp_mock of agent 'agent' does not say where its tools are kept"),
+        ({"tools": None}, (), "mcp_mock of agent 'agent' does not say where its tools are defined"),
         ({}, ("--agent", "shop"), "there is no agent 'shop'"),
         ({"upstream": "http://127.0.0.1:9/mcp"}, (), "cannot be reached: connection refused"),
         ({"upstreamHeaders": {"a": "b"}}, (), "`upstream_headers` go with an `upstream` that is a URL"),

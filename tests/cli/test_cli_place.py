@@ -99,7 +99,7 @@ def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         "agentest: configuration: ../../agentest.config.py",
         "agentest: left out, as there is another configuration: other; "
-        "agentest run --cwd ../../other runs what is there",
+        "agentest run --cwd ../../other runs it",
         "agentest: passed: 2 passed; ../../.agentest/results.json",
     ]
     assert [s["file"] for s in top.results["scenarios"]] == ["a.sim.py", "sets/deep/d.sim.py"]

@@ -48,7 +48,7 @@ config = {"agent": {"type": "custom", "handler": bot}}
 
 @pytest.fixture
 def in_process(project: Project) -> Project:
-    """An agent in this process that runs its own tool, and tells of it."""
+    """An agent in this process that runs its own tool, and reports it."""
     project.write("agentest.config.py", AGENT)
     return project
 

@@ -120,8 +120,11 @@ def test_report_paths_are_relative(project: Project) -> None:
         ),
         ("=x.xml", "--reporter: found '=x.xml'; expected NAME=PATH, such as junit=x.xml"),
         ("junti=x.xml", "--reporter: there is no reporter 'junti'; did you mean `junit`?"),
-        ("junit=-", "--reporter: 'junit=-': '-' is no file; write junit=/dev/stdout for the standard output"),
-        ("junit=a.sim.py/x", "reporter junit: HERE/a.sim.py/x cannot be written (a.sim.py is no folder)"),
+        (
+            "junit=-",
+            ("--reporter: 'junit=-': '-' is not a file; write junit=/dev/stdout for the standard output"),
+        ),
+        ("junit=a.sim.py/x", "reporter junit: HERE/a.sim.py/x cannot be written (a.sim.py is not a folder)"),
         (
             "junit=a.sim.py",
             "reporter junit: HERE/a.sim.py is there already, and by its name a file of the project",

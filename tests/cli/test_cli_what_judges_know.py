@@ -1,4 +1,4 @@
-"""What judges are told of the agent, from outside: in processes of workers, and when judged again."""
+"""What judges are reported the agent, from outside: in processes of workers, and when judged again."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_what_judges_know_in_workers_and_again(project: Project) -> None:
         BLOCK.format("date_and_time", "Monday, 2020-02-03, 04:05 (UTC+05:30)") in text for text in dated
     )
     assert not any("date_and_time" in text or "assistant_tools" in text for text in undated)
-    assert "judges are not told which tools the mock servers of agent" in done.stdout + done.stderr
+    assert "judges do not know which tools the mock servers of agent" in done.stdout + done.stderr
     assert all("refund" not in json.dumps(request) for request in agent.requests)

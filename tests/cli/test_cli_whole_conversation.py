@@ -90,7 +90,7 @@ def test_what_was_held_is_judged_again(project: Project) -> None:
         assert project.run().returncode == 0
     again = project.agentest("judge", ".agentest/results.json")
     assert again.returncode == 2
-    why = "of on in the mocks' state no more than a form in JSON was kept; run the scenario again"
+    why = "of on in the mocks' state, only a JSON form was stored; run the scenario again"
     assert again.stdout.partition(" cause")[0].count(why) == 2
     assert "1 passed" in again.stdout
     project.scenario(text.replace("'says': 'Refunded'", "'never_says': 'Refunded'"))

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "source": ({"session": {"header": "X", "path": "a"}}, "takes a JMESPath, or one of {header: …}"),
     "source key": ({"session": {"hedder": "X"}}, "unknown key `hedder`; did you mean `header`?"),
     "regex": ({"save": {"x": {"regex": "a"}}}, "has no group"),
-    "bad regex": ({"save": {"x": {"regex": "(a"}}}, "which is no regular expression"),
+    "bad regex": ({"save": {"x": {"regex": "(a"}}}, "which is not a regular expression"),
     "unknown name": (
         {"body": {"m": "{{mesage}}"}},
         "`body` has the placeholder {{mesage}}, which stands for nothing; did you mean `message`?",
@@ -84,7 +84,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"params": {"q": {"a": "{{message}}"}}},
         "'q' holds a dict, expected a text, a number or a list",
     ),
-    "returned": ({"tool_visibility": "returned"}, "name where its answers tell of them (`tool_calls`)"),
+    "returned": ({"tool_visibility": "returned"}, "set where its answers report them (`tool_calls`)"),
     "step key": ({"setup": {"endpoint": "/x", "saves": {}}}, "unknown key `saves`; did you mean `save`?"),
     "per": (
         {"setup": {"endpoint": "/x", "per": "turn"}},

@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no section": ({"mcp_mock": "yes"}, "write true, or keys of: port, allowed_hosts, tools"),
     "no host": (
         {"traces": {"port": 1, "allowed_hosts": ["http://shop:80"]}},
-        "'http://shop:80' is no host; write its name alone, like host.docker.internal",
+        "'http://shop:80' is not a host; write its name alone, like host.docker.internal",
     ),
     "no document": ({"rest_mock": True, "server": SERVER}, "rest_mock.openapi"),
     "no address": ({"mcp_mock": {"port": 1, "upstream": "ftp://x"}}, "must start with http://"),

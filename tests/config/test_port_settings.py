@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "server is not told": (
         {"endpoint": AT, "server": {"command": "x ${port}", "ready": "tcp://h:{port}"}},
-        "`server.ready` has {port}, a free port, of which nobody tells the server",
+        "`server.ready` has {port}, a free port, which the server does not know",
     ),
     "ready elsewhere": (
         {"endpoint": AT, "server": {"command": "x {port}", "ready": "tcp://h:1"}},

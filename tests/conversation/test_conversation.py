@@ -97,7 +97,7 @@ def test_the_whole_history_is_sent() -> None:
 
 
 def test_text_beside_tool_calls() -> None:
-    """Text that comes with tool calls is no reply, but stays in the history."""
+    """Text that comes with tool calls is not a reply, but stays in the history."""
     calls = [{"id": "1", **tool_call("find")}]
     with ScriptedAgent([{"content": "Let me see.", "tool_calls": calls}, "Found."]) as agent:
         conversation = hold(agent, tools={"find": "x"})
@@ -413,7 +413,7 @@ def test_a_call_that_a_task_makes() -> None:
 
 
 def test_resolve_tool_without_arguments() -> None:
-    """Arguments may be left out; what is no dict is recorded as invalid and answered as an error."""
+    """Arguments may be left out; what is not a dict is recorded as invalid and answered as an error."""
 
     def handler(messages: Any, ctx: Any) -> str:
         answers = [ctx.resolve_tool("find"), ctx.resolve_tool("find", [1]), ctx.resolve_tool("find", {1, 2})]
@@ -485,7 +485,7 @@ def test_handlers_that_raise(error: BaseException, message: str, in_thread: bool
 
 @pytest.mark.parametrize("answer", [None, 5, b"x", [], {"content": 5}, object(), ("a", "b")])
 def test_handlers_that_answer_nonsense(answer: Any) -> None:
-    """A handler that answers with what is no message is the agent's error."""
+    """A handler that answers with what is not a message is the agent's error."""
     assert failure(hold(lambda messages, ctx: answer)).blame is Blame.AGENT
 
 

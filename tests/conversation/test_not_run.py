@@ -20,7 +20,7 @@ def check_stock(item: str, limit: int = 10) -> dict[str, Any]:
 
 
 def seen(name: str, args: Any, result: Any = None, error: str | None = None, **more: Any) -> ToolCall:
-    """A call that the agent tells of and that no server of ours was asked for."""
+    """A call that the agent reports and that no server of ours was asked for."""
     return ToolCall(name, args, result, False, 0, error=error, **{"seen_by": SeenBy.AGENT, **more})
 
 

@@ -86,7 +86,7 @@ def test_a_model_that_is_down() -> None:
 
 
 def test_an_empty_starting_prompt() -> None:
-    """An empty starting prompt is no message either."""
+    """An empty starting prompt is not a message either."""
     with pytest.raises(ModelError, match="inference failure"):
         says({}, ConversationPlan(" ", "Book."), ())
 

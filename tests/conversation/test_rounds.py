@@ -45,7 +45,7 @@ def test_calls_that_answers_tell_of() -> None:
 
 
 def test_who_knows_tells_who_does_not() -> None:
-    """A call that two sources tell of has the round of the one that knows it."""
+    """A call that two sources report has the round of the one that knows it."""
     record = CallRecord()
     record.begin(ToolCall("a", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER))
     record.observe([ToolCall("a", {}, None, False, 0, seen_by=SeenBy.AGENT, round=2)])

@@ -71,7 +71,7 @@ def test_a_turn_that_was_never_closed_says_what_it_waited_for() -> None:
 
 
 def test_the_wait_for_the_last_output_of_a_server_is_time_of_the_agent() -> None:
-    """Where a turn fails, what its agent's server prints is waited for, and that is no time of ours."""
+    """Where a turn fails, what its agent's server prints is waited for, and that is not a time of ours."""
     waits: list[float] = []
 
     class Servers(AgentServers):

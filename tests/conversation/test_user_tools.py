@@ -395,7 +395,7 @@ def test_very_long_answers() -> None:
 
 
 def test_the_prompt() -> None:
-    """Tools are told by name, description and parameters, with how to use them; what others are told of what
+    """Tools are told by name, description and parameters, with how to use them; what others are reported what
     they cannot do outside of the chat is told accordingly."""
     told = user_prompt(phone({**PHONE, "note": {"any": "thing"}}))
     assert "- look: Look at the phone's screen.\n" in told

@@ -105,7 +105,7 @@ def refused(name: str, message: str) -> ScenarioResult:
 
 
 def test_a_refused_scenario_is_grouped_by_what_is_wrong_with_it() -> None:
-    """Where it stands, and what it is called, is no part of the cause."""
+    """Where it stands, and what it is called, is not a part of the cause."""
     one = refused("it's a", """/home/me/a b.sim.py:3: scenario "it's a": expect: is empty""")
     other = refused("b", "/home/me/c.sim.py:41: scenario 'b': expect: is empty")
     taken = refused("c", "c.sim.py:9: the name 'c' is taken: c.sim.py:3 defines it")

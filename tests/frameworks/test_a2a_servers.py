@@ -42,7 +42,7 @@ def test_replies_are_judged_and_calls_are_said_to_be_unseen(name: str, tmp_path:
 
 
 def test_calls_that_google_adk_tells_are_judged(tmp_path: Path) -> None:
-    """google-adk tells of its calls in parts of its own."""
+    """google-adk reports its calls in parts of its own."""
     command = ("google_adk/bin/python", "google_adk_server.py", "--protocol", "a2a")
     assert_own_tools(run(served("google-adk", command), tmp_path, "own_tools"), "reported")
 

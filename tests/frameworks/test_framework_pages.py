@@ -35,7 +35,7 @@ _DURATION = re.compile(r"\d+(\.\d+)? (ms|s)\b")
 
 
 def host(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
-    """A model that looks for the table, and tells of it."""
+    """A model that looks for the table, and reports it."""
     since = max(i for i, each in enumerate(history) if each.role == "user")
     # smolagents writes calls as text, and results as what it observed.
     looked = any(each.calls or each.role == "observed" for each in history[since:])

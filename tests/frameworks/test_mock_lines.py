@@ -156,7 +156,7 @@ def test_outside_of_runs_the_real_tools_run(framework: str) -> None:
 
 @each
 def test_names_descriptions_and_schemas_stay(framework: str) -> None:
-    """What the model is told of a tool is what it was told before."""
+    """What the model is reported a tool is what it was told before."""
     mocks: Any = import_module("agentest.mocks")
     if framework == "langgraph":
         shop = import_module("shop_langgraph")

@@ -223,7 +223,7 @@ def test_what_waits_for_approval(framework: str) -> None:
 
 @each_but_adk
 def test_structured_output_is_json(framework: str) -> None:
-    """A reply that is a pydantic model is told as JSON; what it is read from is no tool call."""
+    """A reply that is a pydantic model is told as JSON; what it is read from is not a tool call."""
     conversation = talk(shop(framework).structured, "stock lamp", "hello", tools={"check_stock": 7})
     assert [json.loads(turn.agent_message) for turn in conversation.turns] == [
         {"text": "stock: 7"},
@@ -269,7 +269,7 @@ def test_a_server_of_mcp_that_nobody_connected() -> None:
 
 @needs("openai_agents")
 def test_handoffs() -> None:
-    """Who was handed to goes on in the next turn; a handoff is no tool call; remarks have their author."""
+    """Who was handed to goes on in the next turn; a handoff is not a tool call; remarks have their author."""
     conversation = talk(shop("openai_agents").agent, "to-clerk", "stock lamp", tools={"check_stock": 7})
     first, second = conversation.turns
     assert [(r.author, r.text) for r in first.remarks] == [("shop", "One moment.")]
@@ -300,7 +300,7 @@ def test_nodes_past_the_tools() -> None:
     assert conversation.failure is not None
     assert conversation.failure.bypassed == ("check_stock",)
     assert (
-        "ran tool 'check_stock' itself: no mock was asked, and the real tool ran"
+        "ran tool 'check_stock' itself: no mock was called, and the real tool ran"
         in conversation.failure.message
     )
     assert conversation.unfinished is not None

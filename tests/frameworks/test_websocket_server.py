@@ -22,7 +22,7 @@ def test_what_a_socket_says_is_judged(tmp_path: Path) -> None:
 
 
 def test_calls_that_a_socket_tells_are_judged(tmp_path: Path) -> None:
-    """A path to what the agent tells of its calls makes them judged."""
+    """A path to what the agent reports its calls makes them judged."""
     told = served(tool_calls="type == 'tool' && {name: name, args: args, result: result}")
     assert_own_tools(run(told, tmp_path, "own_tools"), "reported")
 

@@ -155,7 +155,7 @@ def test_a_missing_call_stands_beside_the_nearest_of_its_tool() -> None:
 @pytest.mark.parametrize(
     ("expected", "given", "difference"),
     [
-        (call("t", n=1), "{broken", "the arguments are no object: '{broken'"),
+        (call("t", n=1), "{broken", "the arguments are not an object: '{broken'"),
         (ExpectedCall("t", {}, "exact"), {"n": 1}, "n: not expected, got 1"),
         (call("t", n=lambda n: n > 5), {"n": 1}, "n: expected lambda n: n > 5, got 1"),
         (call("t", n=1), {"n": "x" * 500}, "n: expected 1, got 'xxxx"),

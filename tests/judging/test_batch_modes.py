@@ -463,7 +463,7 @@ def test_a_key_names_a_call_by_what_it_asks() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_estimate_is_what_is_asked(mode: str) -> None:
-    """Where each turn has tool calls, the most calls that --dry-run tells of are those that are made."""
+    """Where each turn has tool calls, the most calls that --dry-run reports are those that are made."""
     model = ScriptedModel()
     run(mode, model, judge={"samples": 3})
     made = scenario("s", goal="Book.", turns=LINES, criteria=CRITERIA)
@@ -611,7 +611,7 @@ def test_a_long_conversation_is_asked_about_eight_turns_at_a_time() -> None:
 
 @pytest.mark.parametrize(("turns", "parts"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 3)])
 def test_the_estimate_of_long_conversations(turns: int, parts: int) -> None:
-    """`--dry-run` tells of a call for each eight turns, and of one where only the whole is asked about."""
+    """`--dry-run` reports a call for each eight turns, and of one where only the whole is asked about."""
     model = ScriptedModel()
     lines = MANY[:turns]
     run("conversation", model, turns=lines)

@@ -215,7 +215,7 @@ SAID = {
     "helpfulness": ("A right refusal", "allowed to do", "Length is not asked"),
     "verbosity": ("missing, wrong or refused takes off no points", "needed steps"),
     "faithfulness": (
-        "Leaving facts out is no fault",
+        "Leaving facts out is not a fault",
         "41 tests passed",
         "doses, amounts, prices and deadlines",
     ),

@@ -50,7 +50,7 @@ def _said(schema: Any) -> list[str]:
 
 def test_what_a_model_is_told_of_an_answers_form() -> None:
     """The schema of every judge's answer holds names and choices alone: what our own docstrings say of a
-    shape or of a choice is no part of a prompt."""
+    shape or of a choice is not a part of a prompt."""
     shapes = {*_MADE, *_shapes()}
     names = {shape.__name__ for shape in shapes}
     assert {

@@ -63,7 +63,7 @@ def test_what_a_mismatch_says() -> None:
     texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=STATE))]
     assert texts[0] == "open: expected 'yes', got True"
     assert texts[1] == "tier: expected 'gold', found no such key; the state has cart, open, n, nothing"
-    assert texts[2].startswith("could not be told: lambda n: n / 0")
+    assert texts[2].startswith("could not be decided: lambda n: n / 0")
     assert "raised ZeroDivisionError" in texts[2]
     assert "(test_session_checks.py:" in texts[2]
     (empty,) = checks({"session_state": {"a": 1}}, turn(state_after={}))

@@ -316,7 +316,7 @@ def test_a_predicate_that_raises_decides_nothing() -> None:
     result = match({"match_mode": "contains", "expected": [picky]}, made("pay", amount="all"))
     assert (result.matched, result.missing_calls, result.score) == (False, (), None)
     assert "pay: <predicate picky_one> raised TypeError" in result.error
-    assert result.summary == f"could not be told: {result.error}"
+    assert result.summary == f"could not be decided: {result.error}"
     assert "actual: pay(amount='all')" in result.reason
     banned = match({"forbidden": [picky]}, made("pay", amount="all"))
     assert (banned.matched, banned.forbidden_calls) == (False, ())
@@ -341,7 +341,7 @@ def test_an_expression_that_takes_for_ever() -> None:
         result = match({"match_mode": mode, "expected": [call("a", q=SLOW)]}, hostile)
         assert not result.matched
         assert "gave no answer within 1 s" in result.error
-        assert result.reason.startswith("could not be told: a: re.compile('(a+)+')")
+        assert result.reason.startswith("could not be decided: a: re.compile('(a+)+')")
     banned = match({"forbidden": [call("a", q=SLOW)]}, hostile)
     assert (banned.matched, banned.error is None) == (False, False)
     certain = match({"match_mode": "contains", "expected": [call("a", q=SLOW)]}, hostile, fine)

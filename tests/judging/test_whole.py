@@ -130,7 +130,7 @@ def test_what_is_said_of_it() -> None:
 
 
 def test_a_function_holds_for_a_reply() -> None:
-    """A function is no part of a reply, and is not spoken of as one."""
+    """A function is not a part of a reply, and is not spoken of as one."""
     found = checks(
         expect=[
             {"says": str.isupper},
@@ -261,7 +261,7 @@ def test_a_state_that_is_not_exactly_known() -> None:
     assert again.inexact_state == ("when",)
     known, unknown = checks(again, final_state={"n": 1, "when": "2024-05-01"})
     assert known.passed
-    assert "of when in the mocks' state no more than a form in JSON was kept" in str(unknown.error)
+    assert "of when in the mocks' state, only a JSON form was stored" in str(unknown.error)
     paths, of_date = checks(again, final_state={"orders.17.status": "refunded", "when.year": 2024})
     assert paths.passed
     assert "of when.year in the mocks' state" in str(of_date.error)
@@ -342,7 +342,7 @@ def test_a_check_that_does_not_answer(check: Callable[..., Any], error: str) -> 
     assert not found.passed
     assert str(found.error).startswith(error)
     assert "(test_whole.py:" in str(found.error)
-    assert found.summary == f"could not be told: {found.error}"
+    assert found.summary == f"could not be decided: {found.error}"
 
 
 def test_a_check_that_never_returns() -> None:

@@ -45,9 +45,9 @@ async def later(value: Any) -> bool:
         (int | None, "write instance(int, None)"),
         (typing.Optional[str], "write instance(str, None)"),  # noqa: UP045
         (typing.Any, "write instance(object)"),
-        ([absent], "k[0]: absent stands for the value of a key, which may be missing; here is no key"),
-        ({"a": [optional(5)]}, "k.a[0]: optional(5) stands for the value of a key"),
-        ([one_of(1, absent)], "k[0]: one_of(1, absent) stands for the value of a key"),
+        ([absent], "k[0]: absent stands for a key that may be missing, but there is no key here"),
+        ({"a": [optional(5)]}, "k.a[0]: optional(5) stands for a key"),
+        ([one_of(1, absent)], "k[0]: one_of(1, absent) stands for a key"),
         (call("pay"), "where a value is expected; one of several calls is any_of(…)"),
         ({"a": [call("pay", n=1)]}, "k.a[0]: found a call"),
         (re.compile(b"x"), "k: re.compile(b'x') is a pattern of bytes, which matches no text"),
@@ -74,7 +74,7 @@ def test_absent_and_optional_need_a_key() -> None:
     for word in (absent, optional(5), one_of(absent, 5)):
         check_expected(word, "args.a")
         check_expected({"a": word}, "result", of_key=False)
-        with pytest.raises(ValueError, match=r"result: .* here is no key"):
+        with pytest.raises(ValueError, match=r"result: .* there is no key here"):
             check_expected(word, "result", of_key=False)
 
 

@@ -148,7 +148,7 @@ def as_number(value: Any) -> Fraction | None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same: `True` is no number, and `5` is `5.0`."""
+    """Whether two JSON values are the same: `True` is not a number, and `5` is `5.0`."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -302,8 +302,8 @@ def test_equality_of_matchers() -> None:
         (lambda: instance("string"), "write instance(str)"),
         (lambda: instance(list[int]), "each(instance(…))"),
         (lambda: instance(Any), "instance(object)"),
-        (lambda: type_named("strin"), "'strin' is no type"),
-        (lambda: type_named(["str"]), "is no type"),
+        (lambda: type_named("strin"), "'strin' is not a type"),
+        (lambda: type_named(["str"]), "is not a type"),
     ],
 )
 def test_wrong_matcher_arguments_are_explained(wrong: Callable[[], Any], says: str) -> None:

@@ -34,7 +34,7 @@ def test_a_stray_call_is_an_error_in_every_report(project: Project) -> None:
         quiet = project.run("--reporter", "json")
         chat = project.agentest("chat", "--scenario", "buys", typed="stray\n")
     assert shown.returncode == quiet.returncode == 2, shown.stdout
-    told = "1 call of tool 'stock' that came to the servers beside agent 'agent' was refused"
+    told = "1 call of tool 'stock' that came to the mock servers of agent 'agent' was refused"
     assert f"Error: {told}" in " ".join(shown.stdout.split())
     assert "names 'nobody'" in shown.stdout
     assert "::error file=a.sim.py,line=2,title=tool calls belonged to no conversation::" in shown.stdout

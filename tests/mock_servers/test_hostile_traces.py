@@ -72,7 +72,7 @@ def test_foreign_spans_are_counted_and_not_kept_for_ever() -> None:
 
 
 def asked(spans: Iterable[Span]) -> TurnTraces:
-    """What spans tell of a turn."""
+    """What spans report a turn."""
     found = collector()
     found.begin(WHO)
     found.add(spans)
@@ -92,7 +92,7 @@ def test_very_many_calls_are_told_apart() -> None:
 
 
 def test_a_call_is_one_however_its_id_is_told() -> None:
-    """Two instrumentations that tell of one call by its id are still one call."""
+    """Two instrumentations that report one call by its id are still one call."""
     one = tool_span(1, **{"gen_ai.tool.call.id": "c1"})
     other = Span(
         trace_id=TRACE, span_id=f"{2:016x}", start_ns=2, scope="another", attributes=dict(one.attributes)
@@ -102,7 +102,7 @@ def test_a_call_is_one_however_its_id_is_told() -> None:
 
 
 def test_spans_in_a_circle_are_one_call() -> None:
-    """Spans that are around one another end nothing: they tell of one call."""
+    """Spans that are around one another end nothing: they report one call."""
     circle = [tool_span(1, parent=2), tool_span(2, parent=1), tool_span(3, parent=1), tool_span(4, parent=4)]
     assert len(asked(circle).calls) == 2
 
@@ -119,7 +119,7 @@ def test_a_secret_in_megabytes_is_hidden() -> None:
 
 
 def test_attributes_of_wrong_types_tell_nothing() -> None:
-    """An attribute that is no text, no number, or an endless one, is passed over: spans are anybody's."""
+    """An attribute that is not a text, no number, or an endless one, is passed over: spans are anybody's."""
     values: tuple[Any, ...] = (["chat"], {"a": [1]}, 1e999, -1e999, 5, "[" * 500, None, True, b"")
     for value in values:
         one = {key: value for key in _KEYS if key != "gen_ai.operation.name"}

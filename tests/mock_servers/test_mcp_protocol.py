@@ -197,7 +197,7 @@ def test_a_conversation_is_named_by_the_path() -> None:
             assert not (await server.call("slots", path=f"/mcp/{KEY}"))["isError"]
             refused = await server.call("slots", path="/mcp/" + "f" * 24)
             assert refused["isError"]
-            assert "no conversation of this run" in refused["content"][0]["text"]
+            assert "not a conversation of this run" in refused["content"][0]["text"]
             assert len(server.calls) == 1
             assert list(server.registry.unclaimed.values()) == [1]
 

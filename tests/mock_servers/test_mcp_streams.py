@@ -56,7 +56,7 @@ def test_answers_are_events(path: str, named: bool) -> None:
 
 
 def test_wrong_messages_and_batches_are_events_too() -> None:
-    """An answer to a batch comes as one event each, and what is no JSON is refused on the stream."""
+    """An answer to a batch comes as one event each, and what is not JSON is refused on the stream."""
 
     async def talk() -> None:
         async with mcp_server({"slots": []}) as server, stream(server, "/sse") as (place, coming):

@@ -1,4 +1,4 @@
-"""The tools of the MCP mock server: what is told of them, what is checked of a call and its answer."""
+"""The tools of the MCP mock server: what is reported them, what is checked of a call and its answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ANSWERS: dict[str, tuple[Any, Any, bool, str]] = {
     "JSON": ({"a": [1, None]}, None, False, '{"a": [1, null]}'),
     "a function": (create_booking, {"service": "cut"}, False, '{"service": "cut", "seats": 2}'),
     "arguments that do not fit": (create_booking, {}, True, "invalid arguments: `service` is missing"),
-    "arguments that are no object": (
+    "arguments that are not an object": (
         create_booking,
         [1],
         True,

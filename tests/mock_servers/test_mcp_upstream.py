@@ -120,7 +120,7 @@ def test_a_program_that_dies_is_told_with_its_log() -> None:
     [
         ("http://127.0.0.1:9/mcp", "cannot be reached: connection refused"),
         (["no-such-program-13"], "cannot be started"),
-        ("python -c 'x", "is no command"),
+        ("python -c 'x", "is not a command"),
         (["python", "-c", "raise SystemExit('no key')"], "ended with status 1; its log ends with: no key"),
     ],
 )

@@ -73,7 +73,7 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
     assert f"\n    ANTHROPIC_BASE_URL={gateway}/anthropic\n" in out
     assert "send it a message" in err
     assert "✓ gateway: a request of the agent to its model arrived" in out
-    assert "✓ tool calls: its model gateway tells of them" in out
+    assert "✓ tool calls: its model gateway reports them" in out
 
 
 def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Project, upstream: str) -> None:
@@ -96,7 +96,7 @@ def test_a_server_of_the_agent_is_told(project: Project, upstream: str) -> None:
 
     text = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "✓ gateway: its `server` is told the address, each of its 2 copies its own" in text
+    assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
 
 
 @pytest.mark.parametrize(("frameworks", "variables"), FRAMEWORKS)

@@ -367,7 +367,7 @@ def test_names_of_others() -> None:
         assert await agents.call(mine, certain("session-c2")) == "c2"
         assert await agents.call(mine, names_of({"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"})) == "c2"
         assert [*agents.errors] == [
-            f"the header {HEADER} names 'nobody', which is no conversation of this run",
+            f"the header {HEADER} names 'nobody', which is not a conversation of this run",
             "the header baggage names conversation c3 of agent 'desk', whose servers are others",
         ]
 

@@ -96,7 +96,7 @@ for name, end in {"good": "GET /orders/2", "bad": "DELETE /orders/2"}.items():
     ran = shop.run("--verbose")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 1 passed" in ran.stdout
-    assert "tool calls: partly seen by us (rest_mock)" in ran.stdout, "the agent itself tells of none"
+    assert "tool calls: partly seen by us (rest_mock)" in ran.stdout, "the agent itself reports none"
     assert '404 {"error": "gone"}' in ran.stdout
     calls = {
         each["name"]: [c["name"] for c in each["conversations"][0]["turns"][0]["toolCalls"]]
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> N
     shop.scenario('scenario("a", turns=["GET /orders/1"], tools={"get_ordr": 1})\n')
     ran = shop.run()
     assert ran.returncode == 2
-    assert "the mock 'get_ordr' of scenario 'a' (a.sim.py:2) is no operation of shop.json" in ran.stderr
+    assert "the mock 'get_ordr' of scenario 'a' (a.sim.py:2) is not an operation of shop.json" in ran.stderr
     assert "the nearest is 'get_order' (GET /orders/{id})" in ran.stderr
     written(shop.root, document({"/a": {"get": operation("a", {"$ref": "other.yaml#/A"})}}))
     ran = shop.run()

@@ -40,7 +40,7 @@ def body_problems(one: Operation, body: str) -> str | None:
 
 
 def test_yaml_is_read_as_openapi_wants_it(tmp_path: Path) -> None:
-    """A status is a text, `on` and `no` are no booleans, and a date is no date."""
+    """A status is a text, `on` and `no` are no booleans, and a date is not a date."""
     operation = one(tmp_path, YAML, "shop.yaml")
     assert operation.tool == "get_order"
     assert list(operation.answers) == ["200"]
@@ -203,7 +203,7 @@ def with_schema(schema: Any) -> dict[str, Any]:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "no document": ("Order tea\n", "shop.yaml: is no OpenAPI document: expected the key `openapi`"),
+    "no document": ("Order tea\n", "shop.yaml: is not an OpenAPI document: expected the key `openapi`"),
     "empty": ("# nothing\n", "shop.yaml: is empty"),
     "another format": ({"asyncapi": "2.0"}, "found keys asyncapi"),
     "a new version": ({"openapi": "4.0"}, "OpenAPI 4.0 is not known"),
@@ -244,7 +244,7 @@ BAD: dict[str, tuple[Any, str]] = {
         document({"/a": {"get": operation("list")}, "/b": {"post": operation("list")}}),
         "paths./b.post.operationId: 'list' is the id of GET /a, too",
     ),
-    "an id that is no text": (with_operation(operationId=3), "expected a text, found 3"),
+    "an id that is not a text": (with_operation(operationId=3), "expected a text, found 3"),
     "a parameter without a name": (
         with_operation(parameters=[{"in": "query"}]),
         "a parameter needs a `name`",

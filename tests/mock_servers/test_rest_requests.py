@@ -135,12 +135,12 @@ MISFITS: dict[str, tuple[Any, str, str]] = {
     "no date": (
         parameter("p", kind={"type": "string", "format": "date"}),
         "p=soon",
-        'is "soon", which is no date',
+        'is "soon", which is not a date',
     ),
     "no time": (
         parameter("p", kind={"type": "string", "format": "date-time"}),
         "p=2026-01-01",
-        "which is no date-time",
+        "which is not a date-time",
     ),
     "no pattern": (
         parameter("p", kind={"type": "string", "pattern": "^[a-z]+$"}),
@@ -152,7 +152,7 @@ MISFITS: dict[str, tuple[Any, str, str]] = {
         "p=0",
         "0 is less than the minimum of 1",
     ),
-    "twice": (parameter("p"), "p=1&p=2", "query `p`: is given 2 times, and is no list"),
+    "twice": (parameter("p"), "p=1&p=2", "query `p`: is given 2 times, and is not a list"),
     "in a list": (parameter("p", kind=LIST), "p=1&p=x", 'query `p[1]`: is "x", expected integer'),
     "no JSON": (
         {"name": "p", "in": "query", "content": {"application/json": {}}},

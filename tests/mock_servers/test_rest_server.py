@@ -190,7 +190,7 @@ def test_statuses_and_headers_of_mocks(tmp_path: Path) -> None:
 BAD_RESPONSES: dict[str, tuple[Any, str]] = {
     "no number": (lambda: HttpResponse("404"), "status is '404', expected a number from 200 to 599"),  # type: ignore[arg-type]
     "no status": (lambda: HttpResponse(99), "status is 99"),
-    "a broken header": (lambda: HttpResponse(200, headers={"a": "b\nc"}), "is no header"),
+    "a broken header": (lambda: HttpResponse(200, headers={"a": "b\nc"}), "is not a header"),
     "a header of ours": (
         lambda: HttpResponse(200, headers={"Content-Length": "3"}),
         "is written by the server",
@@ -418,7 +418,7 @@ def test_each_call_is_its_conversations(how: str, tmp_path: Path) -> None:
 
 
 def test_a_call_of_nobody(tmp_path: Path) -> None:
-    """It is refused with 409 and makes the run errored; what is no operation at all is only told."""
+    """It is refused with 409 and makes the run errored; what is not an operation at all is only told."""
     told: list[Told] = []
 
     async def handler(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
@@ -429,7 +429,7 @@ def test_a_call_of_nobody(tmp_path: Path) -> None:
 
     one = run(tmp_path, {"get_order": get_order}, handler)
     assert [t.status for t in told] == [409, 409]
-    assert "no conversation of this run" in told[0].body["error"]
+    assert "not a conversation of this run" in told[0].body["error"]
     assert run_status(one.result) is Status.ERRORED
     assert not one.calls
 

@@ -1,4 +1,4 @@
-"""Mock servers beside agents of a run from Python: who waits keeps nobody from beginning."""
+"""Mock mock servers of agents of a run from Python: who waits keeps nobody from beginning."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_stray_call_errs_the_run() -> None:
     result = run({"served": served}, 1)
     assert run_status(result) is Status.ERRORED
     assert [each.agent for each in result.unclaimed] == ["served"]
-    assert "which is no conversation of this run" in result.unclaimed[0].message
+    assert "which is not a conversation of this run" in result.unclaimed[0].message
 
 
 HTTP = {

@@ -1,4 +1,4 @@
-"""Spans of tool calls within one another: one call that two tell of, or a tool that calls another."""
+"""Spans of tool calls within one another: one call that two report, or a tool that calls another."""
 
 from __future__ import annotations
 

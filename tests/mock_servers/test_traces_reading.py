@@ -187,7 +187,7 @@ NOT_TOLD: dict[str, tuple[dict[str, Any], Any, str | None]] = {
 
 @pytest.mark.parametrize("case", NOT_TOLD)
 def test_arguments_that_are_not_told_are_not_made_up(case: str) -> None:
-    """A call without known arguments says so; what is no JSON object is recorded as it is."""
+    """A call without known arguments says so; what is not a JSON object is recorded as it is."""
     attributes, args, problem = NOT_TOLD[case]
     [each] = calls_of([seen(a_span(1, name="x", attributes=attributes))], 3)
     assert (each.call.args, each.call.invalid_arguments, each.call.turn_index) == (args, problem, 3)
@@ -388,7 +388,7 @@ def test_tokens_of_models(convention: str) -> None:
 
 
 def test_tokens_that_two_instrumentations_tell() -> None:
-    """Model calls that two instrumentations tell of count once; those of one instrumentation each."""
+    """Model calls that two instrumentations report count once; those of one instrumentation each."""
     first, second = USAGE["gen_ai"], USAGE["openinference"]
     spans = [
         a_long_span(1, 1, 9, "v2", first),
@@ -404,7 +404,7 @@ def test_tokens_that_two_instrumentations_tell() -> None:
 
 
 def test_spans_of_a_web_server_are_no_agents_work() -> None:
-    """What only tells of a request says nothing of an agent; what names a session says which."""
+    """What only reports a request says nothing of an agent; what names a session says which."""
     assert not is_agentic(a_span(1, attributes={"http.route": "/health"}))
     spoken = a_span(1, attributes={"gen_ai.conversation.id": "s-1"})
     assert is_agentic(spoken)

@@ -1,4 +1,4 @@
-"""Runs whose agent tells of its calls by spans alone: the real command line, and the turn loop by itself."""
+"""Runs whose agent reports its calls by spans alone: the real command line, and the turn loop by itself."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_what_the_user_writes_wins() -> None:
 
 @dataclass
 class Spans:
-    """What spans tell of each turn, each time that it is asked for."""
+    """What spans report each turn, each time that it is asked for."""
 
     answers: dict[int, list[TurnTraces]]
     asked: list[SpanRequest] = field(default_factory=list)
@@ -261,7 +261,7 @@ def called(conversation: Conversation) -> list[list[str]]:
 
 
 def test_a_turn_knows_what_its_spans_tell() -> None:
-    """Calls, tokens and the number of model calls come from spans, where the agent itself tells of none; they
+    """Calls, tokens and the number of model calls come from spans, where the agent itself reports none; they
     are asked for once the agent has answered, with the number of its requests."""
     source = Spans({0: [spans(0, "a", "b", usage=Usage(9, 4), model_calls=2)], 1: [spans(1)]})
     conversation = held(source, "yes", "no")
@@ -273,7 +273,7 @@ def test_a_turn_knows_what_its_spans_tell() -> None:
 
 
 def test_an_agent_that_hands_over_is_seen_by_its_spans() -> None:
-    """A reply without a text is a turn where spans tell of a call in it, and the agent's error where not."""
+    """A reply without a text is a turn where spans report a call in it, and the agent's error where not."""
     assert called(held(Spans({0: [spans(0, "transfer")]}), "")) == [["transfer"]]
     failure = held(Spans({}), "").failure
     assert failure
@@ -294,7 +294,7 @@ def test_spans_that_come_late_still_count() -> None:
 
 
 def test_calls_before_an_error_are_kept() -> None:
-    """Where the agent breaks off, what its spans tell of the turn is in the record all the same."""
+    """Where the agent breaks off, what its spans report the turn is in the record all the same."""
     source = Spans({0: [spans(0, "a")]})
     conversation = held(source, NoReply("it is on fire"))
     assert conversation.unfinished
@@ -343,7 +343,7 @@ SIGHTS: list[tuple[dict[str, Any], bool]] = [
 def test_spans_that_are_missing_hide_calls_that_nobody_else_tells_of(
     keys: dict[str, Any], alone: bool
 ) -> None:
-    """Whether spans are all that tells of calls: not where the agent's protocol or a mock server does."""
+    """Whether spans are all that reports calls: not where the agent's protocol or a mock server does."""
     known = {"endpoint": "http://127.0.0.1:1", "traces": {"port": 4318}, **keys}
     agent = TypeAdapter(AgentConfig).validate_python(known)
     assert agent_traits("shop", agent).visible_by_spans_only is alone

@@ -98,7 +98,7 @@ def test_a_call_of_nobody() -> None:
 
     result = run([scenario("a", turns=["go"], tools={"stock": 3})], stranger)
     assert told[0]["isError"]
-    assert "no conversation of this run" in told[0]["content"][0]["text"]
+    assert "not a conversation of this run" in told[0]["content"][0]["text"]
     assert [s.verdict.status for s in result.scenarios] == [Status.PASSED]
     assert run_status(result) is Status.ERRORED
     assert "1 call of tool 'stock'" in result.unclaimed[0].message
@@ -171,7 +171,7 @@ def test_an_agent_that_never_asks() -> None:
 
     ban = scenario("a", turns=["go"], tools={"stock": 3}, trajectory={"forbidden": ["stock"]})
     [warning] = run([ban], silent).silent
-    assert "its tools never asked the mock servers" in warning.message
+    assert "its tools never called the mock servers" in warning.message
     assert "`vacuous`" in warning.message
     assert "tool_visibility" not in warning.message
 

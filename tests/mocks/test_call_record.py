@@ -97,7 +97,7 @@ MERGES: dict[str, tuple[list[list[ToolCall]], list[str]]] = {
 
 @pytest.mark.parametrize("name", MERGES)
 def test_what_is_one_call(name: str) -> None:
-    """Sources that tell of one call make one record, which says who told of it; else there are two."""
+    """Sources that report one call make one record, which says who reported it; else there are two."""
     told, expected = MERGES[name]
     record = CallRecord()
     for batch in told:
@@ -191,7 +191,7 @@ HISTORIES = st.lists(CALLS, max_size=8)
 def test_nothing_is_lost_or_doubled(
     history: list[tuple[str, int]], sources: list[SeenBy], data: st.DataObject
 ) -> None:
-    """However many sources tell of a history, each all of it or a part, in pieces or at once: every call that
+    """However many sources report a history, each all of it or a part, in pieces or at once: every call that
     anybody saw is there once, in its order."""
     record = CallRecord()
     told = Counter[int]()

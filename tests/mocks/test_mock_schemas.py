@@ -1,4 +1,4 @@
-"""Mocks as tools that an agent is told of: their names, descriptions and schemas."""
+"""Mocks as tools that an agent is reported: their names, descriptions and schemas."""
 
 from __future__ import annotations
 

@@ -655,7 +655,7 @@ def test_names_that_mean_something_elsewhere(name: str) -> None:
         assert anyio.run(resolver({name: "mine"}).resolve_json, name, "{}", 0) == "mine"
 
 
-# Arguments that are no object
+# Arguments that are not an object
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One call that several sources tell of in their own words is one call, and two calls are two."""
+"""One call that several sources report in their own words is one call, and two calls are two."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[list[tuple[str, Any]], list[ToolCall], list[str]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_call_in_two_tellings(name: str) -> None:
-    """What a server was asked for and a framework tells of becomes one call; all else is two."""
+    """What a server was asked for and a framework reports becomes one call; all else is two."""
     calls, tellings, expected = CASES[name]
     record = CallRecord()
     for tool, args in calls:
@@ -178,7 +178,7 @@ ITEMS = st.lists(st.sampled_from(["tea", "milk"]), max_size=6)
 
 @given(ITEMS, ITEMS, st.sampled_from(["stock", "mcp__shop__stock"]), st.booleans(), st.randoms())
 def test_counts(asked: list[str], tellings: list[str], name: str, filled: bool, chance: Any) -> None:
-    """Of each argument there are as many calls as the one that tells most tells of, in any order."""
+    """Of each argument there are as many calls as the one that tells most reports, in any order."""
     record = CallRecord()
     for item in asked:
         served(record, "stock", {"item": item, "limit": 10} if filled else {"item": item})

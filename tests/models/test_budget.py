@@ -169,7 +169,7 @@ def test_a_cost_limit_needs_prices() -> None:
     with pytest.raises(ConfigError) as raised:
         check_prices(["openai/known", "x/b", "x/a", "x/a"], 1.0, KNOWN.get)
     message = str(raised.value)
-    assert "x/a, x/b is not known" in message
+    assert "x/a, x/b is unknown" in message
     assert "--max-llm-calls" in message
     assert "openai/known" not in message
 

@@ -475,7 +475,7 @@ def test_another_model(tape: Tape) -> None:
     """Another model is not answered for, and both are named."""
     tape.record([question()])
     message = miss(tape, question(), name="openai/n")
-    assert "holds the answer of openai/m, and openai/n is asked" in message
+    assert "contains the answer of openai/m, and openai/n is asked" in message
 
 
 def test_asked_once_more_than_recorded(tape: Tape) -> None:
@@ -514,7 +514,7 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], None], int, str]] = {
         1,
         "version 2, and this Agentest knows 1",
     ),
-    "no header": (lambda lines: lines.pop(0), 1, "this is no cassette"),
+    "no header": (lambda lines: lines.pop(0), 1, "this is not a cassette"),
     "empty": (lambda lines: lines.clear(), 1, "not a line of JSON"),
     "another scenario": (swap(0, b"default", b"renamed"), 1, "the file was renamed"),
     "no models": (swap(0, b'"models"', b'"modals"'), 1, "lacks the scenario or the models"),
@@ -528,7 +528,7 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], None], int, str]] = {
     "deep": (lambda lines: lines.insert(2, b"[" * 200_000), 3, "not a line of JSON"),
     "conflict": (lambda lines: lines.insert(2, b"<<<<<<< HEAD"), 3, "not a line of JSON"),
     "twice": (lambda lines: lines.insert(2, lines[1]), 3, "a second answer to judge, conversation 1"),
-    "taken out": (lambda lines: lines.pop(2), 4, "counts 3 answers, the file holds 2"),
+    "taken out": (lambda lines: lines.pop(2), 4, "counts 3 answers, the file contains 2"),
     "cut between lines": (
         lambda lines: lines.pop(),
         4,
@@ -654,7 +654,7 @@ def test_an_interrupted_recording(tape: Tape) -> None:
     tape.record([question(), question(turn=1)], "new", "more", finished=False)
     assert tape.path.read_bytes() == old
     assert texts(tape.replay([question()])) == ["old"]
-    assert "an unfinished recording is beside it, which --replay-or-record completes" in miss(
+    assert "an unfinished recording is next to it, which --replay-or-record completes" in miss(
         tape, question(turn=1)
     )
     assert texts(tape.fill([question(), question(turn=1)])) == ["new", "more"]
@@ -723,7 +723,7 @@ def test_sorting_failures_is_the_judges(tape: Tape) -> None:
 
 
 def test_models_that_disagree(tape: Tape) -> None:
-    """Cassettes of different models are no answer to which model it was, unless only some are meant."""
+    """Cassettes of different models are not an answer to which model it was, unless only some are meant."""
     tape.record([question()])
     tape.record([question(scope=OTHER)], name="openai/n")
     with pytest.raises(

@@ -76,7 +76,7 @@ def test_the_message_says_what_is_wrong_and_for_how_long(dead: Circuit, clock: C
     """Who is not let through hears which model is down, why, and for how many seconds it is not asked."""
     clock.now += 10.5
     assert refused(dead) == (
-        f"model {MODEL} is down: 401; not asked again for 20 s; "
+        f"model {MODEL} is down: 401; not called again for 20 s; "
         "check the model's name, its key and the account"
     )
 
@@ -114,7 +114,7 @@ def test_a_failed_probe_means_another_cool_down(dead: Circuit, clock: Clock, rep
     else:
         dead.refuse_all("502")
     dead.leave(probe)
-    assert (refused(dead) or "").startswith(f"model {MODEL} is down: 502; not asked again for 30 s; ")
+    assert (refused(dead) or "").startswith(f"model {MODEL} is down: 502; not called again for 30 s; ")
 
 
 def test_a_probe_that_is_cancelled_is_replaced(dead: Circuit, clock: Clock) -> None:

@@ -151,7 +151,7 @@ def test_the_reply() -> None:
     ],
 )
 def test_forms_of_content(content: Any, text: str) -> None:
-    """Content may be a text, nothing, or a list of parts; what is no text gives none."""
+    """Content may be a text, nothing, or a list of parts; what is not a text gives none."""
     with ModelServer(completion(content)) as server:
         assert ask(server).text == text
 
@@ -230,7 +230,7 @@ def test_refused_statuses(status: int) -> None:
     ],
 )
 def test_status_200_without_an_answer(body: bytes) -> None:
-    """A gateway's HTML page or any other body that is no chat completion is worth another attempt."""
+    """A gateway's HTML page or any other body that is not a chat completion is worth another attempt."""
     found = problem(Answer(body), TransientError)
     assert "is not a chat completion" in str(found)
     assert found.misaddressed is not body.startswith(b'{"')

@@ -239,7 +239,7 @@ def test_a_repair() -> None:
 @pytest.mark.parametrize("answer", [BAD, completion("no JSON"), completion(""), completion(None)])
 def test_repairs_end(answer: Answer) -> None:
     """A model that never gives the form is asked three times in all; then it is an invalid answer."""
-    with ModelServer(answer) as server, pytest.raises(InvalidAnswer, match=r"openai/m .*asked 3 times"):
+    with ModelServer(answer) as server, pytest.raises(InvalidAnswer, match=r"openai/m .* in 3 attempts"):
         Asking(server).ask()
     assert len(server.received) == 3
     # Each repair shows the last answer alone: the prompt does not grow.

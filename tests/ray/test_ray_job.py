@@ -31,7 +31,7 @@ def answer(messages, ctx):
     return told(messages, ctx)
 """
 SHOWN = ("actors", "tasks", "workers", "jobs", "nodes", "runtime_envs", "objects", "cluster_events")
-"""What the dashboard's own API tells of."""
+"""What the dashboard's own API reports."""
 AGENTEST = [sys.executable, "-m", "agentest"]
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 ENVIRONMENT = {

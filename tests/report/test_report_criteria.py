@@ -186,7 +186,7 @@ def test_reports_stay_readable_with_many_criteria() -> None:
 
 
 def test_without_a_model_criteria_are_one_line() -> None:
-    """Offline, all criteria are told of in one line; --verbose names them."""
+    """Offline, all criteria are reported in one line; --verbose names them."""
     result = many([UNTOLD], 10, NO_MODEL)
     assert result.verdict.status is Status.ERRORED
     text = told(result)

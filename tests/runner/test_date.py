@@ -166,7 +166,7 @@ def test_labels_files_keep_the_date(tmp_path: Path) -> None:
 
 
 def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
-    """The key `agentest` of a case takes it, and refuses what is no date with its place."""
+    """The key `agentest` of a case takes it, and refuses what is not a date with its place."""
     case = {
         "eval_id": "c",
         "conversation": [{"user_content": {"parts": [{"text": "Hi"}]}}],

@@ -114,7 +114,7 @@ def test_the_user_alone_is_a_model() -> None:
     assert among.judge is None
     assert asked(wish("gpt-4"), among) is not None
     assert noted(wish("claude-3-opus"), among).endswith(
-        "needs ANTHROPIC_API_KEY in the environment: no judge is configured, so nobody is asked"
+        "needs ANTHROPIC_API_KEY in the environment: no judge is configured, so no model is called"
     )
 
 
@@ -123,7 +123,7 @@ def test_places_of_one_model_share_a_note() -> None:
     wishes = [wish("gpt-4", key=f"criteria.m{n}") for n in range(5)]
     _, notes = named_models([*wishes, wish("gemini-2.5-flash")], configured(**LOCAL))
     instead = [
-        f"which needs {key} in the environment: the configured model ollama/llama3.2 is asked in its place"
+        f"which needs {key} in the environment: the configured model ollama/llama3.2 is used instead"
         for key in ("OPENAI_API_KEY", "GEMINI_API_KEY or GOOGLE_API_KEY")
     ]
     assert notes == (
@@ -165,7 +165,7 @@ def test_nobody_is_asked_without_a_model() -> None:
     assert named_models([wish("gpt-4"), wish(None)], configured(KEYS)) == (
         {},
         (
-            "c.json: criteria.safety_v1 names the judge gpt-4, but no model is configured and none is asked: "
+            "c.json: criteria.safety_v1 names the judge gpt-4, but no model is configured: "
             "set AGENTEST_MODEL=openai/gpt-4, or `model` in the configuration",
         ),
     )

@@ -35,7 +35,7 @@ class Helpfulness(Politeness):
 
 
 class PassRate(Politeness):
-    """One with the name of a threshold that is no metric's."""
+    """One with the name of a threshold that is not a metric's."""
 
 
 class Needy(ConversationMetric):
@@ -240,8 +240,8 @@ def test_custom_metrics(tmp_path: Path) -> None:
     [
         ("nowhere_at_all:X", "custom_metrics[0]: importing 'nowhere_at_all' failed"),
         ("metric", "custom_metrics[0]: 'metric' is not an import path of the form pkg.module:Name"),
-        (5, "custom_metrics[0]: 5 is no metric; subclass QuantitativeMetric"),
-        (dict, "is no metric; subclass"),
+        (5, "custom_metrics[0]: 5 is not a metric; subclass QuantitativeMetric"),
+        (dict, "is not a metric; subclass"),
         (Needy, "custom_metrics[0]: Needy() raised TypeError"),
         (Helpfulness, "custom_metrics[0]: the name 'helpfulness' is taken"),
         (PassRate, "custom_metrics[0]: the name 'pass_rate' is taken"),

@@ -95,9 +95,10 @@ def test_what_else_is_on_loopback(tmp_path: Path) -> None:
 
     program = {"type": "command", "command": ["cat"], "mcp_mock": {"port": 7}, "traces": True}
     (told, traces) = unreachable(prepared(tmp_path, program), NODES)
-    assert traces.startswith("what stands beside agent 'bot' (`traces`) cannot be reached")
+    assert traces.startswith("the mock server or gateway of agent 'bot' (`traces`) cannot be reached")
     assert told.startswith(
-        "what stands beside agent 'bot' (`mcp_mock.port`: 7) cannot be reached from node 10.0.0.7: it listens"
+        "the mock server or gateway of agent 'bot' (`mcp_mock.port`: 7) cannot be reached from "
+        "node 10.0.0.7: it listens"
     )
 
     per_worker = {

@@ -282,7 +282,7 @@ def test_forms_of_it() -> None:
 
 
 def test_a_score_that_is_missing_is_no_value() -> None:
-    """A conversation of which a metric has no number is no part of that metric's test."""
+    """A conversation of which a metric has no number is not a part of that metric's test."""
     results = [conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(1)})])] * 2
     schedule = Schedule(repeat=Repeat(min=1), thresholds={"helpfulness": 4.0})
     bare = conversation_result(turns=[turn_evaluation(metrics={})])

@@ -118,7 +118,7 @@ def test_agents_that_have_no_place_for_a_state() -> None:
     )
     assert agent.requests[-2]["metadata"] == {"session_state": {"tier": "gold"}}
     assert unseen.verdict.status is Status.ERRORED
-    assert "cannot be seen: it does not tell of it" in unseen.verdict.reasons[0].message
+    assert "cannot be seen: it does not report it" in unseen.verdict.reasons[0].message
 
 
 def test_a_handler_is_given_the_state_and_tells_of_its_own() -> None:
@@ -148,7 +148,7 @@ def test_a_handler_is_given_the_state_and_tells_of_its_own() -> None:
     [
         ("cart", "ctx.record_state: expected a dict with texts as keys, found a str"),
         ({1: 2}, "ctx.record_state: expected a dict with texts as keys, found a dict"),
-        ({"a": object()}, "ctx.record_state: the state is no JSON: a object is not JSON-serialisable"),
+        ({"a": object()}, "ctx.record_state: the state is not JSON: a object is not JSON-serialisable"),
     ],
 )
 def test_a_handler_that_records_no_state(recorded: Any, says: str) -> None:
@@ -268,7 +268,7 @@ def test_evaluation_sets(project: Project) -> None:
 
 
 def test_evaluation_sets_with_agents_that_tell_nothing(project: Project) -> None:
-    """A criterion about what an agent does not tell of has no score, and a state it cannot get is errored."""
+    """A criterion about what an agent does not report has no score, and a state it cannot get is errored."""
     with ScriptedAgent(["approved"]) as agent:
         project.config(agent.endpoint)
         given = planned("given", session_input={"app_name": "a", "user_id": "u", "state": {"draft": 1}})
@@ -281,6 +281,6 @@ def test_evaluation_sets_with_agents_that_tell_nothing(project: Project) -> None
         project.write("test_config.json", text(criteria(**asked)))
         done = project.agentest("eval", "set.test.json")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "could not be scored: the agent does not tell of its session's state" in done.stdout
+    assert "could not be scored: the agent does not report its session's state" in done.stdout
     assert "could not be scored: the agent does not tell who says what" in done.stdout
     assert "cannot be given: set send_session_state: true in the agent's configuration" in done.stdout

@@ -103,7 +103,7 @@ def test_what_was_seen_never_acquits(name: str) -> None:
 
 
 class Telling:
-    """Tells with its answers to all messages but `Hush.` that it tells of its calls."""
+    """Tells with its answers to all messages but `Hush.` that it reports its calls."""
 
     name = "agent"
 
@@ -113,7 +113,7 @@ class Telling:
 
 
 def test_a_turn_keeps_what_its_answers_told() -> None:
-    """A turn says whether its answers told of calls, a conversation whether all of its turns did."""
+    """A turn says whether its answers reported calls, a conversation whether all of its turns did."""
 
     async def hold(*said: str) -> list[bool]:
         loop = TurnLoop(
@@ -165,7 +165,7 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     done = project.agentest("judge", "told.json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not one tool call of agent 'agent' was seen" in done.stdout
-    assert "What it says of calls held by this alone: it is `vacuous` in results.json" in done.stdout
+    assert "It has no other check of calls: `vacuous` in results.json" in done.stdout
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["agents"] == {"agent": {"toolCalls": "reported", "noCallSeen": True}}
     [ban] = judged["scenarios"][0]["conversations"]
@@ -198,7 +198,7 @@ def test_ways_are_those_that_there_are() -> None:
         "model-gateway"
     )
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
-    assert "leave out tool_visibility: unseen, as its type tells of them or " in advice_for_unseen_calls(
+    assert "leave out tool_visibility: unseen, as its type reports them or " in advice_for_unseen_calls(
         "b", adk
     )
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
@@ -221,7 +221,7 @@ class Blind(HttpAgent):
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
-        return ("set `path` to where its answers tell of them",)
+        return ("set `path` to where its answers report them",)
 
 
 def test_what_hands_no_calls_cannot_be_said_to() -> None:
@@ -233,7 +233,7 @@ def test_what_hands_no_calls_cannot_be_said_to() -> None:
     assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
     blind = Blind.model_validate({"endpoint": "http://h"})
     assert (
-        "To see them, set `path` to where its answers tell of them or set model_gateway: {port: 8900}"
+        "To see them, set `path` to where its answers report them or set model_gateway: {port: 8900}"
         in advice_for_unseen_calls("b", blind)
     )
 
@@ -263,6 +263,4 @@ def test_whatever_held_without_any_call(visibility: str) -> None:
     assert [s.totals.passed_without_calls for s in found.scenarios] == [True] * len(WITHOUT_CALLS) + [False]
     [warning] = found.silent
     assert "and 5 more have mocks, trajectories or expected calls" in warning.message
-    assert warning.message.endswith(
-        "What they say of calls held by this alone: it is `vacuous` in results.json"
-    )
+    assert warning.message.endswith("They have no other check of calls: `vacuous` in results.json")

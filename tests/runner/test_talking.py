@@ -1,4 +1,4 @@
-"""A person talks to an agent: what is told of it, and calls that are answered by hand."""
+"""A person talks to an agent: what is reported it, and calls that are answered by hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RAISES = "def raises():\n    raise RuntimeError('closed')\n"
 
 
 class Talked:
-    """A conversation under way, with what was told of it."""
+    """A conversation under way, with what was reported it."""
 
     def __init__(self, root: Path, choice: TalkChoice) -> None:
         self.chosen = prepare_talk(RunRequest(root), choice)
@@ -259,7 +259,7 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
 
 
 def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> None:
-    """An agent in this process hands its calls over while it answers; the person is told of limits."""
+    """An agent in this process hands its calls over while it answers; the person is reported limits."""
     project.write(
         "agentest.config.py",
         "def plain(messages, ctx):\n"
@@ -331,8 +331,8 @@ def test_what_there_is_to_choose(project: Project) -> None:
     refused = {
         "two": ("a.sim.py", r"\(skipped\): later"),
         "three": ("a.sim.py", "no scenario"),
-        "any": ("outside.py", "is no scenario file of this project"),
-        "up": ("../a.sim.py", "is no scenario file of this project"),
+        "any": ("outside.py", "is not a scenario file of this project"),
+        "up": ("../a.sim.py", "is not a scenario file of this project"),
     }
     for name, (file, why) in refused.items():
         with pytest.raises(UsageError, match=why):

@@ -317,7 +317,7 @@ def test_one_call_anywhere_is_enough(project: Project) -> None:
 
 
 def test_each_agent_of_a_comparison_is_looked_at_alone(project: Project) -> None:
-    """A silent agent is told of although another one of the run was seen to call tools."""
+    """A silent agent is reported although another one of the run was seen to call tools."""
     project.scenario('scenario("ban", turns=["Quiet.", "Hi."], trajectory={"forbidden": ["pay"]})')
     with ScriptedAgent(adk) as server, ScriptedAgent(["Fine."]) as other:
         silent = {

@@ -64,7 +64,7 @@ def test_a_user_who_kept_the_role() -> None:
 
 def test_a_broken_role_is_played_again() -> None:
     """The conversation is held again under its number and an id of its own; nothing of the first counts, and
-    a warning tells of it."""
+    a warning reports it."""
     events: list[Event] = []
     result, model = run(lambda r: KEPT if r.key.sample else INVENTED, on_event=events.append)
     (found,) = result.scenarios
@@ -72,7 +72,8 @@ def test_a_broken_role_is_played_again() -> None:
     assert [c.conversation.conversation_id for c in found.conversations] == ["book-1-again"]
     assert found.totals.agent_calls == 1
     assert found.warnings == (
-        "1 conversation was held again, the first did not count: book-1, as the simulated user invented "
+        "1 conversation was repeated, because the first attempt did not count: book-1, as the "
+        "simulated user invented "
         "facts: scripted",
     )
     assert {e.conversation_id for e in events if isinstance(e, TurnFinished)} == {"book-1", "book-1-again"}
@@ -130,7 +131,7 @@ def test_a_user_with_tools() -> None:
 
 
 def test_invalid_conversations_count_for_nobody() -> None:
-    """One invalid conversation is no part of the pass rate, and what the others did is judged: a scenario
+    """One invalid conversation is not a part of the pass rate, and what the others did is judged: a scenario
     that they fail is failed, one that they pass is errored."""
     strict = scenario("book", goal="Book.", trajectory={"expected": ["book"]}, thresholds={"pass_rate": 0.3})
 
@@ -268,7 +269,9 @@ def test_on_the_command_line(project: Project) -> None:
     assert (done.returncode, again.returncode, refused.returncode) == (2, 2, 2)
     for each in (done, again):
         assert f"the conversation says nothing of the agent: {why}" in each.stdout
-    assert f"2 conversations were held again, the first did not count: s-1, as {why[:-1]}; s-2" in done.stdout
+    assert (
+        f"2 conversations were repeated, because the first attempt did not count: s-1, as {why[:-1]}; s-2"
+    ) in done.stdout
     [entry] = project.results["scenarios"]
     assert [c["invalid"] for c in entry["conversations"]] == [why, why]
     assert entry["averages"] == {}

@@ -564,7 +564,7 @@ def test_what_was_not_asked_any_more_makes_no_noise() -> None:
 
 
 def test_a_missed_goal_says_how_the_conversation_ended() -> None:
-    """The reason of a goal below its threshold tells of the conversations that missed it, the first three."""
+    """The reason of a goal below its threshold reports the conversations that missed it, the first three."""
     missed = Score(0, "No refund.", outcome=GoalOutcome.NOT_REACHED)
     found = [judged(id=f"s-{n}", goal_completion=missed) for n in range(5)]
     right = judged(

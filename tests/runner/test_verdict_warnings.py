@@ -396,7 +396,7 @@ def test_mocks_that_need_not_be_called(agent: ScriptedAgent, trajectory: dict[st
 
 
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
-    """A mistake in a mock's code is a warning with its place; a ToolError is no mistake."""
+    """A mistake in a mock's code is a warning with its place; a ToolError is not a mistake."""
 
     def broken(args: dict[str, Any]) -> Any:
         return args["id"]

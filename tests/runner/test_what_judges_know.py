@@ -1,4 +1,4 @@
-"""What judges are told of the agent: its instructions and tools, when it was talked to, what is hidden."""
+"""What judges are reported the agent: its instructions and tools, when it was talked to, what is hidden."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
         settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
         about = agent_traits("shop", settings, mock_server_tools_of(settings.mock_servers, [], tmp_path))
         [note] = read_mock_server_tools({"shop": about.tools})
-        assert note.startswith("judges are not told which tools the mock servers of agent 'shop' serve: ")
+        assert note.startswith("judges do not know which tools the mock servers of agent 'shop' serve: ")
         assert "name the tools in the agent's `tools`" in note
     assert tools_of({"mcp_mock": {"port": 20001, "upstream": "x", "tools": "not-yet.json"}}) == [""]
 

@@ -72,10 +72,10 @@ class Odd:
         ),
         (
             {"session": {"state": {"a": Odd()}}},
-            "session.state: cannot be sent, as it is no JSON: a Odd is not",
+            "session.state: cannot be sent, as it is not JSON: a Odd is not",
         ),
-        ({"session": {"state": {"a": date.min}}}, "session.state: cannot be sent, as it is no JSON: a date"),
-        ({"session": {"state": {"a": float("nan")}}}, "session.state: cannot be sent, as it is no JSON"),
+        ({"session": {"state": {"a": date.min}}}, "session.state: cannot be sent, as it is not JSON: a date"),
+        ({"session": {"state": {"a": float("nan")}}}, "session.state: cannot be sent, as it is not JSON"),
         ({"session": {"user_id": ""}}, "session.user_id: expected a text that is not empty, found ''"),
         ({"session": {"appName": 1}}, "session.app_name: expected a text that is not empty, found 1"),
         ({"final_session_state": []}, "final_session_state: expected a dict from key to value, found a list"),

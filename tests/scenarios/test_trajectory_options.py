@@ -374,10 +374,10 @@ FORBIDS_X = [
     (lambda: True, "lambda: True cannot be called with one value: too many positional arguments"),
     (lambda a, b: True, "cannot be called with one value: missing a required argument: 'b'"),
     (lambda a: (yield a), "yields; a predicate returns its answer"),
-    (_Callable(), "can be called, but is no function; write lambda value: …, which calls it"),
+    (_Callable(), "is callable but not a function; write lambda value: …, which calls it"),
     (iter([1]), "is a list_iterator, which no value equals; write a list"),
     ([{"a": {"b"}}], "x[0].a: {'b'} is a set, and JSON has none; write one_of(…) for one of these"),
-    (b"a", "b'a' is no text, and JSON has no bytes"),
+    (b"a", "b'a' is not a text, and JSON has no bytes"),
 ]
 
 

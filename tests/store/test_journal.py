@@ -360,7 +360,7 @@ MANY = "for n in range(60):\n    scenario(f'number {n}', turns=['x', str(n)])\n"
 
 
 def test_a_killed_run_has_lost_nothing(project: Project) -> None:
-    """After kill -9 every conversation that was told of is in the journal, and all its lines are whole."""
+    """After kill -9 every conversation that was reported is in the journal, and all its lines are whole."""
     stuck, over = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
@@ -557,7 +557,7 @@ def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     assert "20 passed" in done.stdout
     assert done.stderr.count("journal.jsonl cannot be written to (File too large)") == 1
-    assert done.stderr.count("journal.jsonl is not complete: there was no room for all of it") == 1
+    assert done.stderr.count("journal.jsonl is not complete: the disk was full") == 1
     assert done.stderr.count("reporter json failed: OSError") == 1
     folder = project.root / ".agentest"
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl", "runs"]
@@ -627,7 +627,7 @@ def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
             "none": ("errored", 2),
             "fails": ("failed", 2),
         }
-        assert "of 2 conversations the earlier run held 1" in done.stdout
+        assert "of 2 conversations the earlier run finished 1" in done.stdout
         assert "of 2 planned conversations, the earlier run finished none" in done.stdout
         again = project.agentest("judge", ".agentest/judged.json", "--scenario", "part")
     assert again.returncode == 2, again.stdout + again.stderr

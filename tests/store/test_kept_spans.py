@@ -63,7 +63,7 @@ def test_a_run_without_spans_has_none(tmp_path: Path, read: Reader) -> None:
 )
 @both
 def test_what_is_no_span_is_passed_over(tmp_path: Path, read: Reader, odd: str) -> None:
-    """Lines that are no object of ours do not hide the others."""
+    """Lines that are not an object of ours do not hide the others."""
     write(tmp_path, line(name="a"), odd, line(name="b"))
     assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["a", "b"]
 

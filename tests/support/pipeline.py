@@ -15,7 +15,7 @@ def said(author: str, text: str) -> dict[str, Any]:
 class Pipeline:
     """Planner, executor and reviewer, each of which puts its result into the session's state.
 
-    A task with "mute" in it makes the server refuse to tell of the state.
+    A task with "mute" in it makes the server refuse to report the state.
     """
 
     def __init__(self) -> None:

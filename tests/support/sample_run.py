@@ -370,7 +370,7 @@ def _cancel(id: str) -> ToolCall:
 
 
 def _mail() -> ToolCall:
-    """A call with arguments that are none, which the agent told of alone."""
+    """A call with arguments that are none, which the agent reported alone."""
     return builders.tool_call(
         "send_mail",
         '{"to": "ada@',

@@ -35,7 +35,7 @@ class StockAgent:
         return int(self._server.server_address[1])
 
     def configure(self, project: Project, *, nameless: bool = False, **keys: Any) -> None:
-        """Write a configuration. `nameless`: its calls do not tell of which conversation they are."""
+        """Write a configuration. `nameless`: its calls do not report which conversation they are."""
         told = {"message": "{{message}}", "session": "{{session_id}}", "mcp": "{{mcp_url}}"}
         agent = {
             "type": "http",

@@ -155,7 +155,7 @@ def test_an_agent_with_a_server(tmp_path: Path) -> None:
         ({}, r"run_scenarios: which agent\? Give one with agent=…, or a configuration with config=…"),
         (
             {"agent": 5},
-            "agent: 5 is no agent: expected an endpoint, a mapping as in a configuration, a handler",
+            "agent: 5 is not an agent: expected an endpoint, a mapping as in a configuration, a handler",
         ),
         (
             {"agent": "a/agentest.config.yaml"},

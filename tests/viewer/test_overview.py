@@ -145,7 +145,7 @@ def _brief(**more: object) -> Json:
 
 
 def test_a_row_tells_of_the_trajectory_that_does_not_hold() -> None:
-    """Of several it is named, with the turn of its wrong call; one that only counts is not told of."""
+    """Of several it is named, with the turn of its wrong call; one that only counts is not reported."""
     row = {"expected": None, "call": 1, "status": "extra"}
     parts = [
         {"matched": True, "reason": "held", "name": "login"},

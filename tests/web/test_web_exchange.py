@@ -54,7 +54,7 @@ def test_a_body_that_is_no_object_is_refused(
 
 
 def test_texts_are_texts() -> None:
-    """A text that is missing is told from one that is empty, and from what is no text."""
+    """A text that is missing is told from one that is empty, and from what is not a text."""
     assert required_text({"a": ""}, "a") == ""
     assert optional_text({}, "a") is None
     with pytest.raises(UsageError, match="`a` is missing"):

@@ -61,11 +61,11 @@ def test_what_is_wanted_becomes_words(folder: Path) -> None:
     ("given", "says"),
     [
         ({}, "`kind` must be"),
-        ({"kind": "run", "env": {}}, "'env' is no key"),
+        ({"kind": "run", "env": {}}, "'env' is not a key"),
         ({"kind": "run", "paths": ["../a.sim.py"]}, "not in the project"),
         ({"kind": "run", "paths": ["/etc/passwd"]}, "not in the project"),
         ({"kind": "run", "paths": ["out.sim.py"]}, "not in the project"),
-        ({"kind": "run", "paths": ["--config=x.py"]}, "no file of the project"),
+        ({"kind": "run", "paths": ["--config=x.py"]}, "not a file of the project"),
         ({"kind": "run", "paths": "a.sim.py"}, "`paths` must be a list"),
         ({"kind": "run", "paths": ["a.sim.py"] * 501}, "too much"),
         ({"kind": "run", "conversations": True}, "`conversations` must be"),

@@ -1,4 +1,4 @@
-"""Kept runs over HTTP: in parts, under way, damaged, of elsewhere, and told of by events."""
+"""Kept runs over HTTP: in parts, under way, damaged, of elsewhere, and reported by events."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_the_end_comes_after_the_last_words() -> None:
 
 @pytest.mark.parametrize("lines", [1, 5000])
 def test_much_is_not_sent(lines: int) -> None:
-    """However much a server prints, few messages tell of it, each of them bounded and of whole lines."""
+    """However much a server prints, few messages report it, each of them bounded and of whole lines."""
 
     async def steps(wire: Wire) -> None:
         loop = asyncio.get_running_loop()

@@ -96,7 +96,7 @@ def test_a_worker_that_is_killed_while_it_records(project: Project, mode: str) -
 
 
 def test_a_worker_that_is_killed_while_it_replays(project: Project) -> None:
-    """The whole run has used what it used when it was recorded; only ids tell of it."""
+    """The whole run has used what it used when it was recorded; only ids report it."""
     one_scenario(project, 8)
     with ModelServer(script=best) as model:
         configured(project, model)

@@ -270,7 +270,7 @@ def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
 def test_what_is_missing_is_said_in_the_same_words(
     tmp_path: Path, recorded: dict[int, list[str]], finished: bool, said: str
 ) -> None:
-    """A worker's message is the one of a single process, and the run is told of it once."""
+    """A worker's message is the one of a single process, and the run is reported it once."""
     if recorded:
         in_one_process(tmp_path, CassetteMode.RECORD, recorded)
     if not finished:
@@ -283,7 +283,7 @@ def test_what_is_missing_is_said_in_the_same_words(
     worker.begin(1)
     assert asked(worker.answers, question) == wanted
     assert "nothing to replay for user, conversation 1, turn 0" in wanted[0]
-    assert ("an unfinished recording is beside it" in wanted[0]) is not finished
+    assert ("an unfinished recording is next to it" in wanted[0]) is not finished
     assert list(map(str, worker.failures)) == wanted
 
 

@@ -135,7 +135,7 @@ class Ends:
 
 
 class Unshowable:
-    """A value of a user that is no text."""
+    """A value of a user that is not a text."""
 
     def __str__(self) -> str:
         raise ValueError("not me")

@@ -226,7 +226,7 @@ def _session_notes(path: Path, text: bytes) -> Iterator[str]:
             if snake_case(key) not in _SESSION_KEYS:
                 name = case.get("eval_id") or case.get("evalId")
                 hint = did_you_mean(key, _SESSION_KEYS)
-                yield f"{path}: case `{name}`: `{key}` is no key of a session and is left out; {hint}"
+                yield f"{path}: case `{name}`: `{key}` is not a key of a session and is left out; {hint}"
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:

@@ -219,7 +219,7 @@ def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") ->
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
-_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_REPORTED_BY}"
+_STATE_UNKNOWN = f"the agent does not report its session's state: {STATE_REPORTED_BY}"
 _REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
 
 AuthoredText = tuple[str, str]

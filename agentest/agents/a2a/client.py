@@ -62,7 +62,7 @@ LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, 
 _CODES_BY_REASON = {"TASK_NOT_FOUND": LOST_TASK, "UNSUPPORTED_OPERATION": UNSUPPORTED}
 """Reasons of errors over HTTP+JSON → the codes of the same errors over JSON-RPC."""
 _ERROR_NAMES = {
-    -32700: "the request is no JSON",
+    -32700: "the request is not JSON",
     -32600: "invalid request",
     _UNKNOWN_METHOD: "unknown method",
     -32602: "invalid parameters",
@@ -412,7 +412,7 @@ async def _take_events(stream: EventStream, response: DirectResponse, work: Agen
 async def _read_card(response: DirectResponse) -> Any:
     """Read a card; None if there is none, because most servers have it at one of several addresses."""
     try:
-        if_stream = "the agent answered with a stream where its card was asked for"
+        if_stream = "the agent answered the request for its card with a stream"
         return await read_json_body(response, A2A_PLACE, if_stream) if response.is_success else None
     except AgentError:
         return None

@@ -234,7 +234,7 @@ class AgentWork:
         task_id = text_at(value, "id")
         if self.task_id and task_id not in ("", self.task_id):
             raise AgentError(
-                f"the agent told of the task {task_id}, where it is at work on {self.task_id}: that is no "
+                f"the agent reported the task {task_id}, where it is at work on {self.task_id}: that is no "
                 "answer to this message"
             )
         self._set_ids(task_id, value)

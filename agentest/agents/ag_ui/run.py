@@ -103,7 +103,7 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
     for call in calls:
         if not call.name:
             raise AgentError(
-                f"the agent told of a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
+                f"the agent reported a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
                 "with `toolCallId` and `toolCallName`"
             )
     keys = [(call.id, call.name, call.arguments) for call in calls]

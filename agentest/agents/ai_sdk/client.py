@@ -48,8 +48,8 @@ from agentest.support.lazy_dataclasses import dataclass
 _BETWEEN = "\n\n"
 _HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 _TEXT_STREAM_HIDES_CALLS = (
-    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
-    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
+    "it answered with a text stream, which reports none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise remove the checks of calls"
 )
 _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 Wire = dict[str, Any]

@@ -443,6 +443,7 @@ def _no_stream_error(body: bytes) -> str:
     if error:
         return f"the agent answered with an error: {excerpt(error)}"
     return (
-        "the agent's answer is no stream of the AI SDK (expected server-sent events, a data stream or plain "
+        "the agent's answer is not a stream of the AI SDK (expected server-sent events, a data "
+        "stream or plain "
         f"text), but JSON: {excerpt(data)}"
     )

@@ -35,7 +35,10 @@ _LOGIN_ADVICE = (
     "log in with `setup: {per: run, endpoint: …, body: …, save: {token: …}}` and send {{token}} in `headers`"
 )
 _BY_STATUS = {
-    400: "`body`, `params` and `headers` are sent as they are written: do they have what the agent asks for?",
+    400: (
+        "`body`, `params` and `headers` are sent as they are written: do they have everything "
+        "the agent requires?"
+    ),
     401: f"are the credentials in `headers` right? For an agent with a login, {_LOGIN_ADVICE}",
     403: "are the credentials in `headers` right, and may their user do this?",
     404: "is the path of `endpoint` right?",
@@ -44,7 +47,7 @@ _BY_STATUS = {
     413: "`body` is larger than the agent takes",
     415: "the agent takes another form of `body`: say which by a header, like `Content-Type: "
     "application/x-www-form-urlencoded` for a form",
-    422: "`body` lacks a field, or has one of another type, than the agent asks for",
+    422: "`body` lacks a field, or has one of another type, that the agent requires",
 }
 _REDIRECTS = (301, 302, 303)
 _BODY_HEADERS = ("content-type", "content-length")

@@ -135,7 +135,7 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
     kinds = import_module("langchain_core.tools")
     if not isinstance(tool, kinds.BaseTool):
         if not callable(tool):
-            raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is no tool of LangChain's")
+            raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is not a tool of LangChain's")
         tool = kinds.tool(tool)
     gated_tool, known = tool.model_copy(), tool
     # Set instance attributes that hide the class's methods. The originals are looked up at call time, because

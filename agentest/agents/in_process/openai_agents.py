@@ -63,7 +63,8 @@ def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
         if type(tool).__name__ in _LOCAL_TOOLS or not hasattr(tool, "name"):
             raise UsageError(
                 f"agentest.mocks.openai_agents: found {safe_repr(tool):.100}, which mocks cannot take the "
-                "place of: it acts on this machine, or is no tool of the SDK (function_tool makes one of a "
+                "place of: it acts on this machine, or is not a tool of the SDK (function_tool "
+                "makes one of a "
                 "function). Leave it out of the line, and of the agent under test"
             )
         asking.append(_with_gate(tool, find))

@@ -355,7 +355,7 @@ def output_text(output: Any) -> str | None:
     except NotJson as error:
         kind = type(output).__name__
         raise AgentError(
-            f"the agent's output is a {kind}, which is no text and cannot be written as JSON: {error}"
+            f"the agent's output is a {kind}, which is not a text and cannot be written as JSON: {error}"
         ) from None
 
 

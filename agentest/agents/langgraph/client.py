@@ -127,7 +127,7 @@ class Graph(ProtocolEndpoint):
         return self._assistant
 
     def _missing_assistant_text(self, graphs: list[str]) -> str:
-        offered = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
+        offered = f"the server has {', '.join(graphs)}" if graphs else "the server reports none"
         return (
             f"agent {self.name!r} has no assistant_id: set it in the agent's configuration to one of the "
             f"graphs of {self._root} ({offered})"

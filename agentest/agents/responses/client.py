@@ -179,7 +179,7 @@ async def _read_conversation(response: DirectResponse) -> Mapping[str, Any]:
 
 
 async def _read_polled(response: DirectResponse) -> Response:
-    if_stream = "the agent answered with a stream where its response was asked for by its id"
+    if_stream = "the agent answered with a stream when its response was requested by id"
     return check_response(await read_json_body(response, RESPONSES_PLACE, if_stream))
 
 

@@ -182,7 +182,7 @@ def _problem(response: Response) -> str | None:
     if status == "failed" or response.get("error"):
         return f"the agent's response failed: {error_text(response.get('error'), 'code')}"
     if status in _RUNNING_STATUSES:
-        return f"the agent's response is still {status!r}, and has no id by which it could be asked for"
+        return f"the agent's response is still {status!r}, and has no id with which it could be retrieved"
     if status not in (None, "completed"):
         return f"the agent's response has the unknown status {excerpt(status)!r}"
     return _missing_output(response) if "output" not in response else None
@@ -191,7 +191,7 @@ def _problem(response: Response) -> str | None:
 def _missing_output(answer: Response) -> str:
     if answer.get("error"):
         return f"the agent's response failed: {error_text(answer['error'], 'code')}"
-    return f"the agent's answer is no response: it has no `output`: {excerpt(answer)}"
+    return f"the agent's answer is not a response: it has no `output`: {excerpt(answer)}"
 
 
 class ResponseAssembly:
@@ -462,7 +462,7 @@ def _text(item: Item, ignored: IgnoredCounter) -> str:
         return content or ""
     if isinstance(content, list):
         return "".join(_part(part, ignored) for part in content)
-    raise AgentError(f"the `content` of a message of the agent is no list of parts: {excerpt(content)}")
+    raise AgentError(f"the `content` of a message of the agent is not a list of parts: {excerpt(content)}")
 
 
 def _part(part: Any, ignored: IgnoredCounter) -> str:

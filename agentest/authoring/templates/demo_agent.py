@@ -69,7 +69,7 @@ def called_last(messages: list[dict[str, Any]]) -> str:
 
 
 def result_of(message: dict[str, Any]) -> dict[str, Any]:
-    """What a tool answered; nothing where that is no object."""
+    """What a tool answered; nothing where that is not an object."""
     try:
         result = json.loads(message.get("content") or "")
     except ValueError:

@@ -120,7 +120,7 @@ class A2aAgent(HttpAgent):
     natural_visibility: ClassVar[ToolVisibility] = ToolVisibility.UNSEEN
     can_report: ClassVar[bool] = True  # ADK and LangGraph do over A2A
     ways_to_see: ClassVar[tuple[str, ...]] = (
-        "set tool_visibility: reported, if its server tells of all calls (google-adk and LangGraph do over "
+        "set tool_visibility: reported, if its server reports all calls (google-adk and LangGraph do over "
         "A2A, and are known by their answers without it)",
     )
     state_place: ClassVar[str] = (
@@ -138,7 +138,7 @@ class A2aAgent(HttpAgent):
         if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
             raise ValueError(
                 "tool_visibility: an A2A agent runs its tools itself and hands no call to the caller; write "
-                "`reported` if its answers tell of all calls, or `unseen` (the default)"
+                "`reported` if its answers report all calls, or `unseen` (the default)"
             )
         return self
 
@@ -155,7 +155,7 @@ class A2aAgent(HttpAgent):
             )
         if "historyLength" in self.body.get("configuration", {}):
             raise ValueError(
-                "`body.configuration.historyLength` would cut off the calls that the agent tells of; leave "
+                "`body.configuration.historyLength` would cut off the calls that the agent reports; leave "
                 "it out"
             )
         return self

@@ -77,7 +77,7 @@ class AnyAgent(AgentWithServers):
     @classmethod
     def _instructions_say_something(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
-            raise ValueError("is empty; write what the agent was told, or leave the key out")
+            raise ValueError("is empty; write the agent's instructions, or leave the key out")
         return value
 
     @model_validator(mode="after")
@@ -137,7 +137,11 @@ class AnyAgent(AgentWithServers):
                 f"{missing}: write the port, or {PORT} into `server.command` and `server.ready`, too"
             )
         if server_awaits_port and not keys_with_port:
-            where = f"`{min(self.urls)}` leads elsewhere" if self.urls else "nobody could tell who calls it"
+            where = (
+                f"`{min(self.urls)}` leads elsewhere"
+                if self.urls
+                else ("calls to it could not be attributed")
+            )
             no_key = f"; an agent of type {self.type} has none, so give its server a fixed port"
             raise ValueError(
                 f"`server` starts at {PORT}, a free port, and {where}: write {PORT} in place of the port of "
@@ -145,14 +149,14 @@ class AnyAgent(AgentWithServers):
             )
         if self.server and self.server.copies > 1 and not self.model_gateway:
             raise ValueError(
-                "`server.copies` needs `model_gateway`, whose addresses tell the copies apart: write "
+                "`server.copies` needs `model_gateway`, whose addresses identify the copies: write "
                 "`model_gateway: true`, or leave `copies` out"
             )
         fixed = next((key for key, server in self.beside.items() if server.port), None)
         if self.per_worker and fixed:
             raise ValueError(
                 f"`{fixed}.port` is one port, and `server.per_worker` has each worker open its own "
-                f"`{fixed}`: leave `port` out, each agent is told its address"
+                f"`{fixed}`: leave `port` out, each agent receives its address"
             )
         return self
 
@@ -187,7 +191,7 @@ class AnyAgent(AgentWithServers):
             key = ADDRESSES[name]
             if self.beside[key].port is None and name not in placeholders:
                 raise ValueError(
-                    f"`{key}` without a port is at a free one, of which nobody tells the agent: write "
+                    f"`{key}` without a port is at a free one, which the agent does not know: write "
                     f"`{key}.port` and start the agent with that address, let `server` start it, or write "
                     f"{{{{{name}}}}} into what is sent to it"
                 )

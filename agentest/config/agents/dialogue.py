@@ -35,7 +35,7 @@ class DialogueAgent(AnyAgent):
 
     def _check_dialogue(self) -> None:
         if (self.tool_request is None) != (self.tool_response is None):
-            raise ValueError("`tool_request` and `tool_response` go together: what asks, and what answers")
+            raise ValueError("`tool_request` and `tool_response` belong together: set both or neither")
         if self.delta is not None and self.done is None and self.reply is None:
             raise ValueError("`delta` needs `done`: which message is a turn's last, like type == 'end'")
         try:
@@ -52,7 +52,7 @@ class CommandAgent(DialogueAgent):
     """Both ends of three pipes at the start, plus one with which the event loop watches the process."""
     tells_addresses: ClassVar[bool] = True  # through its environment
     ways_to_see: ClassVar[tuple[str, ...]] = (
-        "let the program write JSON (input: json) and set `tool_calls` to the path at which it tells of them",
+        "let the program write JSON (input: json) and set `tool_calls` to the path at which it reports them",
     )
 
     type: Literal["command"]
@@ -77,9 +77,7 @@ class CommandAgent(DialogueAgent):
     @classmethod
     def _words(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError(
-                'is a text, and there is no shell to take it apart: write a list, like ["python", "agent.py"]'
-            )
+            raise ValueError('is a text, and no shell splits it: write a list, like ["python", "agent.py"]')
         return value
 
     @model_validator(mode="after")
@@ -100,7 +98,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
 
     templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
     ways_to_see: ClassVar[tuple[str, ...]] = (
-        "name where its messages tell of them (`tool_calls`, a JMESPath to {name, args, result})",
+        "set where its messages report them (`tool_calls`, a JMESPath to {name, args, result})",
     )
 
     type: Literal["websocket"]

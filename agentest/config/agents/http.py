@@ -66,7 +66,7 @@ class HttpTemplateAgent(HttpAgent):
     def ways_to_see(self) -> tuple[str, ...]:
         if self.tool_calls:
             return ()
-        return ("name where its answers tell of them (`tool_calls`, a JMESPath to {name, args, result})",)
+        return ("set where its answers report them (`tool_calls`, a JMESPath to {name, args, result})",)
 
     @property
     def saved_names(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class HttpTemplateAgent(HttpAgent):
         if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
             raise ValueError(
                 "tool_visibility: an agent of type http runs its tools itself and hands no call to the "
-                "caller; name where its answers tell of them (`tool_calls`), or write `unseen`"
+                "caller; set where its answers report them (`tool_calls`), or write `unseen`"
             )
         return self
 

@@ -49,9 +49,9 @@ class ValueSource(Section):
     def _has_a_group(cls, value: str | None) -> str | None:
         try:
             if value is not None and re.compile(value).groups < 1:
-                raise ValueError(f"is {value!r} and has no group: put what is to be kept in parentheses")
+                raise ValueError(f"is {value!r} and has no group: put the part to save in parentheses")
         except re.error as error:
-            raise ValueError(f"is {value!r}, which is no regular expression: {error}") from None
+            raise ValueError(f"is {value!r}, which is not a regular expression: {error}") from None
         return value
 
     @model_validator(mode="after")

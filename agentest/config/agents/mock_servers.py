@@ -39,7 +39,7 @@ class CompanionServer(Section):
         for host in value:
             if not _HOST_NAME.fullmatch(host):
                 raise ValueError(
-                    f"{host!r:.80} is no host; write its name alone, like host.docker.internal, without "
+                    f"{host!r:.80} is not a host; write its name alone, like host.docker.internal, without "
                     "scheme and port"
                 )
         return tuple(host.lower() for host in value)

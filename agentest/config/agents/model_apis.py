@@ -53,8 +53,8 @@ class ResponsesAgent(HttpAgent):
     def _one_history(self) -> Self:
         if "conversation" in self.body and self.history is not History.CONVERSATION:
             raise ValueError(
-                "body.conversation makes the server keep what was said, and history: "
-                f"{self.history.value} would have it twice; write history: conversation"
+                "body.conversation makes the server store the conversation, and history: "
+                f"{self.history.value} would send it twice; write history: conversation"
             )
         return self
 

@@ -130,7 +130,7 @@ class Server(Section):
             )
         elif self.awaits_port and not self.receives_port:
             problem = (
-                f"`server.ready` has {PORT}, a free port, of which nobody tells the server: write {PORT} "
+                f"`server.ready` has {PORT}, a free port, which the server does not know: write {PORT} "
                 "into `server.command` or `server.env`, too"
             )
         elif self.receives_port and not address_awaits_port(self.ready):

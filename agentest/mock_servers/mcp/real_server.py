@@ -37,7 +37,7 @@ def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) 
     try:
         return Upstream(StdioTransport(upstream, root))
     except ValueError as error:
-        raise ConfigError(f"{locate('mcp_mock.upstream')}: {upstream!r} is no command: {error}") from None
+        raise ConfigError(f"{locate('mcp_mock.upstream')}: {upstream!r} is not a command: {error}") from None
 
 
 async def tools_of(upstream: Upstream, locate: Place) -> Tools:

@@ -47,7 +47,7 @@ _SCHEMA_CHARS = 8_000
 _MOST_TOOLS = 500
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
-"""Keys in which frameworks wrap a result that is no object."""
+"""Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
 
 

@@ -72,7 +72,9 @@ class Gemini:
             ),
             forced=(allowed[0] if len(allowed) == 1 else ANY_TOOL) if config.get("mode") == "ANY" else None,
             unmockable=(
-                "its stream is no stream of events (`alt=sse`)" if streams and "alt=sse" not in path else None
+                "its stream is not a stream of events (`alt=sse`)"
+                if streams and "alt=sse" not in path
+                else None
             ),
         )
 

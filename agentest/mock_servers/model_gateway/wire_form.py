@@ -307,7 +307,7 @@ def _names_in(value: Any, *, offered: bool) -> Iterator[str]:
 
 
 def parsed_arguments(text: Any) -> tuple[Any, str | None]:
-    """Return arguments that an API sends as JSON text, and the problem if they are no object."""
+    """Return arguments that an API sends as JSON text, and the problem if they are not an object."""
     if isinstance(text, Mapping):
         return dict(text), None
     if not isinstance(text, str) or not text.strip():

@@ -293,7 +293,7 @@ class Document:
         ref = node.value["$ref"]
         address = urlsplit(ref)
         if address.scheme or address.netloc:
-            raise node.error(f"`$ref` {ref!r}: documents are never fetched; put the file beside this one")
+            raise node.error(f"`$ref` {ref!r}: documents are never fetched; put the file next to this one")
         file = (node.file.parent / unquote(address.path)).resolve() if address.path else node.file
         at = _parts(unquote(address.fragment))
         if at is None:
@@ -326,7 +326,8 @@ def _version(raw: Any, path: Path) -> str:
     if declared is None:
         content = f"keys {', '.join(list(raw)[:5])}" if isinstance(raw, Mapping) else type(raw).__name__
         raise ConfigError(
-            f"{path}: is no OpenAPI document: expected the key `openapi` (3.0 or 3.1) or `swagger` (2.0), "
+            f"{path}: is not an OpenAPI document: expected the key `openapi` (3.0 or 3.1) or "
+            f"`swagger` (2.0), "
             f"found {content or 'nothing'}"
         )
     if version.startswith(("3.0", "3.1", "3.2")) or (version == "2.0" and "swagger" in raw):

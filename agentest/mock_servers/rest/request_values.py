@@ -100,7 +100,7 @@ def _is(schema: Schema, kind: str) -> bool:
 
 def _single(texts: Sequence[str]) -> str:
     if len(texts) > 1:
-        raise ValueError(f"is given {len(texts)} times, and is no list")
+        raise ValueError(f"is given {len(texts)} times, and is not a list")
     return texts[0]
 
 
@@ -261,7 +261,7 @@ def _text(body: bytes, charset: str | None) -> str:
     try:
         return body.decode(charset or "utf-8")
     except (ValueError, LookupError) as error:
-        raise UnreadableRequest(f"is no text: {error}") from None
+        raise UnreadableRequest(f"is not a text: {error}") from None
 
 
 def _form(text: str, schema: Schema | None) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
         for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
             fields.setdefault(name, []).append(value)
     except ValueError as error:
-        raise UnreadableRequest(f"is no form: {error}") from None
+        raise UnreadableRequest(f"is not a form: {error}") from None
     return _typed(fields, schema)
 
 
@@ -285,7 +285,7 @@ def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[st
         if name is not None:
             fields.setdefault(collapse_rfc2231_value(name), []).append(_of_part(head, content))
     if not fields:
-        raise UnreadableRequest("is no form: not one field was found between its boundaries")
+        raise UnreadableRequest("is not a form: not one field was found between its boundaries")
     return _typed(fields, schema)
 
 

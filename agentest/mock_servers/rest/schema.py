@@ -152,7 +152,7 @@ def _worded(error: Any) -> str:
         case "enum":
             return f"is {value}, expected one of {shortened(json_text(expected), 200)}"
         case "format":
-            return f"is {value}, which is no {expected}"
+            return f"is {value}, which is not a {expected}"
         case "pattern":
             return f"is {value}, which does not match {shortened(str(expected), 100)}"
         case "anyOf" | "oneOf":

@@ -99,7 +99,7 @@ def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> 
         more = len(known) - _SHOWN_OPERATIONS
         where = opening.mocked_in.get(tool.name, "")
         raise ConfigError(
-            f"the mock {tool.name!r}{where} is no operation of {file}, and the "
+            f"the mock {tool.name!r}{where} is not an operation of {file}, and the "
             f"tools of agent {opening.group.agents[0]!r} are reached by rest_mock alone; {hint}. Operations: "
             f"{listed}{f' and {more} more' if more > 0 else ''}"
         )
@@ -239,7 +239,7 @@ class _RestServer:
         allowed = ", ".join(sorted(target.methods))
         status, headers = (405, [("allow", allowed)]) if allowed else (404, [])
         available = f"it has {allowed}" if allowed else self._routes.describe_operations(target.path)
-        text = f"{operation.tool} is no operation of {self._document.path.name}: {available}"
+        text = f"{operation.tool} is not an operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
             self._note(f"{text}. It came outside of conversations, and was answered with status {status}")

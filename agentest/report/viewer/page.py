@@ -63,7 +63,7 @@ def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
         '<meta name="referrer" content="no-referrer">\n<meta name="color-scheme" content="light dark">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n<noscript><p>{escape(plain)}</p>"
-        "This page needs JavaScript; it asks nobody for anything.</noscript>\n"
+        "This page needs JavaScript. It makes no network requests.</noscript>\n"
         f"<script>{script}</script>\n"
     )
     return Page(head=head, tail="</body>\n</html>\n", policy=policy)

@@ -120,7 +120,7 @@ def _problem_of(value: Any, *, of_key: bool) -> str | None:
     if is_call(value):
         return f"found a call, {_short(value)}, where a value is expected; one of several calls is any_of(…)"
     if isinstance(value, Matcher) and value.may_be_absent and not of_key:
-        return f"{_short(value)} stands for the value of a key, which may be missing; here is no key"
+        return f"{_short(value)} stands for a key that may be missing, but there is no key here"
     if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
         return f"{_short(value)} is a pattern of bytes, which matches no text"
     if isinstance(value, FUNCTIONS):
@@ -129,7 +129,7 @@ def _problem_of(value: Any, *, of_key: bool) -> str | None:
     if isinstance(value, Iterator | Coroutine | AsyncIterator):
         return f"{_short(value)} is a {type(value).__name__}, which no value equals; write a list"
     if callable(value) and not isinstance(value, type) and not compares_itself(value):
-        return f"{_short(value)} can be called, but is no function; write lambda value: …, which calls it"
+        return f"{_short(value)} is callable but not a function; write lambda value: …, which calls it"
     for name in value if isinstance(value, Mapping) else ():
         if isinstance(name, Matcher | re.Pattern):
             why = "is a key here, and keys are compared as they are; it can only be the value of one"
@@ -141,7 +141,7 @@ def _json_problem(value: Any) -> str | None:
     if isinstance(value, Set):
         return f"{_short(value)} is a set, and JSON has none; write one_of(…) for one of these, else a list"
     if isinstance(value, bytes | bytearray):
-        return f"{_short(value)} is no text, and JSON has no bytes; write a text"
+        return f"{_short(value)} is not a text, and JSON has no bytes; write a text"
     return None
 
 

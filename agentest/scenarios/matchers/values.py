@@ -182,7 +182,7 @@ def type_named(name: Any) -> type:
     """Return the type with this name in data. Raises ValueError for any other name."""
     if isinstance(name, str) and name in TYPE_NAMES:
         return TYPE_NAMES[name]
-    raise ValueError(f"{name!r} is no type; {did_you_mean(str(name), TYPE_NAMES)}")
+    raise ValueError(f"{name!r} is not a type; {did_you_mean(str(name), TYPE_NAMES)}")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -245,7 +245,7 @@ def _instance_hint(wanted: Any) -> str:
     if wanted is Any:
         return "for any value write instance(object)"
     if get_origin(wanted) is not None:
-        return "for what is in a list write each(instance(…)), for what is in a dict the dict itself"
+        return "for items of a list write each(instance(…)), for values of a dict write the dict"
     if isinstance(wanted, str) and wanted in TYPE_NAMES:
         return f"write instance({TYPE_NAMES[wanted].__name__})"
     return f"for a value like it write instance({type(wanted).__name__})"

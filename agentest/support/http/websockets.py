@@ -85,7 +85,7 @@ class WebSocket:
                     await self._keep(message.data.decode())
                     continue
                 except UnicodeDecodeError:
-                    problem: Exception = NotText(f"{len(message.data)} bytes that are no text in UTF-8")
+                    problem: Exception = NotText(f"{len(message.data)} bytes that are not a text in UTF-8")
             elif message.type is aiohttp.WSMsgType.ERROR:
                 problem = SocketClosed(f"broke: {message.data}")
             else:

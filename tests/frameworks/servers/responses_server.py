@@ -1,6 +1,6 @@
 """The shop's agent behind the Responses protocol, on Microsoft's host for agents: POST /responses.
 
-It runs its own tools and tells of them; with --client-tools it leaves its calls to the caller.
+It runs its own tools and reports them; with --client-tools it leaves its calls to the caller.
 """
 
 from __future__ import annotations

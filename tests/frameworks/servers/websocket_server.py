@@ -59,7 +59,7 @@ async def answered(socket: WebSocket, call: shop.Call) -> Any:
     await socket.send_json({"type": "tool_call", "id": call_id, "name": call.name, "arguments": call.args})
     answer = await socket.receive_json()
     if (answer["type"], answer["id"]) != ("tool_result", call_id):
-        raise RuntimeError(f"this is no answer to {call_id}: {answer}")
+        raise RuntimeError(f"this is not an answer to {call_id}: {answer}")
     return answer["result"]
 
 

@@ -97,6 +97,6 @@ function check({ passed, error, check: name, reason, turnIndex }) {
   const [sign, said] = passed ? ["✓", "holds"] : failed;
   const where = known(turnIndex) ? ` (turn ${turnIndex})` : "";
   const words = h("strong", `${sign} `, foreign(`${name} ${said}`), where);
-  const why = reason.replace(/^could not be told: /, "");
+  const why = reason.replace(/^could not be (?:decided|told): /, "");
   return h("li", { class: !passed && "low" }, words, ": ", longText(why, "span"));
 }

@@ -5,7 +5,7 @@
 //   search(text, signal)               [{name, agent, conversationId}] whose transcripts contain the text
 //   compare(params)                    what the Compare view shows; null: this source has nothing to compare
 //   ofRun(id)                          the same for another run; null: this source has no other
-//   changes(listener)                  tells of what is new; returns what ends that
+//   changes(listener)                  reports what is new; returns what ends that
 //   save(scenario, agent, id)          asks as what, and where, a conversation is saved; undefined: it cannot be
 //   served                             whether a server is there, so that the page can work
 

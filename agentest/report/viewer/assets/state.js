@@ -50,7 +50,7 @@ function changes(before, after, path = "", found = []) {
   return found;
 }
 
-// Order of keys is no value.
+// Order of keys is not a value.
 function form(value) {
   const inOrder = (each) => Object.fromEntries(Object.entries(each).sort());
   return JSON.stringify(value, (_, each) => (isObject(each) ? inOrder(each) : each));
