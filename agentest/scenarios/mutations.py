@@ -24,8 +24,8 @@ class Mutation:
 
 
 _AGREEMENT = re.compile(
-    r"\s*(?:yes|yeah|yep|sure|ok|okay|confirm(?:ed)?|agreed|correct|right|exactly|do it|go ahead|please do|ja|oui"
-    r"|sí)\b(?!.*\?)",
+    r"\s*(?:yes|yeah|yep|sure|ok|okay|confirm(?:ed)?|agreed|correct|right|exactly|do it|go ahead|please do|ja"
+    r"|oui|sí)\b(?!.*\?)",
     re.IGNORECASE | re.DOTALL,
 )
 _MOST_AGREEMENT_WORDS = 8
