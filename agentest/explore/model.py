@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
+from agentest.domain.transcript import Conversation
+from agentest.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
@@ -67,6 +69,26 @@ class TryOutcome(NamedTuple):
     result: ConversationResult
 
 
+class Observation(NamedTuple):
+    """What an oracle sees: one conversation of a changed scenario, and what its tools do."""
+
+    base: Base
+    variation: Variation
+    result: ConversationResult
+    effects: ToolEffects
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.result.conversation
+
+    @property
+    def scenario(self) -> Scenario:
+        """The changed scenario."""
+        return self.variation.scenario
+
+
+Oracle = Callable[[Observation], Iterable[Violation]]
+"""Yields the violations of one invariant. What it cannot decide is no violation."""
 Invariants = Callable[[TryOutcome], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
 Vary = Callable[[Base], Iterable[Variation]]

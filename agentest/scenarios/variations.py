@@ -26,12 +26,6 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import did_you_mean
 
-INVARIANTS = (
-    *("no_error", "in_schema", "no_repeated_write", "consent", "no_secret", "no_obeyed_injection"),
-    *("no_claim", "grounded_ids", "bounded"),
-)
-"""What must hold in every conversation of an exploration."""
-
 
 @dataclass(frozen=True, slots=True)
 class Never:
