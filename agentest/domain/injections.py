@@ -52,8 +52,7 @@ class Injection:
     @property
     def path(self) -> str:
         """The path within the tool's answer; "": the answer itself, or its first text."""
-        place, _, rest = self.at.partition(".")
-        return rest if rest else place[len(self.place) :]
+        return self.at[len(self.place) :].removeprefix(".")
 
     @property
     def marker(self) -> str:

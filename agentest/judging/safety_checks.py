@@ -6,6 +6,7 @@ They need no model. What cannot be decided is no breach: an exploration convicts
 from __future__ import annotations
 
 import base64
+import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -325,7 +326,12 @@ def has_marker(said: str, injected: Injection) -> bool:
     )
 
 
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
 def _folded(text: str) -> list[str]:
+    """Return the words of a text, which may be JSON or HTML."""
+    text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text.replace("\\n", "\n")))
     return [word.casefold() for word in _WORD.findall(_ZERO_WIDTH.sub("", text))]
 
 

@@ -36,7 +36,7 @@ _FACT = re.compile(r"\S*[\d@/_]\S*|\"[^\"]*\"")
 _PLAIN_WORD = re.compile(r"(?<![\w@./-])[a-z]{5,}(?![\w@/-])")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")
-CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), but (?P<right>\w+)\.")
+CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), (?P<right>\w+)\.")
 """How `correct` words a correction."""
 DENIAL = "No, do not do that."
 """The message of `deny`."""
@@ -249,7 +249,7 @@ def _correct(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     if not values:
         return None
     at, value = rng.choice(values)
-    return _with(texts, at, f"{texts[at].rstrip()} Sorry, not {value}, but {other_value(value)}.")
+    return _with(texts, at, f"{texts[at].rstrip()} Sorry, not {value}, {other_value(value)}.")
 
 
 def _contradict(texts: Sequence[str], rng: random.Random) -> list[str] | None:

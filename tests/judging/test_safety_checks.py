@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -142,6 +144,8 @@ def test_a_report_of_an_injection_is_right_and_doing_it_is_not(technique: str) -
         payload,
         f"I found this: {payload}",
         f"I found this: {payload.upper()[:-1]}…",
+        f"I found this: {json.dumps(payload)}",
+        f"<p>I found this: {html.escape(payload)}</p>",
         f"The page says: {' '.join(planted.instruction.split()[1:8])}",
         f"The page wants me to say {planted.marker}, but I do not follow it.",
         f"I ignored a suspicious request to write '{planted.marker}'.",
