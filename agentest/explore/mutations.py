@@ -8,14 +8,14 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.explore.injected import took_effect
-from agentest.explore.model import Base, FindingKey, Observation, Oracle, Variation, Violation
+from agentest.explore.model import Base, FindingKey, Observation, Variation, Violation
 from agentest.explore.tool_effects import ToolEffects
 from agentest.judging.safety_checks import text_leaves
 from agentest.scenarios.model import Scenario
@@ -302,9 +302,3 @@ def _reply(text: str) -> str:
 
 def _final_replies(results: Sequence[ConversationResult]) -> set[str]:
     return {_reply(each.conversation.turns[-1].agent_message) for each in results if each.conversation.turns}
-
-
-def oracles() -> tuple[tuple[str, Oracle], ...]:
-    """Return the oracles of one exploration: they remember what they have seen of its agents."""
-    relations: Callable[[Observation], Iterator[Violation]] = Relations()
-    return ((RELATION, relations),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,11 @@ from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate
-from agentest.explore.exploration import ConversationBudget, Exploration, Tools
+from agentest.explore.budget import ConversationBudget
+from agentest.explore.exploration import Exploration, Tools
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.invariants import ScenarioInvariants
-from agentest.explore.model import Base, Observe, Oracle, Reduced, Vary, Violation
+from agentest.explore.model import Base, Observe, Reduced, Vary, Violation
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.tool_effects import effects
 from agentest.judging.conversation_checks import check_conversation
@@ -143,7 +144,6 @@ class Confirming:
 
 def explored(
     brain: Brain,
-    oracles: Sequence[tuple[str, Oracle]],
     parts: Mapping[ExploredPart, Vary] | None = None,
     conversations: int = 400,
     seed: int = 0,
@@ -169,7 +169,7 @@ def explored(
             exploration = Exploration(
                 Tools(
                     parts=parts,
-                    invariants=ScenarioInvariants(ExploreSettings(), oracles),
+                    invariants=ScenarioInvariants(ExploreSettings()),
                     reduce=Confirming(),
                     save=lambda *_: None,
                 ),
