@@ -119,6 +119,7 @@ def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
         scope=f"{base.scope}~{digest}",
         slug=f"{base.slug}-{digest}",
         conversations=1,
+        max_turns=len(scenario.turns) + 1 if scenario.scripted else base.max_turns,
         repeat=None,
     )
 

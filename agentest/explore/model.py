@@ -38,6 +38,8 @@ class Violation:
     text: str
     """One sentence with the values."""
     turn_index: int | None = None
+    least_rate: float = 0.0
+    """The least share of confirming conversations that must show it; fewer are no finding."""
 
 
 class Base(NamedTuple):
