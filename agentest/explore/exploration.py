@@ -19,6 +19,7 @@ import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
+from agentest.domain.transcript import Conversation, failed
 from agentest.explore.budget import ConversationBudget
 from agentest.explore.model import (
     LATE,
@@ -175,6 +176,7 @@ class Exploration:
     def _candidates(self, base: Base, variation: Variation, result: ConversationResult) -> list[_Candidate]:
         """Return the violations in a conversation whose keys are new."""
         fresh = []
+        self.progress.signatures.add(signature(result.conversation))
         for violation in self._tools.invariants(TryOutcome(base, variation, result)):
             if violation.key not in self.progress.findings:
                 fresh.append(_Candidate(base, variation, violation, result, self._budget.spent))
@@ -259,6 +261,13 @@ class Exploration:
         left = Counter(variation.part for _, variation in rest)
         for part, count in left.items():
             self.progress.not_tried.append(NotTried(f"{count} {part}", self._budget.why))
+
+
+def signature(conversation: Conversation) -> str:
+    """Return the sequence of tools and outcomes of a conversation as text."""
+    calls = (f"{call.name} {'failed' if failed(call) else 'ok'}" for call in conversation.tool_calls)
+    end = conversation.failure.blame if conversation.failure else conversation.ending
+    return "\n".join((*calls, str(end)))
 
 
 def finding_id(key: FindingKey) -> str:
