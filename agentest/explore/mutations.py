@@ -149,9 +149,9 @@ class Relations:
             yield from _denied(seen, counts[0], made)
         elif name == "correct":
             yield from _uncorrected(seen, usual[0], made)
-        elif name not in _LOSSY:
+        elif name not in _LOSSY and _is_complete(seen):
             yield from _other_values(name, counts[0], made, seen)
-        if lost and seen.variation.relation == "same":
+        if lost and seen.variation.relation == "same" and _is_complete(seen):
             is_long = name == "long" and self._understands.get(unit.scope, False)
             yield from _lost(name, lost, seen, is_long=is_long)
 
@@ -208,6 +208,23 @@ def _other_values(name: str, usual: Counter[_Write], made: _Writes, seen: Observ
                 f"{write.tool} has {path}={actual!r} instead of {wanted!r} ({name})",
                 turn_index,
             )
+
+
+_WORD = re.compile(r"\w+")
+_KEPT_WORDS = 0.7
+
+
+def _is_complete(seen: Observation) -> bool:
+    """Return True if the user still says everything: a reduced script may have lost what it requests."""
+    before = [turn.user_message for turn in seen.base.unit.scenario.turns]
+    after = [turn.user_message for turn in seen.conversation.turns]
+    wanted, said = (Counter(_WORD.findall(" ".join(texts).casefold())) for texts in (before, after))
+    facts = {word for word in wanted if any(char.isdecimal() for char in word)}
+    return (
+        facts <= said.keys()
+        and (wanted & said).total() >= _KEPT_WORDS * wanted.total()
+        and sum(map(is_agreement, after)) >= sum(map(is_agreement, before))
+    )
 
 
 _VALUE = re.compile(r"\d|@|^(?:true|false)$")
