@@ -54,7 +54,7 @@ FLOORS: list[dict[str, str]] = [
         "support",
         "calibration": "adk config domain judging models runner scenarios store support",
         "evalset": "adk",
-        "explore": "config domain mocks runner scenarios support",
+        "explore": "config domain mocks runner scenarios store support",
     },
     {
         "web": "adk authoring calibration domain history mocks report runner store support",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -36,7 +36,7 @@ class ExploreSettings(Section):
 
     conversations: AtLeastOne = 200
     """Conversations in all, including those that confirm and reduce findings."""
-    parts: list[ExplorePart] = Field(default_factory=lambda: ["faults", "injections", "mutations"])
+    parts: list[ExplorePart] = Field(default_factory=lambda: list(get_args(ExplorePart)))
     confirm: AtLeastOne = 5
     """Conversations that confirm a finding."""
     shrink: ShrinkSettings = Field(default_factory=ShrinkSettings)

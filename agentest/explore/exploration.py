@@ -19,7 +19,9 @@ import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
+from agentest.explore.budget import ConversationBudget
 from agentest.explore.model import (
+    LATE,
     Base,
     BudgetSpent,
     FindingKey,
@@ -36,38 +38,6 @@ from agentest.explore.model import (
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass, replace
-
-RESERVED = 0.3
-"""The share of the conversations that confirming and reducing may count on."""
-
-
-class ConversationBudget:
-    """Counts conversations against the limit.
-
-    Args:
-        total: the most conversations of the exploration.
-        spent: those that the unchanged scenarios have used.
-    """
-
-    def __init__(self, total: int, spent: int = 0) -> None:
-        self.total = total
-        self.spent = spent
-        self._spent_on_reducing = 0
-
-    def take_try(self) -> bool:
-        """Count one try, unless only the reserve is left. Returns False then."""
-        reserve = max(0, round(self.total * RESERVED) - self._spent_on_reducing)
-        if self.spent + reserve >= self.total:
-            return False
-        self.spent += 1
-        return True
-
-    def take(self) -> None:
-        """Count one conversation that confirms or reduces. Raises BudgetSpent."""
-        if self.spent >= self.total:
-            raise BudgetSpent
-        self.spent += 1
-        self._spent_on_reducing += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +115,7 @@ class Exploration:
             not_tried=tuple(progress.not_tried),
             signatures=len(progress.signatures),
             conversations=self._budget.spent,
+            cost=self._budget.cost,
         )
 
     async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
@@ -183,7 +154,7 @@ class Exploration:
         while len(wave) < self._width and self._budget.take_try():
             following = next(rest, None)
             if following is None:
-                self._budget.spent -= 1
+                self._budget.give_back()
                 break
             wave.append(following)
         return wave
@@ -287,9 +258,7 @@ class Exploration:
     def _note_untried(self, rest: Iterable[tuple[Base, Variation]]) -> None:
         left = Counter(variation.part for _, variation in rest)
         for part, count in left.items():
-            self.progress.not_tried.append(
-                NotTried(f"{count} {part}", f"the budget of {self._budget.total} conversations was spent")
-            )
+            self.progress.not_tried.append(NotTried(f"{count} {part}", self._budget.why))
 
 
 def finding_id(key: FindingKey) -> str:
@@ -298,11 +267,11 @@ def finding_id(key: FindingKey) -> str:
     return "-".join(part for part in (key.oracle, key.tool, digest) if part)
 
 
-def ordered(variations: Iterable[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
+def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
     """Return variations in the order of trying.
 
-    One of each group is tried before a second of any group. Among those of equal place the parts alternate,
-    and lower ranks come first.
+    One of each group is tried before a second of any group, and those of a rank from `LATE` after all others.
+    Among those of equal place the parts alternate, and lower ranks come first.
     """
     groups: defaultdict[tuple[ExploredPart, str], list[tuple[Base, Variation]]] = defaultdict(list)
     for entry in variations:
@@ -313,7 +282,8 @@ def ordered(variations: Iterable[tuple[Base, Variation]], seed: int) -> list[tup
     for (part, name), group in groups.items():
         tie = random.Random(f"{seed} {part} {name}").random()
         for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):
-            rounds[place][part].append((entry[1].rank, tie, entry))
+            late = len(variations) if entry[1].rank >= LATE else 0
+            rounds[place + late][part].append((entry[1].rank, tie, entry))
     in_order = []
     for _, parts in sorted(rounds.items()):
         columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())

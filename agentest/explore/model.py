@@ -13,6 +13,9 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
 
+LATE = 1000
+"""The rank from which variations are tried after all others: pairs of faults."""
+
 
 class FindingKey(NamedTuple):
     """The identity of a finding: two violations with the same key are the same finding."""

@@ -1,7 +1,7 @@
 """What the tools of a unit do: which of them write, which only read, and what their arguments look like.
 
-Declarations come first: `explore.writes`, `reads` and `expected_writes` of the scenario, `readOnlyHint` of MCP
-tools, and the methods of HTTP operations. Otherwise the verb of the name decides, which is a guess.
+Declarations come first: `explore.writes`, `reads` and `expected_writes` of the scenario, `readOnlyHint` of
+MCP tools, and the methods of HTTP operations. Otherwise the verb of the name decides, which is a guess.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _verbs(text: str) -> frozenset[str]:
 
 _READING = _verbs(
     "get list search find lookup look fetch read check show query view describe count retrieve browse is has "
-    "can calculate compute estimate quote validate verify preview inspect compare convert translate summarize "
-    "track load select ask resolve locate detect suggest recommend whois explain peek poll"
+    "can calculate compute estimate quote validate verify preview inspect compare convert translate "
+    "summarize track load select ask resolve locate detect suggest recommend whois explain peek poll"
 )
 _WRITING = _verbs(
     "create make update set add remove delete drop clear reset put post patch insert upsert save store write "
-    "edit modify change rename replace upload submit send notify reply forward share publish pay charge refund "
-    "transfer withdraw deposit buy purchase sell order book reserve cancel confirm register enroll subscribe "
+    "edit modify change rename replace upload submit send notify reply forward share publish pay charge "
+    "refund transfer withdraw deposit buy purchase sell order book reserve cancel confirm register enroll subscribe "
     "unsubscribe schedule reschedule issue grant revoke block unblock activate deactivate enable disable "
     "execute deploy restart escalate open close start stop move turn lock unlock apply approve reject assign "
     "merge checkout redeem top record log place dispatch ship return archive restore sign invite ban mute "

@@ -288,6 +288,18 @@ def changed_at(value: Any, path: str, change: Callable[[Any], Any]) -> Any:
     return _rebuilt(value, _steps(path), change)
 
 
+def value_at(value: Any, path: str) -> Any:
+    """Return the part of a JSON value at a path; None if it has no such part."""
+    for step in _steps(path):
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
 def without(value: Any, path: str) -> Any:
     """Return a copy of a JSON value without the part at a path."""
     *parent, last = _steps(path)
