@@ -103,6 +103,8 @@ Invariants = Callable[[TryOutcome], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
 Vary = Callable[[Base], Iterable[Variation]]
 """Yields the variations of one part for a base, in any order."""
+Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
+"""Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
 Observe = Callable[[Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation of a changed scenario: its name and number identify it for resumption."""
 
