@@ -22,15 +22,18 @@ from agentest.explore.engine import ExploreEngine, OpenRun
 from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
+from agentest.explore.injections import CANARY, InjectionSweep
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
 from agentest.explore.model import Base, Vary
+from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.runner.selection import narrow_plan
+from agentest.scenarios.mutations import MUTATIONS
 from agentest.store.journal import RetryingLineFile
 from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
 from agentest.support.errors import ExitCode, UsageError
@@ -78,6 +81,11 @@ class ExploreOptions:
                 )
             if name not in known:
                 raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
+        for name in _names(self.mutations) or ():
+            if name not in MUTATIONS:
+                raise UsageError(
+                    f"--mutations: there is no mutation {name!r}; {did_you_mean(name, MUTATIONS)}"
+                )
         for name in _names(self.faults) or ():
             if name not in TOOL_FAULTS:
                 raise UsageError(f"--faults: there is no fault {name!r}; {did_you_mean(name, TOOL_FAULTS)}")
@@ -107,6 +115,13 @@ def parts_of(options: ExploreOptions, settings: ExploreSettings) -> Mapping[Expl
     chosen = options.chosen_parts(settings)
     if ExploredPart.FAULTS in chosen:
         parts[ExploredPart.FAULTS] = FaultSweep(settings, _names(options.faults))
+    if ExploredPart.INJECTIONS in chosen:
+        canary = settings.canary.tool if settings.canary else CANARY
+        parts[ExploredPart.INJECTIONS] = InjectionSweep(
+            effects=partial(effects, settings=settings), only=_names(options.injections) or (), canary=canary
+        )
+    if ExploredPart.MUTATIONS in chosen:
+        parts[ExploredPart.MUTATIONS] = MutationSweep(only=_names(options.mutations) or ())
     return parts
 
 
@@ -282,7 +297,8 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         for each in vary(base)
     ]
     base = BASE_CONVERSATIONS * len(prepared.plan.units)
-    yield f"{count(len(prepared.plan.units), 'scenario')}, {count(base, 'conversation')} to see that they pass"
+    scenarios = count(len(prepared.plan.units), "scenario")
+    yield f"{scenarios}, {count(base, 'conversation')} to see that they pass"
     counts = Counter(each.part for _, each in variations)
     tries = ", ".join(f"{counts[part]:,} {part}" for part in parts)
     yield f"variations known so far: {tries}; more once calls and answers are known"
@@ -299,8 +315,8 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         yield f"  {unit_base.unit.scenario.name}: {each.name}"
     if len(in_order) > _TABLE_ROWS:
         yield f"  … and {len(in_order) - _TABLE_ROWS:,} more"
-    for what, why in variant.exploration.left_out:
-        yield f"not tried: {what}: {why}"
+    for left_out in variant.exploration.left_out:
+        yield f"not tried: {left_out.what}: {left_out.why}"
 
 
 def finding_file(reference: str, here: Path, root: Path, settings: ExploreSettings) -> Path:
