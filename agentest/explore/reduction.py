@@ -85,7 +85,7 @@ class ReductionBySteps:
         )
 
 
-class _Form(NamedTuple):
+class _FailingForm(NamedTuple):
     """A form of the scenario, with a conversation in which it failed."""
 
     scenario: Scenario
@@ -108,10 +108,11 @@ class _Trial:
         self._violation_in = violation_in
         self._left = budget
         self._steps = 0
+        self._controls: dict[str, Conversation | None] = {}
         self.is_steady = False
         """True if one conversation decides, because those that confirmed were equal."""
 
-    async def confirm(self, scenario: Scenario) -> _Form | None:
+    async def confirm(self, scenario: Scenario) -> _FailingForm | None:
         """Return the scenario with its rate; None if it never failed again. Raises BudgetSpent."""
         results = await self._observe_all(scenario, "confirm", self._settings.confirm)
         form = self.measured(scenario, results)
@@ -119,20 +120,22 @@ class _Trial:
             if len(results) < self._settings.confirm:
                 raise BudgetSpent
             return None
+        if form.failing < form.violation.least_rate * len(results):
+            return None
         talks = [_essence(each.conversation) for each in results]
         self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form
 
-    async def measure(self, form: _Form, what: str) -> _Form | None:
+    async def measure(self, form: _FailingForm, what: str) -> _FailingForm | None:
         """Return the form with the rate in fresh conversations; None if there were none."""
         results = await self._observe_all(form.scenario, what, self._settings.report_rate)
         return self.measured(form.scenario, results)
 
-    def surprised_by(self, measured: _Form) -> bool:
+    def surprised_by(self, measured: _FailingForm) -> bool:
         """Return True if one conversation decided, and fresh ones show that it should not have."""
         return self.is_steady and measured.rate.k < measured.rate.n
 
-    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> _Form | None:
+    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> _FailingForm | None:
         found = [(each, self._violation_in(scenario, each)) for each in results]
         violated = [(result, violation) for result, violation in found if violation is not None]
         interval = wilson(len(violated), len(results))
@@ -140,8 +143,8 @@ class _Trial:
             return None
         rate = FindingRate(len(violated), len(results), interval.low, interval.high)
         if not violated:
-            return _Form(scenario, results[0], _NOTHING, rate, 0)
-        return _Form(scenario, *violated[0], rate, len(violated))
+            return _FailingForm(scenario, results[0], _NOTHING, rate, 0)
+        return _FailingForm(scenario, *violated[0], rate, len(violated))
 
     async def _observe_all(self, scenario: Scenario, what: str, count: int) -> list[ConversationResult]:
         """Run several conversations at once; fewer if the budget is spent."""
@@ -158,7 +161,7 @@ class _Trial:
                 tasks.start_soon(run, number)
         return [results[number] for number in sorted(results)]
 
-    async def shrink(self, form: _Form, reductions: Sequence[Reduction]) -> _Form:
+    async def shrink(self, form: _FailingForm, reductions: Sequence[Reduction]) -> _FailingForm:
         """Return the smallest form that the budget allows, `is_minimal` if every smaller one was rejected."""
         rejected: set[str] = set()
         try:
@@ -172,7 +175,9 @@ class _Trial:
         except _OutOfBudget as stop:
             return stop.form
 
-    async def _reduced_by(self, reduction: Reduction, form: _Form, rejected: set[str]) -> tuple[_Form, bool]:
+    async def _reduced_by(
+        self, reduction: Reduction, form: _FailingForm, rejected: set[str]
+    ) -> tuple[_FailingForm, bool]:
         """Apply one reduction until it finds nothing smaller. Returns False if a decision stayed open."""
         control = await self._control(form) if reduction in NEED_CONTROL else None
         complete = reduction not in NEED_CONTROL or control is not None
@@ -192,52 +197,61 @@ class _Trial:
                 return form, complete
 
     async def _decide(
-        self, form: _Form, candidate: Scenario, control: Conversation | None
-    ) -> tuple[_Form | None, bool]:
+        self, form: _FailingForm, candidate: Scenario, control: Conversation | None
+    ) -> tuple[_FailingForm | None, bool]:
         """Return the candidate's form, None if it does not fail often enough, and if that was decided."""
         self._steps += 1
         step = f"step {self._steps}"
         smaller, decided = await self._still_fails(form, candidate, step)
         if smaller is not None and control is not None:
-            other = await self._run(form, split_changes(candidate)[0], f"{step} control", 1)
+            plain, _ = split_changes(candidate)
+            other = await self._run(form, plain, f"{step} control", 1)
             if not _goes_well(other) or _tools(other.conversation) != _tools(control):
                 return None, True
+            self._controls[fingerprint(plain)] = other.conversation
         return smaller, decided
 
-    async def _still_fails(self, form: _Form, candidate: Scenario, step: str) -> tuple[_Form | None, bool]:
+    async def _still_fails(
+        self, form: _FailingForm, candidate: Scenario, step: str
+    ) -> tuple[_FailingForm | None, bool]:
         test = self._test(form)
         hits = values = 0
-        found: _Form | None = None
+        found: _FailingForm | None = None
         while test.is_open(values, hits):
             result = await self._run(form, candidate, step, values + 1)
             violation = self._violation_in(candidate, result)
             values += 1
             if violation is not None:
                 hits += 1
-                found = found or _Form(candidate, result, violation, form.rate)
+                found = found or _FailingForm(candidate, result, violation, form.rate)
             if self.is_steady:
                 return found, True
         decision = test.standing(values, hits)
         is_accepted = decision is SequentialDecision.HOLDS
         return found if is_accepted else None, decision is not SequentialDecision.OPEN
 
-    def _test(self, form: _Form) -> RatioTest:
+    def _test(self, form: _FailingForm) -> RatioTest:
         # The rate is the one of the original form, so that rates do not drift down.
         high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
         shrink = self._settings.shrink
         errors = ErrorRates(missed=_MISSED, holds=shrink.error)
         return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
 
-    async def _control(self, form: _Form) -> Conversation | None:
+    async def _control(self, form: _FailingForm) -> Conversation | None:
         """Run the form without faults and injections. Returns None if there are none, or it goes wrong."""
         plain, changes = split_changes(form.scenario)
         if not changes:
             return None
-        self._steps += 1
-        result = await self._run(form, plain, f"step {self._steps} control", 1)
-        return result.conversation if _goes_well(result) else None
+        mark = fingerprint(plain)
+        if mark not in self._controls:
+            self._steps += 1
+            result = await self._run(form, plain, f"step {self._steps} control", 1)
+            self._controls[mark] = result.conversation if _goes_well(result) else None
+        return self._controls[mark]
 
-    async def _run(self, form: _Form, scenario: Scenario, step: str, number: int) -> ConversationResult:
+    async def _run(
+        self, form: _FailingForm, scenario: Scenario, step: str, number: int
+    ) -> ConversationResult:
         if self._left <= 0:
             raise _OutOfBudget(form)
         self._left -= 1
@@ -250,7 +264,7 @@ class _Trial:
 class _OutOfBudget(Exception):
     """The budget of a reduction is spent; `form` is the smallest so far."""
 
-    def __init__(self, form: _Form) -> None:
+    def __init__(self, form: _FailingForm) -> None:
         super().__init__()
         self.form = form
 
