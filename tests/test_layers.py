@@ -54,7 +54,7 @@ FLOORS: list[dict[str, str]] = [
         "support",
         "calibration": "adk config domain judging models runner scenarios store support",
         "evalset": "adk",
-        "explore": "config domain mocks runner scenarios store support",
+        "explore": "config domain judging mocks runner scenarios store support",
     },
     {
         "web": "adk authoring calibration domain history mocks report runner store support",
@@ -198,7 +198,7 @@ def test_every_module_has_a_place() -> None:
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)
 
 
-MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 460
+MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 470
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",

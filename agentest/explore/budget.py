@@ -28,27 +28,28 @@ class ConversationBudget:
 
     Args:
         total: the most conversations of the exploration.
-        spent: those that the unchanged scenarios use.
-        used: returns what models have been used so far.
         clock: returns seconds.
     """
 
     def __init__(
         self,
         total: int,
-        spent: int = 0,
         limits: Limits | None = None,
         *,
-        used: Callable[[], ModelUsage] = ModelUsage,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.total = total
-        self.spent = spent
+        self.spent = 0
         self._limits = limits or Limits()
-        self._used = used
+        self._used: Callable[[], ModelUsage] = ModelUsage
         self._clock = clock
         self._began = clock()
         self._spent_on_reducing = 0
+
+    def begin(self, spent: int, used: Callable[[], ModelUsage]) -> None:
+        """Count the conversations of the unchanged scenarios. `used` returns the use of models so far."""
+        self.spent += spent
+        self._used = used
 
     def take_try(self) -> bool:
         """Count one try, unless only the reserve is left. Returns False then."""

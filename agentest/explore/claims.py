@@ -11,7 +11,7 @@ from functools import lru_cache
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _NO_CLAIM = re.compile(
     r"n't\b|\b(?:not|no|never|none|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|problem\w*|"
-    r"issue\w*|trouble|unsuccessful\w*|declin\w+|reject\w+|unavailable|busy|without|instead|if|unless|once|"
+    r"issues?|trouble|unsuccessful\w*|declin\w+|reject\w+|unavailable|busy|without|instead|if|unless|once|"
     r"when|whether|after|until|as soon as|before|would|should|could|can|may|might|will|shall|let me|try\w*|"
     r"trying|attempt\w*|maybe|perhaps|unclear|unsure|uncertain|unknown|pending|wait\w*|timed out|time-?out|"
     r"verify|check\w*|nicht|kein\w*|leider|fehler\w*)\b|'ll\b|\?",
@@ -88,7 +88,8 @@ def _named(tool: str) -> re.Pattern[str]:
     participles = "|".join(_participle(word.lower()) for word in _WORD.findall(tool) if len(word) > 2)
     done = f"(?:{participles or 'done'})"
     return re.compile(
-        rf"\b(?:is|are|was|were|been|'s|'re|i|we|i've|we've|have|has)(?: now| just| all| successfully)? {done}\b"
+        rf"\b(?:is|are|was|were|been|'s|'re|i|we|i've|we've|have|has)"
+        rf"(?: now| just| all| successfully)? {done}\b"
         rf"|^\W*{done}\b",
         re.IGNORECASE,
     )

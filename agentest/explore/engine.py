@@ -11,21 +11,33 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import anyio
 
-from agentest.domain.results import ConversationResult
+from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored
-from agentest.runner.conversation_run import ConversationRunner
+from agentest.explore.model import Converse
+from agentest.runner.conversation_run import ConversationRunner, bypass_reason
 from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
-from agentest.runner.session import RunSession
+from agentest.runner.session import RunSession, Stop
 from agentest.runner.sources import Origin
 from agentest.scenarios.model import Scenario
 
-Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
-"""Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
-Explore = Callable[[UnitResults, Converse], Awaitable[None]]
+
+class OpenRun(NamedTuple):
+    """A run whose unchanged scenarios have finished."""
+
+    session: RunSession
+    results: UnitResults
+    converse: Converse
+    used: Callable[[], ModelUsage]
+    """Returns what models have been used so far in the whole run."""
+
+
+Explore = Callable[[OpenRun], Awaitable[None]]
 """Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
 
 
@@ -43,23 +55,38 @@ class ExploreEngine:
     async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
         async with LocalEngine().connect(session, origin) as (runner, connections):
             run_base = units_in_order(session, runner, connections, origin)
-            converse = ConversationSlots(runner, session.settings.concurrency)
+            converse = ConversationSlots(runner, session)
 
             async def run() -> UnitResults:
                 results = await run_base()
-                with session.stop.scope:
-                    await self._explore(results, converse)
+                if session.stop.reason is None:
+                    open_run = OpenRun(session, results, converse, connections.ledger.total)
+                    await _until_stopped(session.stop, partial(self._explore, open_run))
                 return replace(results, explored=self._explored())
 
             yield run
 
 
+async def _until_stopped(stop: Stop, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work until it has finished or the run is stopped."""
+    async with anyio.create_task_group() as tasks:
+
+        async def cancel() -> None:
+            await stop.called.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(cancel)
+        await work()
+        tasks.cancel_scope.cancel()
+
+
 class ConversationSlots:
     """Runs single conversations, as many at once as the run allows."""
 
-    def __init__(self, runner: ConversationRunner, concurrency: int) -> None:
+    def __init__(self, runner: ConversationRunner, session: RunSession) -> None:
         self._runner = runner
-        self._slots = anyio.Semaphore(concurrency)
+        self._stop = session.stop
+        self._slots = anyio.Semaphore(session.settings.concurrency)
         self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         """By exclusive agent."""
 
@@ -75,9 +102,12 @@ class ConversationSlots:
         async with self._slots:
             ongoing = _Unobserved(self._slots)
             try:
-                return (await self._runner.run(unit, number, ongoing)).result
+                result = (await self._runner.run(unit, number, ongoing)).result
             finally:
                 self._runner.end(unit)
+        if bypassed := bypass_reason(unit, result):
+            self._stop.because_of_real_tool(bypassed)
+        return result
 
 
 def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
@@ -89,6 +119,7 @@ def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
         scope=f"{base.scope}~{digest}",
         slug=f"{base.slug}-{digest}",
         conversations=1,
+        max_turns=len(scenario.turns) + 1 if scenario.scripted else base.max_turns,
         repeat=None,
     )
 

@@ -24,9 +24,12 @@ from agentest.domain.transcript import (
     call_text,
     failed,
 )
+from agentest.explore import injected
 from agentest.explore.claims import claims_of_success
 from agentest.explore.model import FindingKey, Observation, Oracle, TryOutcome, Violation
+from agentest.explore.mutations import RELATION, Relations
 from agentest.explore.tool_effects import ToolEffects, effects
+from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves, value_at
 from agentest.scenarios.model import Scenario
 from agentest.support.json_text import canonical, json_text
@@ -395,7 +398,7 @@ def _rounds(conversation: Conversation) -> int:
     return max(Counter(turn for turn, _ in rounds).values(), default=0)
 
 
-_CHECKED_BY_OTHERS = frozenset({"secrets", "consent", "inject"})
+_CHECKED_BY_OTHERS = frozenset({NO_SECRET, NO_OBEYED_INJECTION, CONSENT})
 """Checks that are words of a scenario and invariants of an exploration, too."""
 
 
@@ -455,6 +458,7 @@ ORACLES: tuple[tuple[str, Oracle], ...] = (
     ("grounded_ids", _no_foreign_values),
     ("bounded", _bounded),
     ("", _scenario_bans),
+    *injected.ORACLES,
 )
 """Invariant and oracle, in the order in which they are used; "": what the scenario itself forbids."""
 
@@ -462,7 +466,10 @@ ORACLES: tuple[tuple[str, Oracle], ...] = (
 class ScenarioInvariants:
     """Looks at conversations with all oracles that neither settings nor scenario switch off."""
 
-    def __init__(self, settings: ExploreSettings, oracles: Sequence[tuple[str, Oracle]] = ORACLES) -> None:
+    def __init__(
+        self, settings: ExploreSettings, oracles: Sequence[tuple[str, Oracle]] | None = None
+    ) -> None:
+        oracles = (*ORACLES, (RELATION, Relations())) if oracles is None else oracles
         self._settings = settings
         self._oracles = [each for each in oracles if each[0] not in settings.switched_off]
         self._effects: dict[str, ToolEffects] = {}

@@ -38,6 +38,8 @@ class Violation:
     text: str
     """One sentence with the values."""
     turn_index: int | None = None
+    least_rate: float = 0.0
+    """The least share of confirming conversations that must show it; fewer are no finding."""
 
 
 class Base(NamedTuple):
@@ -96,6 +98,8 @@ Invariants = Callable[[TryOutcome], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
 Vary = Callable[[Base], Iterable[Variation]]
 """Yields the variations of one part for a base, in any order."""
+Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
+"""Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
 Observe = Callable[[Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation of a changed scenario: its name and number identify it for resumption."""
 

@@ -187,6 +187,7 @@ def _declares_check(unit: Unit) -> bool:
     states = (scenario.final_state, scenario.final_session_state)
     return (
         bool(scenario.trajectories or scenario.expect or scenario.checks or unit.graders)
+        or scenario.is_guarded
         or any(criterion.required for criterion in scenario.criteria)
         or any(turn.expect for turn in scenario.turns)
         or any(each is not None for each in states)

@@ -193,6 +193,11 @@ class Scenario:
         return (*([self.check] if self.check else ()), *self.never_checks)
 
     @property
+    def is_guarded(self) -> bool:
+        """True if it checks for secrets passed on, injections obeyed, or calls without consent."""
+        return bool(self.secrets or self.injections or self.consent)
+
+    @property
     def keeps_state(self) -> bool:
         """True if the mocks' final state is stored, because the scenario sets or checks it."""
         return self.state is not None or self.final_state is not None or bool(self.checks)

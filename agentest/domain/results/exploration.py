@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import NamedTuple
 
 from agentest.domain.results.evaluations import ConversationResult, Severity
 from agentest.support.lazy_dataclasses import dataclass
@@ -39,7 +38,8 @@ class FindingStatus(StrEnum):
     """It never occurred again, so it is not saved and does not affect the exit status."""
 
 
-class FindingRate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FindingRate:
     """How often a finding occurs: in `k` of `n` conversations, with the 95 % interval of the share."""
 
     k: int
@@ -89,7 +89,8 @@ class Finding:
     """The number of conversations until it was seen first."""
 
 
-class NotTried(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NotTried:
     """Something that was not tried, and why."""
 
     what: str
