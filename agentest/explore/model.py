@@ -10,6 +10,7 @@ from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.transcript import Conversation
 from agentest.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
+from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -40,6 +41,10 @@ class Violation:
     turn_index: int | None = None
     least_rate: float = 0.0
     """The least share of confirming conversations that must show it; fewer are no finding."""
+    banned: ExpectedCall | None = None
+    """A call by which a saved scenario fails, if no word of the scenario itself does."""
+    wanted: ExpectedCall | None = None
+    """A call without which a saved scenario fails, if no word of the scenario itself does."""
 
 
 class Base(NamedTuple):

@@ -120,6 +120,8 @@ class _Trial:
             if len(results) < self._settings.confirm:
                 raise BudgetSpent
             return None
+        if form.failing < form.violation.least_rate * len(results):
+            return None
         talks = [_essence(each.conversation) for each in results]
         self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form

@@ -247,7 +247,7 @@ def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Fault | Injection
     for each in reversed(others):
         if each.place == USER and turns:
             at = min(_index(each.path), len(turns) - 1)
-            text = turns[at].user_message.removesuffix(each.payload).rstrip("\n")
+            text = turns[at].user_message.removesuffix(f"{_PASTED}{each.payload}")
             turns[at] = replace(turns[at], user_message=text)
         elif each.place == KNOWLEDGE and knowledge:
             at = min(_index(each.path), len(knowledge) - 1)

@@ -184,11 +184,8 @@ def test_a_till_that_takes_any_answer_for_a_yes_is_found() -> None:
 
 def test_a_till_that_loses_a_correction_is_found() -> None:
     found = findings(till(last=0), **PAYING)
-    corrected = {each.title: each.text for each in found}
-    assert corrected.keys() == {
-        f"{path} of pay is the value that the user corrected" for path in ("amount", "invoice_id")
-    }
-    assert "although the user said 'Sorry, not 40, 41.'" in corrected[min(corrected)]
+    assert keys(found) == {"mutations: pay has a value that the user corrected"}
+    assert "although the user said 'Sorry, not " in found[0].text
 
 
 def test_a_till_that_reads_the_beginning_of_a_long_message_is_found() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import hurrying
 from aiohttp import web
+from anyio.from_thread import start_blocking_portal
 from http_agents import opened, served, settings
 
 from agentest.agents.port import Agent
@@ -88,10 +89,21 @@ def _value(text: str) -> Any:
 Brain = Callable[[Seen], Act]
 
 
+@contextmanager
+def endpoint_of(brain: Brain) -> Iterator[str]:
+    """The address of an agent over HTTP that thinks with this function, in a thread of its own."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(brain)) as url:
+        yield f"{url}/chat"
+
+
 @asynccontextmanager
 async def agent_of(brain: Brain) -> AsyncIterator[Agent]:
     """The client of an agent over HTTP that thinks with this function."""
+    async with _served(brain) as url, opened(settings(url, {"type": "chat_completions"})) as agent:
+        yield agent
 
+
+def _served(brain: Brain) -> AbstractAsyncContextManager[str]:
     async def chat(request: web.Request) -> web.Response:
         messages = (await request.json())["messages"]
         act = brain(Seen(messages))
@@ -101,11 +113,7 @@ async def agent_of(brain: Brain) -> AsyncIterator[Agent]:
             message["tool_calls"] = [{"id": f"c{len(messages)}", "type": "function", "function": function}]
         return web.json_response({"choices": [{"message": message}]})
 
-    async with (
-        served({"POST /chat": chat}) as url,
-        opened(settings(url, {"type": "chat_completions"})) as agent,
-    ):
-        yield agent
+    return served({"POST /chat": chat})
 
 
 def unit_of(scenario: Scenario) -> Unit:
