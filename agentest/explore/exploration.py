@@ -79,7 +79,7 @@ class Exploration:
     """One exploration.
 
     Args:
-        known: finding key → saved file, of findings that saved scenarios already have.
+        known: identifier of a finding → its saved file, of findings that were saved before.
         width: how many tries run before their results are looked at.
         show: receives the progress after every step.
     """
@@ -91,7 +91,7 @@ class Exploration:
         *,
         seed: int = 0,
         width: int = 20,
-        known: Mapping[FindingKey, str] | None = None,
+        known: Mapping[str, str] | None = None,
         show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -195,7 +195,7 @@ class Exploration:
 
     async def _reduce(self, candidate: _Candidate, observe: Observe) -> None:
         key, tries = candidate.violation.key, 0
-        if key in self._known:
+        if finding_id(key) in self._known:
             self._add(candidate, None, FindingStatus.KNOWN, 0)
             return
 
@@ -229,7 +229,7 @@ class Exploration:
     def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
-        file = self._known.get(key)
+        file = self._known.get(finding_id(key))
         if reduced:
             file = self._tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self._tools.describe(violation)
