@@ -122,6 +122,8 @@ class _Trial:
             return None
         if form.failing < form.violation.least_rate * len(results):
             return None
+        if form.rate.k / form.rate.n < form.violation.least_rate:
+            return None
         talks = [_essence(each.conversation) for each in results]
         self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form

@@ -1,7 +1,7 @@
 """Saves findings as scenario files, and knows those that earlier explorations have saved.
 
-A saved scenario fails as long as the bug is there. Its docstring says what is wrong, how often it was seen, and
-how to replay it; the identifier of the finding stands there, too, so that the file may be renamed and edited.
+A saved scenario fails as long as the bug is there. Its docstring says what is wrong, how often it was seen,
+and how to replay it. The identifier of the finding stands there, too, so that the file may be renamed.
 """
 
 from __future__ import annotations
