@@ -80,6 +80,7 @@ class Exploration:
 
     Args:
         known: identifier of a finding → its saved file, of findings that were saved before.
+        saved: the findings whose saved scenarios ran before the exploration: known and fixed ones.
         width: how many tries run before their results are looked at.
         show: receives the progress after every step.
     """
@@ -92,6 +93,7 @@ class Exploration:
         seed: int = 0,
         width: int = 20,
         known: Mapping[str, str] | None = None,
+        saved: Sequence[Finding] = (),
         show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -99,14 +101,16 @@ class Exploration:
         self._seed = seed
         self._width = width
         self._known = known or {}
+        self._saved = saved
         self._show = show
         self.progress = ExplorationProgress()
 
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         progress = self.progress
+        by_id = {each.id: each for each in (*self._saved, *progress.findings.values())}
         order = sorted(
-            progress.findings.values(),
+            by_id.values(),
             key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
         )
         return Explored(

@@ -260,9 +260,9 @@ def read_saved(path: Path) -> SavedFinding | None:
     )
 
 
-def find_saved(finding: str, root: Path, settings: ExploreSettings) -> SavedFinding:
+def find_saved(finding: str, here: Path, root: Path, settings: ExploreSettings) -> SavedFinding:
     """Return the saved finding with an identifier, the beginning of one, or a file. Raises UsageError."""
-    path = root / finding
+    path = here / finding
     if finding.endswith(ENDING) or path.is_file():
         saved = read_saved(path)
         if saved is None:
