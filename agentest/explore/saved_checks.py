@@ -137,15 +137,11 @@ def {name}(conversation):
     done = []
     for call in {calls}:
         assert call.args not in done, f"{tool} was called again with {{call.args}}"
-        if not {_FAILED}:
+        if not call.failed:
             done.append(call.args)
 ''',
         ),
     )
-
-
-_FAILED = '(call.error or (isinstance(call.result, dict) and call.result.get("error")))'
-"""The condition for a call that failed, in the source of a check."""
 
 
 def _repeated_unseen(name: str, tool: str) -> str:
@@ -174,7 +170,7 @@ def {name}(conversation):
     worked = False
     for turn in conversation.turns:
         calls = [call for call in turn.tool_calls if call.name == {literal(tool)}]
-        worked = worked or any(not {_FAILED} for call in calls)
+        worked = worked or any(not call.failed for call in calls)
         claim = "" if worked or not calls else claims_of_success(turn.agent_message, {literal(tool)})
         assert not claim, f"{tool} failed, but the reply says: {{claim}}"
 '''
