@@ -187,7 +187,7 @@ class ExplorationRun:
         bases, self._notes = bases_of([each for each in plan.units if each.scope not in self.saved], run)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
-        found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
+        found = FoundScenarios(self.root, self.settings, seed=self.options.seed or 0)
         budget.begin(sum(each.totals.conversations for each in run.results.results.values()), run.used)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
