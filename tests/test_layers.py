@@ -60,8 +60,8 @@ FLOORS: list[dict[str, str]] = [
         "web": "adk authoring calibration domain history mocks report runner store support",
     },
     {
-        "cli": "adk authoring calibration config conversation domain history judging mock_servers models "
-        "report runner scenarios store support version web workers",
+        "cli": "adk authoring calibration config conversation domain explore history judging mock_servers "
+        "models report runner scenarios store support version web workers",
     },
     {
         "__main__": "cli",

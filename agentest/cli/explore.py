@@ -14,12 +14,12 @@ from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.exploration import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
-from agentest.domain.results import RunResult, Severity, Status
-from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
+from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
+from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.budget import ConversationBudget, Limits
 from agentest.explore.engine import ExploreEngine, OpenRun
-from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
+from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, finding_order, ordered
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep
@@ -28,6 +28,13 @@ from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
 from agentest.explore.model import Base, Vary
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
+from agentest.explore.saving import (
+    FoundScenarios,
+    SavedFinding,
+    find_saved,
+    findings_of_saved,
+    saved_findings,
+)
 from agentest.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
@@ -37,6 +44,7 @@ from agentest.scenarios.mutations import MUTATIONS
 from agentest.store.journal import RetryingLineFile
 from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count, did_you_mean, quoted_names
@@ -135,9 +143,14 @@ class ExplorationRun:
     left_out: tuple[NotTried, ...] = ()
     """Scenarios that are not explored."""
     total: int = 0
+    saved: Mapping[str, SavedFinding] = field(default_factory=dict)
+    """The findings of earlier explorations."""
     _exploration: Exploration | None = None
     _bases: int = 0
     _notes: list[NotTried] = field(default_factory=list)
+    _of_saved: list[Finding] = field(default_factory=list)
+    """What the saved scenarios show, which run with the others."""
+    _save: FoundScenarios | None = None
 
     @contextmanager
     def open(self, prepared: Prepared, output: RunOutput | None) -> Iterator[Engine]:
@@ -158,7 +171,16 @@ class ExplorationRun:
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         explored = self._exploration.explored() if self._exploration else Explored()
-        return replace(explored, not_tried=(*self.left_out, *self._notes, *explored.not_tried))
+        found = {each.id for each in explored.findings if each.status is FindingStatus.NEW}
+        of_saved = [each for each in self._of_saved if each.id not in found]
+        known = {each.id for each in of_saved}
+        findings = [each for each in explored.findings if each.id not in known]
+        not_saved = self._save.not_saved if self._save else ()
+        return replace(
+            explored,
+            findings=tuple(sorted((*findings, *of_saved), key=finding_order)),
+            not_tried=(*self.left_out, *self._notes, *explored.not_tried, *not_saved),
+        )
 
     def exit_code(self, result: RunResult) -> ExitCode:
         """Return the exit status: 1 with findings at or above `--fail-on`, 2 if nothing was explored."""
@@ -170,16 +192,26 @@ class ExplorationRun:
         return ExitCode.FAILED if has_findings else ExitCode.PASSED
 
     async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
-        plan = run.session.prepared.plan
-        bases, self._notes = bases_of(plan.units, run)
+        prepared = run.session.prepared
+        root, units = prepared.request.root, prepared.plan.units
+        results = {
+            unit.scope: result
+            for unit in units
+            if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
+        }
+        self._of_saved = findings_of_saved(self.saved, results.values(), root)
+        bases, self._notes = bases_of([each for each in units if not is_saved(each, self.saved)], results)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
-        budget.begin(sum(each.totals.conversations for each in run.results.results.values()), run.used)
+        budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
+        fixed = {each.id for each in self._of_saved if each.status is FindingStatus.FIXED}
+        known = {name: shown_path(each.path, root) for name, each in self.saved.items() if name not in fixed}
+        self._save = FoundScenarios(root, self.settings, seed=self.options.seed)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
             invariants=ScenarioInvariants(self.settings),
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=lambda *_: None,
+            save=(lambda *_: None) if self.options.no_save else self._save,
             describe=describe,
         )
 
@@ -200,17 +232,25 @@ class ExplorationRun:
             budget,
             seed=self.options.seed,
             width=min(run.session.settings.concurrency, 20),
+            known=known,
             show=show,
         )
         converse = journal.around(run.converse)
         await exploration.run(bases, lambda unit: partial(converse, unit))
 
 
-def bases_of(units: Sequence[Unit], run: OpenRun) -> tuple[list[Base], list[NotTried]]:
+def is_saved(unit: Unit, saved: Mapping[str, SavedFinding]) -> bool:
+    """Return True if a unit is the saved scenario of a finding."""
+    return any(str(each.path) == unit.scenario.file for each in saved.values())
+
+
+def bases_of(
+    units: Sequence[Unit], results: Mapping[str, ScenarioResult]
+) -> tuple[list[Base], list[NotTried]]:
     """Return the scenarios to explore, and those that do not pass as they are."""
     bases, not_tried = [], []
     for unit in units:
-        result = run.results.results.get(unit.scope) or unit.finished_part.result
+        result = results.get(unit.scope)
         if result is None:
             not_tried.append(NotTried(unit.scenario.name, "it did not run to its end"))
             continue
@@ -257,18 +297,21 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     settings = prepared.loaded.config.explore
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
-    left_out = []
-    chosen = []
-    for unit in prepared.plan.units:
+    saved = saved_findings(prepared.request.root, settings)
+    left_out: list[NotTried] = []
+    chosen: list[str] = []
+    needed = 0
+    for unit in sorted(prepared.plan.units, key=lambda each: is_saved(each, saved)):
         exclusions = unit.scenario.explore
-        if exclusions and exclusions.everything:
+        if exclusions and exclusions.everything and not is_saved(unit, saved):
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif (len(chosen) + 1) * BASE_CONVERSATIONS > total:
+        elif needed + unit.conversations > total:
             why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
             left_out.append(NotTried(unit.scenario.name, why))
         else:
             chosen.append(unit.scope)
-    if not chosen:
+            needed += unit.conversations
+    if all(is_saved(unit, saved) for unit in prepared.plan.units if unit.scope in chosen):
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
     plan = narrow_plan(prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in chosen)
@@ -278,6 +321,7 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         limits=Limits(minutes=options.minutes, calls=wanted.max_llm_calls, cost=wanted.max_cost),
         left_out=tuple(left_out),
         total=total,
+        saved=saved,
     )
     variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
     return replace(prepared, plan=plan), variant
@@ -319,19 +363,6 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         yield f"not tried: {left_out.what}: {left_out.why}"
 
 
-def finding_file(reference: str, here: Path, root: Path, settings: ExploreSettings) -> Path:
-    """Return the saved scenario of a finding, by its id or its path. Raises UsageError."""
-    path = here / reference
-    if path.is_file():
-        return path
-    folder = root / settings.found
-    files = {each.name.removesuffix(".sim.py"): each for each in sorted(folder.glob("*.sim.py"))}
-    if reference in files:
-        return files[reference]
-    known = did_you_mean(reference, files) if files else f"{settings.found} has no saved findings"
-    raise UsageError(f"--replay: there is no finding {reference!r}; {known}")
-
-
 def explore_project(
     project: Project,
     options: Options,
@@ -347,7 +378,7 @@ def explore_project(
     if exploring.finding is not None:
         config = project.settings("findings are looked for in the usual folder")
         settings = config.explore if config else ExploreSettings()
-        file = finding_file(exploring.finding, project.here, project.root, settings)
+        file = find_saved(exploring.finding, project.root, settings).path
         return run_once(prepare(request_of(project, options, reports, (str(file),))))
     options = replace(options, conversations=BASE_CONVERSATIONS)
     prepared = prepare(request_of(project, options, reports, targets, offline=False))

@@ -105,10 +105,7 @@ class Exploration:
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         progress = self.progress
-        order = sorted(
-            progress.findings.values(),
-            key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
-        )
+        order = sorted(progress.findings.values(), key=finding_order)
         return Explored(
             findings=tuple(order),
             tries=progress.tries.total(),
@@ -268,6 +265,12 @@ def signature(conversation: Conversation) -> str:
     calls = (f"{call.name} {'failed' if failed(call) else 'ok'}" for call in conversation.tool_calls)
     end = conversation.failure.blame if conversation.failure else conversation.ending
     return "\n".join((*calls, str(end)))
+
+
+def finding_order(finding: Finding) -> tuple[float, float, str]:
+    """Return a key that sorts findings: the worst and most frequent first."""
+    rate = finding.rate
+    return -finding.severity, -(rate.k / rate.n if rate else 0), finding.id
 
 
 def finding_id(key: FindingKey) -> str:
