@@ -292,7 +292,7 @@ def _cassette_flag(flag: str, about: str) -> Callable[[Command], Command]:
 _replay_option = _cassette_flag(
     "--replay", "Replay model responses from cassettes, without a model or a key."
 )
-_recording = _options(
+recording = _options(
     _cassette_flag("--record", "Record model responses to cassettes."),
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
@@ -309,7 +309,7 @@ run_options = _options(
     limits,
     spread,
     _replay_option,
-    _recording,
+    recording,
     order,
     resume_option,
     shard_options,
@@ -324,7 +324,7 @@ explore_options = _options(
     offline_option,
     option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
     budget,
-    _recording,
+    recording,
     resume_option,
 )
 """The options of `agentest run` that `agentest explore` has, too."""
