@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from agentest.domain.transcript import ToolCall as ToolCall
     from agentest.domain.transcript import Turn as Turn
     from agentest.domain.transcript import Usage as Usage
+    from agentest.explore.claims import claims_of_success as claims_of_success
     from agentest.judging.custom_metrics import ConversationInput as ConversationInput
     from agentest.judging.custom_metrics import ConversationMetric as ConversationMetric
     from agentest.judging.custom_metrics import Metric as Metric
@@ -192,6 +193,7 @@ _HOME = {
     "approx": "agentest.scenarios.matchers.numbers",
     "before": "agentest.scenarios.trajectory_parser",
     "call": "agentest.scenarios.trajectory_parser",
+    "claims_of_success": "agentest.explore.claims",
     "define_config": "agentest.config.definition",
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",

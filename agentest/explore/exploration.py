@@ -19,6 +19,7 @@ import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
+from agentest.domain.transcript import Conversation, failed
 from agentest.explore.budget import ConversationBudget
 from agentest.explore.model import (
     LATE,
@@ -78,7 +79,7 @@ class Exploration:
     """One exploration.
 
     Args:
-        known: finding key → saved file, of findings that saved scenarios already have.
+        known: identifier of a finding → its saved file, of findings that were saved before.
         width: how many tries run before their results are looked at.
         show: receives the progress after every step.
     """
@@ -90,7 +91,7 @@ class Exploration:
         *,
         seed: int = 0,
         width: int = 20,
-        known: Mapping[FindingKey, str] | None = None,
+        known: Mapping[str, str] | None = None,
         show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -175,6 +176,7 @@ class Exploration:
     def _candidates(self, base: Base, variation: Variation, result: ConversationResult) -> list[_Candidate]:
         """Return the violations in a conversation whose keys are new."""
         fresh = []
+        self.progress.signatures.add(signature(result.conversation))
         for violation in self._tools.invariants(TryOutcome(base, variation, result)):
             if violation.key not in self.progress.findings:
                 fresh.append(_Candidate(base, variation, violation, result, self._budget.spent))
@@ -193,7 +195,7 @@ class Exploration:
 
     async def _reduce(self, candidate: _Candidate, observe: Observe) -> None:
         key, tries = candidate.violation.key, 0
-        if key in self._known:
+        if finding_id(key) in self._known:
             self._add(candidate, None, FindingStatus.KNOWN, 0)
             return
 
@@ -227,7 +229,7 @@ class Exploration:
     def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
-        file = self._known.get(key)
+        file = self._known.get(finding_id(key))
         if reduced:
             file = self._tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self._tools.describe(violation)
@@ -259,6 +261,13 @@ class Exploration:
         left = Counter(variation.part for _, variation in rest)
         for part, count in left.items():
             self.progress.not_tried.append(NotTried(f"{count} {part}", self._budget.why))
+
+
+def signature(conversation: Conversation) -> str:
+    """Return the sequence of tools and outcomes of a conversation as text."""
+    calls = (f"{call.name} {'failed' if failed(call) else 'ok'}" for call in conversation.tool_calls)
+    end = conversation.failure.blame if conversation.failure else conversation.ending
+    return "\n".join((*calls, str(end)))
 
 
 def finding_id(key: FindingKey) -> str:

@@ -189,7 +189,7 @@ def _schema_problem(schema: Mapping[str, Any], args: Mapping[str, Any]) -> str:
     return str(problem.message) if problem else ""
 
 
-_ANSWER_UNCLEAR = ANSWERS_FIRST - {"slow", "applied_then_timeout", "duplicate"}
+REPEATABLE_AFTER = ANSWERS_FIRST - {"slow", "applied_then_timeout", "duplicate"}
 """Faults after which even a careful agent may repeat a call, because the answer says nothing."""
 
 
@@ -220,7 +220,7 @@ def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
                 turn_index=call.turn_index,
             )
             return
-        if (not failed(call) or kind == "applied_then_timeout") and kind not in _ANSWER_UNCLEAR:
+        if (not failed(call) or kind == "applied_then_timeout") and kind not in REPEATABLE_AFTER:
             applied[call_key] = index
             counted[call_key] += 1
 
