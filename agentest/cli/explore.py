@@ -15,11 +15,11 @@ from agentest.config.exploration import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
-from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
+from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.budget import ConversationBudget, Limits
 from agentest.explore.engine import ExploreEngine, OpenRun
-from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, finding_order, ordered
+from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep
@@ -39,7 +39,7 @@ from agentest.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared, prepare
-from agentest.runner.selection import narrow_plan
+from agentest.runner.selection import narrow_plan, with_units
 from agentest.scenarios.mutations import MUTATIONS
 from agentest.store.journal import RetryingLineFile
 from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
@@ -140,17 +140,17 @@ class ExplorationRun:
     options: ExploreOptions
     settings: ExploreSettings
     limits: Limits
+    root: Path
+    known: Mapping[str, SavedFinding] = field(default_factory=dict)
+    """The findings that were saved before, by identifier."""
+    saved: frozenset[str] = frozenset()
+    """The scopes of their scenarios, which run and are not explored."""
     left_out: tuple[NotTried, ...] = ()
     """Scenarios that are not explored."""
     total: int = 0
-    saved: Mapping[str, SavedFinding] = field(default_factory=dict)
-    """The findings of earlier explorations."""
     _exploration: Exploration | None = None
     _bases: int = 0
     _notes: list[NotTried] = field(default_factory=list)
-    _of_saved: list[Finding] = field(default_factory=list)
-    """What the saved scenarios show, which run with the others."""
-    _save: FoundScenarios | None = None
 
     @contextmanager
     def open(self, prepared: Prepared, output: RunOutput | None) -> Iterator[Engine]:
@@ -171,16 +171,7 @@ class ExplorationRun:
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         explored = self._exploration.explored() if self._exploration else Explored()
-        found = {each.id for each in explored.findings if each.status is FindingStatus.NEW}
-        of_saved = [each for each in self._of_saved if each.id not in found]
-        known = {each.id for each in of_saved}
-        findings = [each for each in explored.findings if each.id not in known]
-        not_saved = self._save.not_saved if self._save else ()
-        return replace(
-            explored,
-            findings=tuple(sorted((*findings, *of_saved), key=finding_order)),
-            not_tried=(*self.left_out, *self._notes, *explored.not_tried, *not_saved),
-        )
+        return replace(explored, not_tried=(*self.left_out, *self._notes, *explored.not_tried))
 
     def exit_code(self, result: RunResult) -> ExitCode:
         """Return the exit status: 1 with findings at or above `--fail-on`, 2 if nothing was explored."""
@@ -192,26 +183,23 @@ class ExplorationRun:
         return ExitCode.FAILED if has_findings else ExitCode.PASSED
 
     async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
-        prepared = run.session.prepared
-        root, units = prepared.request.root, prepared.plan.units
+        plan = run.session.prepared.plan
         results = {
             unit.scope: result
-            for unit in units
+            for unit in plan.units
             if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
         }
-        self._of_saved = findings_of_saved(self.saved, results.values(), root)
-        bases, self._notes = bases_of([each for each in units if not is_saved(each, self.saved)], results)
+        units = [each for each in plan.units if each.scope not in self.saved]
+        bases, self._notes = bases_of(units, results)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
+        found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
-        fixed = {each.id for each in self._of_saved if each.status is FindingStatus.FIXED}
-        known = {name: shown_path(each.path, root) for name, each in self.saved.items() if name not in fixed}
-        self._save = FoundScenarios(root, self.settings, seed=self.options.seed)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
             invariants=ScenarioInvariants(self.settings),
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=(lambda *_: None) if self.options.no_save else self._save,
+            save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
         )
 
@@ -231,17 +219,16 @@ class ExplorationRun:
             tools,
             budget,
             seed=self.options.seed,
+            known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
+            saved=findings_of_saved(self.known, results.values(), self.root),
             width=min(run.session.settings.concurrency, 20),
-            known=known,
             show=show,
         )
         converse = journal.around(run.converse)
-        await exploration.run(bases, lambda unit: partial(converse, unit))
-
-
-def is_saved(unit: Unit, saved: Mapping[str, SavedFinding]) -> bool:
-    """Return True if a unit is the saved scenario of a finding."""
-    return any(str(each.path) == unit.scenario.file for each in saved.values())
+        try:
+            await exploration.run(bases, lambda unit: partial(converse, unit))
+        finally:
+            self._notes += found.not_saved
 
 
 def bases_of(
@@ -297,34 +284,48 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     settings = prepared.loaded.config.explore
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
-    saved = saved_findings(prepared.request.root, settings)
     left_out: list[NotTried] = []
     chosen: list[str] = []
-    needed = 0
-    for unit in sorted(prepared.plan.units, key=lambda each: is_saved(each, saved)):
+    known = saved_findings(prepared.request.root, settings)
+    files = {each.path.resolve() for each in known.values()}
+    saved = frozenset(
+        unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
+    )
+    for unit in prepared.plan.units:
+        if unit.scope in saved:
+            continue
         exclusions = unit.scenario.explore
-        if exclusions and exclusions.everything and not is_saved(unit, saved):
+        if exclusions and exclusions.everything:
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif needed + unit.conversations > total:
+        elif (len(chosen) + 1) * BASE_CONVERSATIONS > total:
             why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
             left_out.append(NotTried(unit.scenario.name, why))
         else:
             chosen.append(unit.scope)
-            needed += unit.conversations
-    if all(is_saved(unit, saved) for unit in prepared.plan.units if unit.scope in chosen):
+    if not chosen:
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
-    plan = narrow_plan(prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in chosen)
+    plan = narrow_plan(
+        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *saved}
+    )
+    plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
     exploration = ExplorationRun(
         options=options,
         settings=settings,
         limits=Limits(minutes=options.minutes, calls=wanted.max_llm_calls, cost=wanted.max_cost),
+        root=prepared.request.root,
+        known=known,
+        saved=saved,
         left_out=tuple(left_out),
         total=total,
-        saved=saved,
     )
     variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
     return replace(prepared, plan=plan), variant
+
+
+def _as_saved(unit: Unit) -> Unit:
+    """Return the unit of a saved scenario with as many conversations as show its finding."""
+    return replace(unit, conversations=unit.scenario.conversations_per_scenario or 1)
 
 
 def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
@@ -378,7 +379,7 @@ def explore_project(
     if exploring.finding is not None:
         config = project.settings("findings are looked for in the usual folder")
         settings = config.explore if config else ExploreSettings()
-        file = find_saved(exploring.finding, project.root, settings).path
+        file = find_saved(exploring.finding, project.here, project.root, settings).path
         return run_once(prepare(request_of(project, options, reports, (str(file),))))
     options = replace(options, conversations=BASE_CONVERSATIONS)
     prepared = prepare(request_of(project, options, reports, targets, offline=False))
