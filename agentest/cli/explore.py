@@ -14,7 +14,7 @@ from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.exploration import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
-from agentest.domain.results import RunResult, Severity, Status
+from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.budget import ConversationBudget, Limits
@@ -184,11 +184,17 @@ class ExplorationRun:
 
     async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
         plan = run.session.prepared.plan
-        bases, self._notes = bases_of([each for each in plan.units if each.scope not in self.saved], run)
+        results = {
+            unit.scope: result
+            for unit in plan.units
+            if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
+        }
+        units = [each for each in plan.units if each.scope not in self.saved]
+        bases, self._notes = bases_of(units, results)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
-        found = FoundScenarios(self.root, self.settings, seed=self.options.seed or 0)
-        budget.begin(sum(each.totals.conversations for each in run.results.results.values()), run.used)
+        found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
+        budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
             invariants=ScenarioInvariants(self.settings),
@@ -214,7 +220,7 @@ class ExplorationRun:
             budget,
             seed=self.options.seed,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
-            saved=findings_of_saved(self.known, run.results.results.values(), self.root),
+            saved=findings_of_saved(self.known, results.values(), self.root),
             width=min(run.session.settings.concurrency, 20),
             show=show,
         )
@@ -225,11 +231,13 @@ class ExplorationRun:
             self._notes += found.not_saved
 
 
-def bases_of(units: Sequence[Unit], run: OpenRun) -> tuple[list[Base], list[NotTried]]:
+def bases_of(
+    units: Sequence[Unit], results: Mapping[str, ScenarioResult]
+) -> tuple[list[Base], list[NotTried]]:
     """Return the scenarios to explore, and those that do not pass as they are."""
     bases, not_tried = [], []
     for unit in units:
-        result = run.results.results.get(unit.scope) or unit.finished_part.result
+        result = results.get(unit.scope)
         if result is None:
             not_tried.append(NotTried(unit.scenario.name, "it did not run to its end"))
             continue
@@ -268,7 +276,7 @@ def _came_to_its_end(folder: Path) -> bool:
     return bool(record and record.ended and not record.ended.interrupted)
 
 
-def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, RunVariant]:
+def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, ExplorationRun]:
     """Return the run of the unchanged scenarios, and what explores after it.
 
     Raises UsageError if no scenario can be explored.
@@ -276,29 +284,35 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     settings = prepared.loaded.config.explore
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
-    left_out = []
+    left_out: list[NotTried] = []
     chosen: list[str] = []
+    rerun: set[str] = set()
     known = saved_findings(prepared.request.root, settings)
     files = {each.path.resolve() for each in known.values()}
     saved = frozenset(
         unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
     )
-    for unit in prepared.plan.units:
+    needed = 0
+    for unit in sorted(prepared.plan.units, key=lambda each: each.scope in saved):
         if unit.scope in saved:
+            needed += _as_saved(unit).conversations
+            if needed <= total:
+                rerun.add(unit.scope)
             continue
         exclusions = unit.scenario.explore
         if exclusions and exclusions.everything:
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif (len(chosen) + 1) * BASE_CONVERSATIONS > total:
+        elif needed + unit.conversations > total:
             why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
             left_out.append(NotTried(unit.scenario.name, why))
         else:
             chosen.append(unit.scope)
+            needed += unit.conversations
     if not chosen:
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
     plan = narrow_plan(
-        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *saved}
+        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *rerun}
     )
     plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
     exploration = ExplorationRun(
@@ -311,8 +325,7 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         left_out=tuple(left_out),
         total=total,
     )
-    variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
-    return replace(prepared, plan=plan), variant
+    return replace(prepared, plan=plan), exploration
 
 
 def _as_saved(unit: Unit) -> Unit:
@@ -323,17 +336,16 @@ def _as_saved(unit: Unit) -> Unit:
 def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
     """Yield what would be tried, as far as it is known before the first conversation, and its price."""
     settings = prepared.loaded.config.explore
-    prepared, variant = explore_scenarios(prepared, options)
-    assert variant.exploration
-    total = variant.exploration.total
+    prepared, exploration = explore_scenarios(prepared, options)
+    total = exploration.total
     parts = parts_of(options, settings)
     variations = [
         (base, each)
-        for base in (Base(unit, ()) for unit in prepared.plan.units)
+        for base in (Base(unit, ()) for unit in prepared.plan.units if unit.scope not in exploration.saved)
         for vary in parts.values()
         for each in vary(base)
     ]
-    base = BASE_CONVERSATIONS * len(prepared.plan.units)
+    base = sum(unit.conversations for unit in prepared.plan.units)
     scenarios = count(len(prepared.plan.units), "scenario")
     yield f"{scenarios}, {count(base, 'conversation')} to see that they pass"
     counts = Counter(each.part for _, each in variations)
@@ -352,7 +364,7 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         yield f"  {unit_base.unit.scenario.name}: {each.name}"
     if len(in_order) > _TABLE_ROWS:
         yield f"  … and {len(in_order) - _TABLE_ROWS:,} more"
-    for left_out in variant.exploration.left_out:
+    for left_out in exploration.left_out:
         yield f"not tried: {left_out.what}: {left_out.why}"
 
 
@@ -381,5 +393,6 @@ def explore_project(
         for line in dry_run_lines(prepared, exploring):
             say(clean(line))
         return ExitCode.PASSED
-    prepared, variant = explore_scenarios(prepared, exploring)
+    prepared, exploration = explore_scenarios(prepared, exploring)
+    variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
     return run_once(selection(prepared, RunKind.EXPLORE), variant)

@@ -70,7 +70,6 @@ def test_guards_fail_a_plain_run_and_say_why(project: Project) -> None:
         "pay: was called as the injection at read_notes.text (direct, tool) wants",
     ):
         assert text in done.stdout
-    assert "Marigold" not in done.stdout
     twice = project.scenario_result("bad: pays twice")["conversations"][0]["turns"]
     assert [turn["userMessage"] for turn in twice] == ["Pay invoice 12"] * 2
 
@@ -94,9 +93,9 @@ scenario("g", turns=["Yes"], mutate=["correct"])
     for line, problem in (
         (3, "secrets: 'short' is shorter than 8 characters"),
         (4, "consent['pay']: '(' is not a pattern"),
-        (5, "inject: nothing is at 'serch'; did you mean 'search'?"),
+        (5, "inject: nothing is at 'serch'; did you mean `search`?"),
         (6, "inject[0]: injection: unknown technique 'polite'"),
-        (7, "mutate: unknown mutation 'typo'; did you mean 'typos'?"),
+        (7, "mutate: unknown mutation 'typo'; did you mean `typos`?"),
         (8, "mutate: changes the messages of a script; give `turns`, or leave it out"),
         (9, "mutate: 'correct' cannot change this script"),
     ):

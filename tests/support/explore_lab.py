@@ -181,7 +181,7 @@ def explored(
                     reduce=Confirming(),
                     save=lambda *_: None,
                 ),
-                ConversationBudget(conversations, 3),
+                ConversationBudget(conversations),
                 seed=seed,
             )
             await exploration.run([Base(unit, results)], lambda _: observe)
