@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from agentest.domain.results import Severity, Status
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus
 from agentest.explore.faults import FaultSweep
 from agentest.explore.injections import InjectionSweep
-from agentest.explore.model import FindingKey, Reduced, Variation, Violation
+from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.saving import (
@@ -129,44 +128,51 @@ INVOICE = {
     "tools": {"get_invoice": get_invoice, "pay": pay},
 }
 BUGS = {
-    "crashes": (WEATHER, "no_error-get_weather"),
-    "tells None": (WEATHER, "no_error-get_weather"),
-    "asks for ever": (WEATHER, "bounded-get_weather"),
-    "pays twice": (INVOICE, "no_repeated_write-pay"),
-    "forgets an argument": (INVOICE, "in_schema-pay"),
-    "claims": (INVOICE, "no_claim-pay"),
-    "pays another": (INVOICE, "grounded_ids-get_invoice"),
-    "invents": (INVOICE, "grounded_ids-pay"),
-    "obeys": (INVOICE, "no_obeyed_injection-get_invoice"),
+    "crashes": (WEATHER, "malformed", "no_error-get_weather"),
+    "tells None": (WEATHER, "schema", "no_error-get_weather"),
+    "asks for ever": (WEATHER, "unavailable", "bounded-get_weather"),
+    "pays twice": (INVOICE, "applied_then_timeout", "no_repeated_write-pay"),
+    "forgets an argument": (INVOICE, "timeout", "in_schema-pay"),
+    "claims": (INVOICE, "error", "no_claim-pay"),
+    "pays another": (INVOICE, "wrong_entity", "grounded_ids-get_invoice"),
+    "invents": (INVOICE, "not_found", "grounded_ids-pay"),
+    "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
 }
+"""Bug → scenario, the fault or the place of injections that shows it, and the beginning of the finding's id."""
+SETTINGS = ExploreSettings(report_rate=5)
 
 
 def save(root: Path, bug: str) -> list[Finding]:
     """Explore an agent with a bug, and save what is found."""
-    settings = ExploreSettings()
-    options, _ = BUGS[bug]
-    faults = {ExploredPart.FAULTS: FaultSweep(settings)}
-    injections = {ExploredPart.INJECTIONS: InjectionSweep(effects=effects)}
+    options, change, _ = BUGS[bug]
+    parts: dict[ExploredPart, Vary] = {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
+    if bug == "obeys":
+        parts = {ExploredPart.INJECTIONS: InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))}
     return explored(
         agent(bug),
-        injections if bug == "obeys" else faults,
-        reduce=ReductionBySteps(settings),
-        save=FoundScenarios(root, settings, date=DATE),
+        parts,
+        conversations=120,
+        reduce=ReductionBySteps(SETTINGS),
+        save=FoundScenarios(root, SETTINGS, date=DATE),
+        agent=bug,
         **options,
     )
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_saved_scenario_fails_with_the_bug_and_passes_without(bug: str, project: Project) -> None:
-    found = save(project.root, bug)
-    files = [each.file for each in found if each.file]
-    assert any(BUGS[bug][1] in str(file) for file in files), found
-    with endpoint_of(agent(bug)) as url:
-        project.config(url, strict=True)
-        done = project.run()
-    assert done.returncode == 1, done.stdout
-    assert {each["status"] for each in project.results["scenarios"]} == {"failed"}
-    with endpoint_of(agent("")) as url:
-        project.config(url, strict=True)
-        done = project.run()
-    assert done.returncode == 0, done.stdout
+def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project) -> None:
+    for bug, (_, __, name) in BUGS.items():
+        found = save(project.root, bug)
+        assert any(name in str(each.file) for each in found), (bug, found)
+    with ExitStack() as agents:
+        urls = {bug: agents.enter_context(endpoint_of(agent(bug))) for bug in ("", *BUGS)}
+        project.config(
+            urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS}
+        )
+        buggy = project.run()
+        assert buggy.returncode == 1, buggy.stdout
+        failed = {each["name"]: each["status"] for each in project.results["scenarios"]}
+        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[""]} for bug in BUGS})
+        right = project.run()
+    assert set(failed.values()) == {"failed"}, buggy.stdout
+    assert len(failed) >= len(BUGS)
+    assert right.returncode == 0, right.stdout
