@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import conversation, conversation_result, scenario_result, tool_call, turn
+from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
 
@@ -20,14 +21,12 @@ from agentest.domain.results.exploration import ExploredPart, Finding, FindingRa
 from agentest.explore.faults import FaultSweep
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
-from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.saving import (
     FoundScenarios,
     conversations_to_see,
     find_saved,
     findings_of_saved,
-    safe_name,
     saved_findings,
 )
 from agentest.explore.tool_effects import effects
@@ -138,7 +137,7 @@ BUGS = {
     "invents": (INVOICE, "not_found", "grounded_ids-pay"),
     "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
 }
-"""Bug → scenario, the fault or the place of injections that shows it, and the beginning of the finding's id."""
+"""Bug → scenario, the fault (or the place of injections) that shows it, and the beginning of its file."""
 SETTINGS = ExploreSettings(report_rate=5)
 
 
@@ -165,9 +164,7 @@ def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project)
         assert any(name in str(each.file) for each in found), (bug, found)
     with ExitStack() as agents:
         urls = {bug: agents.enter_context(endpoint_of(agent(bug))) for bug in ("", *BUGS)}
-        project.config(
-            urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS}
-        )
+        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS})
         buggy = project.run()
         assert buggy.returncode == 1, buggy.stdout
         failed = {each["name"]: each["status"] for each in project.results["scenarios"]}
@@ -176,3 +173,208 @@ def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project)
     assert set(failed.values()) == {"failed"}, buggy.stdout
     assert len(failed) >= len(BUGS)
     assert right.returncode == 0, right.stdout
+
+
+def found(text: str = "pay failed, but it says 'Paid.'", tried: Scenario | None = None) -> Reduced:
+    """A reduced finding, which occurs in 9 of 20 conversations."""
+    calls = (tool_call("pay", {"number": 7}, {"error": "internal error"}, error="internal error"),)
+    talk = conversation(turns=[turn(0, "Pay it.", "Your invoice is paid.", tool_calls=calls)])
+    violation = Violation(
+        key=FindingKey("no_claim", "pay"),
+        severity=Severity.HIGH,
+        title="the agent says that pay worked although it failed",
+        text=text,
+        turn_index=0,
+    )
+    return Reduced(
+        scenario=tried or paying(),
+        example=conversation_result(turns=(), held=talk),
+        violation=violation,
+        rate=FindingRate(k=9, n=20, low=0.26, high=0.66),
+        minimal=True,
+    )
+
+
+def paying(**tools: Any) -> Scenario:
+    tools = tools or {"pay": {"ok": True}}
+    made = scenario("pays", turns=["Pay it."], tools=tools, faults=[fault("error", tool="pay")])
+    return replace(made, line=12)
+
+
+def saved_as(root: Path, reduced: Reduced, key: FindingKey | None = None) -> str | None:
+    variation = Variation(
+        part=ExploredPart.FAULTS, name="error of pay, call 1", group="", scenario=reduced.scenario
+    )
+    save = FoundScenarios(root, ExploreSettings(), seed=3, date=DATE)
+    file = save(key or reduced.violation.key, reduced, unit_of(reduced.scenario), variation)
+    assert (file is None) == bool(save.not_saved)
+    return file or save.not_saved[0].why
+
+
+WRITTEN = '''\
+"""The agent says that pay worked although it failed.
+
+pay failed, but it says 'Paid.'
+
+It happened in 9 of 20 conversations (26–66 %). No smaller scenario fails.
+
+For example:
+  user: Pay it.
+  call: pay(number=7) → {"error": "internal error"}
+  agent: Your invoice is paid.
+
+Severity: high
+Change: fault error of pay, call 1
+Scenario: pays, a.sim.py:12
+Found: 2026-03-01 by agentest explore, seed 3
+Replay: agentest explore --replay no_claim-pay-16150e
+"""
+
+from agentest import claims_of_success, fault, scenario
+
+
+def no_claim_that_pay_worked(conversation):
+    """While every call of pay has failed, no reply says that it worked."""
+    worked = False
+    for turn in conversation.turns:
+        calls = [call for call in turn.tool_calls if call.name == "pay"]
+        worked = worked or any(not call.failed for call in calls)
+        claim = "" if worked or not calls else claims_of_success(turn.agent_message, "pay")
+        assert not claim, f"pay failed, but the reply says: {claim}"
+
+
+scenario(
+    "the agent says that pay worked although it failed (no_claim-pay-16150e)",
+    turns=["Pay it."],
+    tools={"pay": {"ok": True}},
+    faults=[fault("error", tool="pay")],
+    check=no_claim_that_pay_worked,
+    conversations_per_scenario=10,
+    tags=["found"],
+    explore=False,
+)
+'''
+
+
+def test_a_saved_scenario_reads_like_one_that_a_person_wrote(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file == "scenarios/found/no_claim-pay-16150e.sim.py"
+    assert (tmp_path / file).read_text() == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['says """done""" and \\', "tab\t, bell\a, null\0, surrogate \ud800", "line\nbreak {x} %s", "日本語 🎉"],
+)
+def test_any_text_of_an_agent_can_be_saved(text: str, tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found(text, tried=paying(pay={"answer": text})))
+    assert file
+    assert file.endswith(".sim.py"), file
+
+
+@pytest.mark.parametrize("tool", ["../../etc/passwd", "a b/c", "POST /pay/{id}", "支払", "x" * 300, "CON"])
+def test_the_name_of_a_file_is_safe(tool: str, tmp_path: Path) -> None:
+    reduced = found()
+    file = saved_as(tmp_path, reduced, FindingKey("no_error", tool))
+    assert file
+    assert (tmp_path / file).parent == tmp_path / "scenarios" / "found"
+    assert (tmp_path / file).is_file()
+    assert set(file.removeprefix("scenarios/found/")) <= set(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+    )
+    assert [each.path for each in saved_findings(tmp_path, ExploreSettings()).values()] == [tmp_path / file]
+
+
+def test_a_file_that_a_person_changed_stays(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    (tmp_path / file).write_text("# mine\n")
+    assert saved_as(tmp_path, found()) == file
+    assert (tmp_path / file).read_text() == "# mine\n"
+
+
+RATES = {"pay": 2}
+
+
+def helped(number: int) -> int:
+    return number * RATES["pay"]
+
+
+def with_helper(number: int = 1) -> dict[str, Any]:
+    return {"paid": helped(number), "text": json.dumps(RATES)}
+
+
+def test_functions_are_copied_with_what_they_use(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found(tried=paying(pay=with_helper, other=lambda args: {"n": len(args)})))
+    assert file
+    text = (tmp_path / file).read_text()
+    for part in ("import json", "RATES = {", "def helped(", "def with_helper(", "lambda args: {"):
+        assert part in text
+
+
+def test_an_answer_is_written_for_a_function_that_cannot_be_copied(tmp_path: Path) -> None:
+    secret = {"ok": 1}
+
+    def closure() -> dict[str, int]:
+        return secret
+
+    file = saved_as(tmp_path, found(tried=paying(pay=closure)))
+    assert file
+    assert "closure" not in (tmp_path / file).read_text()
+
+
+def test_a_value_without_source_is_not_saved_and_said(tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(200):
+        deep = {"deeper": deep}
+    assert "cannot be saved" in str(saved_as(tmp_path, found(tried=paying(pay=deep))))
+    assert not list(tmp_path.glob("scenarios/found/*"))
+
+
+@pytest.mark.parametrize(
+    ("rate", "count"),
+    [
+        (FindingRate(k=20, n=20, low=0.84, high=1), 1),
+        (FindingRate(k=9, n=20, low=0.26, high=0.66), 10),
+        (FindingRate(k=1, n=20, low=0.01, high=0.24), 20),
+    ],
+)
+def test_as_many_conversations_as_show_it(rate: FindingRate, count: int) -> None:
+    assert conversations_to_see(rate) == count
+
+
+def test_a_saved_finding_is_known_until_its_scenario_passes(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    saved = saved_findings(tmp_path, ExploreSettings())
+    results = [
+        scenario_result("one", file=file, verdict=verdict(status))
+        for status in (Status.FAILED, Status.PASSED, Status.ERRORED)
+    ]
+    statuses = [findings_of_saved(saved, [each], tmp_path) for each in results]
+    assert [[each.status for each in found] for found in statuses] == [
+        [FindingStatus.KNOWN],
+        [FindingStatus.FIXED],
+        [],
+    ]
+    known = statuses[0][0]
+    assert (known.severity, known.part, known.title) == (
+        Severity.HIGH,
+        ExploredPart.FAULTS,
+        "The agent says that pay worked although it failed",
+    )
+
+
+def test_a_finding_is_named_by_its_id_a_part_of_it_or_its_file(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    settings = ExploreSettings()
+    for name in (file, "no_claim-pay-16150e", "16150e", "no_claim"):
+        assert find_saved(name, tmp_path, tmp_path, settings).path == tmp_path / file
+    (tmp_path / file).rename(tmp_path / "scenarios/found/renamed.sim.py")
+    assert find_saved("16150e", tmp_path, tmp_path, settings).path.name == "renamed.sim.py"
+    with pytest.raises(UsageError, match="no saved finding 'no_clam'"):
+        find_saved("no_clam", tmp_path, tmp_path, settings)
+    (tmp_path / "other.sim.py").write_text("x = 1\n")
+    with pytest.raises(UsageError, match="does not name its finding"):
+        find_saved("other.sim.py", tmp_path, tmp_path, settings)
