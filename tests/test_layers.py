@@ -60,8 +60,8 @@ FLOORS: list[dict[str, str]] = [
         "web": "adk authoring calibration domain history mocks report runner store support",
     },
     {
-        "cli": "adk authoring calibration config conversation domain history judging mock_servers models "
-        "report runner scenarios store support version web workers",
+        "cli": "adk authoring calibration config conversation domain explore history judging mock_servers "
+        "models report runner scenarios store support version web workers",
     },
     {
         "__main__": "cli",
@@ -198,7 +198,7 @@ def test_every_module_has_a_place() -> None:
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)
 
 
-MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 470
+MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 480
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",

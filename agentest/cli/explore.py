@@ -14,7 +14,7 @@ from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.exploration import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
-from agentest.domain.results import RunResult, Severity, Status
+from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.budget import ConversationBudget, Limits
@@ -28,15 +28,23 @@ from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
 from agentest.explore.model import Base, Vary
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
+from agentest.explore.saving import (
+    FoundScenarios,
+    SavedFinding,
+    find_saved,
+    findings_of_saved,
+    saved_findings,
+)
 from agentest.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared, prepare
-from agentest.runner.selection import narrow_plan
+from agentest.runner.selection import narrow_plan, with_units
 from agentest.scenarios.mutations import MUTATIONS
 from agentest.store.journal import RetryingLineFile
 from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count, did_you_mean, quoted_names
@@ -132,6 +140,11 @@ class ExplorationRun:
     options: ExploreOptions
     settings: ExploreSettings
     limits: Limits
+    root: Path
+    known: Mapping[str, SavedFinding] = field(default_factory=dict)
+    """The findings that were saved before, by identifier."""
+    saved: frozenset[str] = frozenset()
+    """The scopes of their scenarios, which run and are not explored."""
     left_out: tuple[NotTried, ...] = ()
     """Scenarios that are not explored."""
     total: int = 0
@@ -171,15 +184,22 @@ class ExplorationRun:
 
     async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
         plan = run.session.prepared.plan
-        bases, self._notes = bases_of(plan.units, run)
+        results = {
+            unit.scope: result
+            for unit in plan.units
+            if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
+        }
+        units = [each for each in plan.units if each.scope not in self.saved]
+        bases, self._notes = bases_of(units, results)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
-        budget.begin(sum(each.totals.conversations for each in run.results.results.values()), run.used)
+        found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
+        budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
             invariants=ScenarioInvariants(self.settings),
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=lambda *_: None,
+            save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
         )
 
@@ -199,18 +219,25 @@ class ExplorationRun:
             tools,
             budget,
             seed=self.options.seed,
+            known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
+            saved=findings_of_saved(self.known, results.values(), self.root),
             width=min(run.session.settings.concurrency, 20),
             show=show,
         )
         converse = journal.around(run.converse)
-        await exploration.run(bases, lambda unit: partial(converse, unit))
+        try:
+            await exploration.run(bases, lambda unit: partial(converse, unit))
+        finally:
+            self._notes += found.not_saved
 
 
-def bases_of(units: Sequence[Unit], run: OpenRun) -> tuple[list[Base], list[NotTried]]:
+def bases_of(
+    units: Sequence[Unit], results: Mapping[str, ScenarioResult]
+) -> tuple[list[Base], list[NotTried]]:
     """Return the scenarios to explore, and those that do not pass as they are."""
     bases, not_tried = [], []
     for unit in units:
-        result = run.results.results.get(unit.scope) or unit.finished_part.result
+        result = results.get(unit.scope)
         if result is None:
             not_tried.append(NotTried(unit.scenario.name, "it did not run to its end"))
             continue
@@ -257,9 +284,16 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     settings = prepared.loaded.config.explore
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
-    left_out = []
-    chosen = []
+    left_out: list[NotTried] = []
+    chosen: list[str] = []
+    known = saved_findings(prepared.request.root, settings)
+    files = {each.path.resolve() for each in known.values()}
+    saved = frozenset(
+        unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
+    )
     for unit in prepared.plan.units:
+        if unit.scope in saved:
+            continue
         exclusions = unit.scenario.explore
         if exclusions and exclusions.everything:
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
@@ -271,16 +305,27 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     if not chosen:
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
-    plan = narrow_plan(prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in chosen)
+    plan = narrow_plan(
+        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *saved}
+    )
+    plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
     exploration = ExplorationRun(
         options=options,
         settings=settings,
         limits=Limits(minutes=options.minutes, calls=wanted.max_llm_calls, cost=wanted.max_cost),
+        root=prepared.request.root,
+        known=known,
+        saved=saved,
         left_out=tuple(left_out),
         total=total,
     )
     variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
     return replace(prepared, plan=plan), variant
+
+
+def _as_saved(unit: Unit) -> Unit:
+    """Return the unit of a saved scenario with as many conversations as show its finding."""
+    return replace(unit, conversations=unit.scenario.conversations_per_scenario or 1)
 
 
 def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
@@ -319,19 +364,6 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         yield f"not tried: {left_out.what}: {left_out.why}"
 
 
-def finding_file(reference: str, here: Path, root: Path, settings: ExploreSettings) -> Path:
-    """Return the saved scenario of a finding, by its id or its path. Raises UsageError."""
-    path = here / reference
-    if path.is_file():
-        return path
-    folder = root / settings.found
-    files = {each.name.removesuffix(".sim.py"): each for each in sorted(folder.glob("*.sim.py"))}
-    if reference in files:
-        return files[reference]
-    known = did_you_mean(reference, files) if files else f"{settings.found} has no saved findings"
-    raise UsageError(f"--replay: there is no finding {reference!r}; {known}")
-
-
 def explore_project(
     project: Project,
     options: Options,
@@ -347,7 +379,7 @@ def explore_project(
     if exploring.finding is not None:
         config = project.settings("findings are looked for in the usual folder")
         settings = config.explore if config else ExploreSettings()
-        file = finding_file(exploring.finding, project.here, project.root, settings)
+        file = find_saved(exploring.finding, project.here, project.root, settings).path
         return run_once(prepare(request_of(project, options, reports, (str(file),))))
     options = replace(options, conversations=BASE_CONVERSATIONS)
     prepared = prepare(request_of(project, options, reports, targets, offline=False))

@@ -289,16 +289,19 @@ def _cassette_flag(flag: str, about: str) -> Callable[[Command], Command]:
     return click.option(flag, is_flag=True, expose_value=False, callback=_cassette_mode, help=about)
 
 
-_replay_option = _cassette_flag(
-    "--replay", "Replay model responses from cassettes, without a model or a key."
-)
-recording = _options(
-    _cassette_flag("--record", "Record model responses to cassettes."),
+_record_option = _cassette_flag("--record", "Record model responses to cassettes.")
+_tape_options = _options(
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
     click.option(
         "--no-cache", "cache", flag_value=False, default=True, help="Call models again for known questions."
     ),
+)
+
+recording = _options(
+    _record_option,
+    _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
+    _tape_options,
 )
 
 run_options = _options(
@@ -308,7 +311,6 @@ run_options = _options(
     strict_option,
     limits,
     spread,
-    _replay_option,
     recording,
     order,
     resume_option,
@@ -324,7 +326,8 @@ explore_options = _options(
     offline_option,
     option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
     budget,
-    recording,
+    _record_option,
+    _tape_options,
     resume_option,
 )
 """The options of `agentest run` that `agentest explore` has, too."""

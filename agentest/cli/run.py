@@ -210,8 +210,10 @@ def open_engine(
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
-    if variant.exploration is None and prepared.resumed_run and all(
-        unit.finished_part.is_all(unit.conversations) for unit in prepared.plan.units
+    if (
+        variant.exploration is None
+        and prepared.resumed_run
+        and all(unit.finished_part.is_all(unit.conversations) for unit in prepared.plan.units)
     ):
         from agentest.runner.sources import EarlierRun
 

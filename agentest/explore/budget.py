@@ -28,18 +28,20 @@ class ConversationBudget:
 
     Args:
         total: the most conversations of the exploration.
+        spent: those that were run already.
         clock: returns seconds.
     """
 
     def __init__(
         self,
         total: int,
+        spent: int = 0,
         limits: Limits | None = None,
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.total = total
-        self.spent = 0
+        self.spent = spent
         self._limits = limits or Limits()
         self._used: Callable[[], ModelUsage] = ModelUsage
         self._clock = clock

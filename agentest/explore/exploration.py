@@ -80,6 +80,7 @@ class Exploration:
 
     Args:
         known: identifier of a finding → its saved file, of findings that were saved before.
+        saved: the findings whose saved scenarios ran before the exploration: known and fixed ones.
         width: how many tries run before their results are looked at.
         show: receives the progress after every step.
     """
@@ -92,6 +93,7 @@ class Exploration:
         seed: int = 0,
         width: int = 20,
         known: Mapping[str, str] | None = None,
+        saved: Sequence[Finding] = (),
         show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -99,14 +101,16 @@ class Exploration:
         self._seed = seed
         self._width = width
         self._known = known or {}
+        self._saved = saved
         self._show = show
         self.progress = ExplorationProgress()
 
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         progress = self.progress
+        by_id = {each.id: each for each in (*self._saved, *progress.findings.values())}
         order = sorted(
-            progress.findings.values(),
+            by_id.values(),
             key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
         )
         return Explored(
@@ -233,14 +237,16 @@ class Exploration:
         if reduced:
             file = self._tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self._tools.describe(violation)
+        scenario = reduced.scenario if reduced else candidate.variation.scenario
+        part, change = changes_of(scenario, candidate.variation)
         self.progress.findings[key] = Finding(
             id=finding_id(key),
             title=violation.title,
             oracle=key.oracle,
             severity=violation.severity,
             status=status,
-            part=candidate.variation.part,
-            change=candidate.variation.name,
+            part=part,
+            change=change,
             scenario=unit.scenario.name,
             agent=unit.agent,
             source=unit.file,
@@ -268,6 +274,16 @@ def signature(conversation: Conversation) -> str:
     calls = (f"{call.name} {'failed' if failed(call) else 'ok'}" for call in conversation.tool_calls)
     end = conversation.failure.blame if conversation.failure else conversation.ending
     return "\n".join((*calls, str(end)))
+
+
+def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, str]:
+    """Return the part and a description of what was changed, as far as a reduced scenario still has it."""
+    faults = [f"{each.kind} of {each.tool}, call {each.at}" for each in scenario.faults]
+    planted = [f"{each.technique} at {each.at}, goal {each.goal}" for each in scenario.injections]
+    part = ExploredPart.INJECTIONS if planted else ExploredPart.FAULTS if faults else variation.part
+    if part is ExploredPart.MUTATIONS:
+        return part, variation.name
+    return part, "; ".join((*planted, *faults))
 
 
 def finding_id(key: FindingKey) -> str:

@@ -32,7 +32,7 @@ _MOST_PAIRS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUse:
+class MockedTool:
     """How the conversations of a passing scenario use one of its mocked tools."""
 
     name: str
@@ -100,7 +100,7 @@ def _pairs(singles: Iterable[Fault]) -> list[tuple[Fault, Fault]]:
     return pairs[:_MOST_PAIRS]
 
 
-def tool_uses(base: Base) -> Iterator[ToolUse]:
+def tool_uses(base: Base) -> Iterator[MockedTool]:
     """Yield how the mocked tools are used; without conversations, as if each were called once."""
     mocks = base_mocks(base.unit.scenario)
     for name, mock in mocks.items():
@@ -114,7 +114,7 @@ def tool_uses(base: Base) -> Iterator[ToolUse]:
             answer = next((step for step in steps_of(mock) if _is_value(step)), None)
             longest = [ToolCall(name, {}, answer, True, 0)]
         if longest:
-            yield ToolUse(name=name, calls=longest, told=frozenset(told))
+            yield MockedTool(name=name, calls=longest, told=frozenset(told))
 
 
 def _is_value(step: Any) -> bool:
@@ -122,7 +122,7 @@ def _is_value(step: Any) -> bool:
     return not (isinstance(step, BoundFunction) or is_error)
 
 
-def faults_of(use: ToolUse, known: ToolEffects, kinds: Sequence[str]) -> Iterator[tuple[int, Fault]]:
+def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[tuple[int, Fault]]:
     """Yield the faults that fit a tool, each with its rank: writes, the first call, and likely ones first."""
     write = known.is_write(use.name)
     for place, number in enumerate(_positions(len(use.calls))):
@@ -140,7 +140,7 @@ def _positions(calls: int) -> list[int]:
     return list(dict.fromkeys([1, calls, *range(2, calls)]))
 
 
-def _fits(kind: str, call: ToolCall, use: ToolUse, number: int, *, write: bool) -> bool:
+def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: bool) -> bool:
     """Return True if a fault can be met by a call and changes what the agent receives."""
     if (write and kind in _OF_READS) or (not write and kind in _OF_WRITES):
         return False
@@ -157,7 +157,7 @@ def _values(args: Any) -> Iterable[Any]:
     return args.values() if isinstance(args, Mapping) else ()
 
 
-def _settings(kind: str, call: ToolCall, use: ToolUse, number: int) -> Iterator[Fault]:
+def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
     """Yield the faults of a kind at a position: one, or one for each field that can be wrong."""
     plain = Fault(kind, at=number, tool=use.name)
     if kind in _LASTING:
@@ -176,7 +176,7 @@ def _settings(kind: str, call: ToolCall, use: ToolUse, number: int) -> Iterator[
         yield plain
 
 
-def _schema_faults(call: ToolCall, use: ToolUse, number: int) -> Iterator[Fault]:
+def _schema_faults(call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
     paths = _paths(call, use, lambda _: True)
     for mode in ("drop", "null", "retype"):
         for path in paths:
@@ -185,7 +185,7 @@ def _schema_faults(call: ToolCall, use: ToolUse, number: int) -> Iterator[Fault]
         yield Fault("schema", at=number, tool=use.name, mode="extra")
 
 
-def _paths(call: ToolCall, use: ToolUse, suits: Callable[[Any], bool]) -> list[str]:
+def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:
     """Return the paths of fields, first those whose values the agent tells the user."""
     found = [(path, value) for path, value in leaves(call.result) if suits(value)]
     found.sort(key=lambda each: not _is_told(each[1], use.told))

@@ -108,6 +108,7 @@ class _Trial:
         self._violation_in = violation_in
         self._left = budget
         self._steps = 0
+        self._first: Conversation | None = None
         self._controls: dict[str, Conversation | None] = {}
         self.is_steady = False
         """True if one conversation decides, because those that confirmed were equal."""
@@ -122,6 +123,9 @@ class _Trial:
             return None
         if form.failing < form.violation.least_rate * len(results):
             return None
+        if form.rate.k / form.rate.n < form.violation.least_rate:
+            return None
+        self._first = form.example.conversation
         talks = [_essence(each.conversation) for each in results]
         self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form
@@ -180,9 +184,11 @@ class _Trial:
     ) -> tuple[_FailingForm, bool]:
         """Apply one reduction until it finds nothing smaller. Returns False if a decision stayed open."""
         control = await self._control(form) if reduction in NEED_CONTROL else None
-        complete = reduction not in NEED_CONTROL or control is not None
+        has_changes = bool(split_changes(form.scenario)[1])
+        complete = not (reduction in NEED_CONTROL and has_changes and control is None)
         while True:
-            talks = SeenConversations(form.example.conversation, form.violation.turn_index, control)
+            failing, turn_index = form.example.conversation, form.violation.turn_index
+            talks = SeenConversations(failing, turn_index, self._first, control)
             for candidate in reduction(form.scenario, talks):
                 mark = fingerprint(candidate)
                 if mark in rejected:

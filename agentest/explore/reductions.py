@@ -41,6 +41,8 @@ class SeenConversations(NamedTuple):
     failing: Conversation
     turn_index: int | None = None
     """The turn in which it failed; None: unknown."""
+    first: Conversation | None = None
+    """A failing conversation of the scenario before it was reduced; None: unknown."""
     control: Conversation | None = None
     """A conversation of the scenario without its faults and injections; None if it did not go well.
 
@@ -249,17 +251,17 @@ def _halves(text: str) -> Iterator[str]:
 
 
 def fewer_tools(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
-    """Drop tools that were called neither with the injection nor without it.
+    """Drop tools that were called in turns that are gone.
 
-    Under a fault no tool is dropped: an agent without the bug may look something up, or ask for help.
+    Tools that were never called stay: an agent without the bug may look something up, or ask for help.
     """
     plain, changes = split_changes(scenario)
-    if talks.control is None or any(isinstance(each, Fault) for each in changes):
-        return
-    called = {call.name for each in (talks.failing, talks.control) for call in each.tool_calls}
-    needed = called | {each.tool for each in changes} | {getattr(each, "place", "") for each in changes}
-    needed |= plain.named_tools
-    unused = [name for name in plain.tools if name not in needed]
+    before = {call.name for call in talks.first.tool_calls} if talks.first else set()
+    others = [talks.failing, *([talks.control] if talks.control else [])]
+    needed = {call.name for each in others for call in each.tool_calls} | plain.named_tools
+    needed |= {each.tool for each in changes if each.tool}
+    needed |= {each.place for each in changes if isinstance(each, Injection)}
+    unused = [name for name in plain.tools if name in before and name not in needed]
     if len(unused) > 1:
         yield with_changes(_without_tools(plain, unused), changes)
     for name in unused:
@@ -297,11 +299,15 @@ def recorded_mock(conversation: Conversation, name: str) -> Any:
 
 
 def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
-    """Leave one step of a sequence, one item of a list, and less of objects, texts and numbers."""
+    """Leave one step of a sequence, one item of a list, and less of objects, texts and numbers.
+
+    What is not called stays as it is, because nothing shows what an agent without the bug needs of it.
+    """
     if talks.control is None:
         return
+    called = {call.name for call in talks.control.tool_calls}
     for name, mock in base_mocks(scenario).items():
-        for smaller in _smaller_mocks(mock):
+        for smaller in _smaller_mocks(mock) if name in called else ():
             yield _with_mock(scenario, name, smaller)
 
 

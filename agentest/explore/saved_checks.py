@@ -7,11 +7,11 @@ first; the others are small functions in the saved file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agentest.domain.faults import Fault
-from agentest.domain.transcript import Conversation, ToolCall
+from agentest.domain.transcript import Conversation
 from agentest.explore.claims import claims_of_success
 from agentest.explore.invariants import (
     MOST_EQUAL_FAILURES,
@@ -21,7 +21,7 @@ from agentest.explore.invariants import (
 )
 from agentest.explore.model import FindingKey, Reduced
 from agentest.mocks.changed_answers import value_at
-from agentest.scenarios.calls import AnyOf, ExpectedCall, Step
+from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying
 from agentest.scenarios.function_source import CopiedFunction
 from agentest.scenarios.model import Criterion, Scenario
@@ -137,15 +137,11 @@ def {name}(conversation):
     done = []
     for call in {calls}:
         assert call.args not in done, f"{tool} was called again with {{call.args}}"
-        if not {_FAILED}:
+        if not call.failed:
             done.append(call.args)
 ''',
         ),
     )
-
-
-_FAILED = '(call.error or (isinstance(call.result, dict) and call.result.get("error")))'
-"""The condition for a call that failed, in the source of a check."""
 
 
 def _repeated_unseen(name: str, tool: str) -> str:
@@ -174,7 +170,7 @@ def {name}(conversation):
     worked = False
     for turn in conversation.turns:
         calls = [call for call in turn.tool_calls if call.name == {literal(tool)}]
-        worked = worked or any(not {_FAILED} for call in calls)
+        worked = worked or any(not call.failed for call in calls)
         claim = "" if worked or not calls else claims_of_success(turn.agent_message, {literal(tool)})
         assert not claim, f"{tool} failed, but the reply says: {{claim}}"
 '''
@@ -211,9 +207,7 @@ def _reading(value: str, path: str) -> str:
     return f"{value}.get({literal(keys[-1])})"
 
 
-_DOUBT = (
-    r"n't\b|\b(not|different|another|other|instead|wrong|but|however|error|sorry|unable|cannot|mismatch)\b"
-)
+_DOUBT = r"n't\b|\b(not|different|another|other|instead|wrong|but|however|error|sorry|unable)\b"
 
 
 def _foreign(finding: FindingToSave) -> Checked | None:
@@ -258,45 +252,28 @@ def _bounded(finding: FindingToSave) -> Checked:
 
 def _declared(finding: FindingToSave) -> Checked | None:
     """`secrets`, `consent` and `inject` are checked in every run, except that an agent is not stopped."""
-    if finding.key.detail != "stop":
-        return Checked(finding.scenario)
-    text = finding.reduced.violation.text
-    stopped = [name for name in finding.scenario.tools if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
-    made = {call.name for call in finding.conversation.tool_calls}
-    missing = [name for name in stopped if name not in made]
-    return Checked(_with_trajectory(finding.scenario, _expected(missing))) if missing else None
+    wanted = finding.reduced.violation.wanted
+    return Checked(_expecting(finding.scenario, wanted) if wanted else finding.scenario)
 
 
 def _relation(finding: FindingToSave) -> Checked | None:
-    key, scenario, turn_index = finding.key, finding.scenario, finding.reduced.violation.turn_index
-    if key.outcome == "lost":
-        return Checked(_with_trajectory(scenario, _expected([key.tool])))
-    if key.outcome == "unrequested":
-        return Checked(_never_called(scenario, ExpectedCall(key.tool)))
-    call = _call_in_turn(finding, turn_index)
-    if call is None or turn_index is None or turn_index >= len(scenario.turns):
+    """Compared with a script that is not in the file, so that single calls are expected or banned."""
+    scenario, violation = finding.scenario, finding.reduced.violation
+    if violation.wanted is not None:
+        return Checked(_expecting(scenario, violation.wanted))
+    if violation.banned is None:
         return None
-    banned = ExpectedCall(key.tool)
-    if key.detail:
-        value = value_at(call.args, key.detail.replace("[]", "[0]"))
-        if value is None:
-            return None
-        banned = ExpectedCall(key.tool, {key.detail.replace("[]", "[0]"): value})
-    if key.outcome == "other value":
-        return Checked(_never_called(scenario, banned))
+    turn_index = violation.turn_index
+    if finding.key.outcome not in _OF_A_TURN or turn_index is None or turn_index >= len(scenario.turns):
+        return Checked(_never_called(scenario, violation.banned))
     turn = scenario.turns[turn_index]
-    turn = replace(turn, trajectory=(*turn.trajectory, Trajectory("contains", forbidden=(banned,))))
+    turn = replace(turn, trajectory=(*turn.trajectory, Trajectory("contains", forbidden=(violation.banned,))))
     turns = (*scenario.turns[:turn_index], turn, *scenario.turns[turn_index + 1 :])
     return Checked(replace(scenario, turns=turns))
 
 
-def _call_in_turn(finding: FindingToSave, turn_index: int | None) -> ToolCall | None:
-    """Return the call that the violation is about: the first with the value that its text names."""
-    calls = [each for each in finding.conversation.calls(finding.key.tool) if each.turn_index == turn_index]
-    path = finding.key.detail.replace("[]", "[0]")
-    text = finding.reduced.violation.text.casefold()
-    fitting = (each for each in calls if not path or str(value_at(each.args, path)).casefold() in text)
-    return next(fitting, None)
+_OF_A_TURN = ("denied", "uncorrected")
+"""Outcomes that are wrong in one turn only: the same call may have been right before."""
 
 
 _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
@@ -324,19 +301,15 @@ def _word(text: str) -> str:
     return f"it_{word}" if not word or word[0].isdigit() else word
 
 
-def _expected(names: Sequence[str]) -> Trajectory:
-    calls: tuple[Step, ...] = tuple(ExpectedCall(name) for name in names)
-    if len(calls) > 1:
-        calls = (AnyOf(tuple((call,) for call in calls if isinstance(call, ExpectedCall))),)
-    return Trajectory("contains", expected=calls)
+def _expecting(scenario: Scenario, wanted: ExpectedCall) -> Scenario:
+    return _with_trajectory(scenario, Trajectory("contains", expected=(wanted,)))
 
 
 def _with_trajectory(scenario: Scenario, added: Trajectory) -> Scenario:
     if scenario.trajectory:
         added = replace(added, name="finding")
     named = tuple(
-        replace(each, name=each.name or f"of the scenario {n}")
-        for n, each in enumerate(scenario.trajectory, 1)
+        replace(each, name=each.name or f"part {n}") for n, each in enumerate(scenario.trajectory, 1)
     )
     return replace(scenario, trajectory=(*named, added))
 

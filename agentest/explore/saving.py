@@ -1,7 +1,7 @@
 """Saves findings as scenario files, and knows those that earlier explorations have saved.
 
-A saved scenario fails as long as the bug is there. Its docstring says what is wrong, how often it was seen, and
-how to replay it; the identifier of the finding stands there, too, so that the file may be renamed and edited.
+A saved scenario fails as long as the bug is there. Its docstring says what is wrong, how often it was seen,
+and how to replay it. The identifier of the finding stands there, too, so that the file may be renamed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentest.domain.results.exploration import (
 )
 from agentest.domain.transcript import call_text
 from agentest.domain.verdict import conversation_passed
-from agentest.explore.exploration import finding_id
+from agentest.explore.exploration import changes_of, finding_id
 from agentest.explore.model import FindingKey, Reduced, Variation
 from agentest.explore.reductions import recorded_mock
 from agentest.explore.saved_checks import Checked, FindingToSave, with_check
@@ -41,6 +41,7 @@ from agentest.scenarios.variations import relaxed
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path, write_atomically
 from agentest.support.importing import Imports
+from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean, shortened
 
@@ -140,19 +141,18 @@ class FoundScenarios:
 
     def _about(self, name: str, reduced: Reduced, base: Unit, variation: Variation) -> list[str]:
         violation, rate = reduced.violation, reduced.rate
-        share = f"{rate.k} of {rate.n}"
-        interval = f"{rate.low:.0%} to {rate.high:.0%}".replace("%", " %")
+        part, change = changes_of(reduced.scenario, variation)
+        interval = f"{rate.low * 100:.0f}–{rate.high * 100:.0f} %"
         size = "No smaller scenario fails." if reduced.minimal else "A smaller scenario may fail, too."
-        change = f"{variation.part} ({variation.name})" if variation.name else f"{variation.part}"
         return [
-            _sentence(violation.title),
-            _sentence(violation.text),
-            f"It happened in {share} conversations (95 % interval: {interval}). {size}",
+            _ended(violation.title[:1].upper() + violation.title[1:]),
+            _ended(violation.text),
+            f"It happened in {rate.k} of {rate.n} conversations ({interval}). {size}",
             "\n".join(_example(reduced)),
             "\n".join(
                 [
                     f"Severity: {violation.severity.label}",
-                    f"Change: {change}",
+                    f"Change: {part.removesuffix('s')} {change}".rstrip(),
                     f"Scenario: {base.scenario.name}, {base.file}:{base.scenario.line}",
                     f"Found: {self._date.isoformat()} by agentest explore, seed {self._seed}",
                     f"Replay: {_REPLAY} {name}",
@@ -188,10 +188,9 @@ def _recorded(reduced: Reduced, tool: str) -> Any:
     return recorded_mock(reduced.example.conversation, tool)
 
 
-def _sentence(text: str) -> str:
+def _ended(text: str) -> str:
     text = " ".join(text.split())
-    first = text[:1].upper() + text[1:]
-    return first if first.endswith((".", "!", "?")) else f"{first}."
+    return text if text.endswith((".", "!", "?", "'", '"')) else f"{text}."
 
 
 def _example(reduced: Reduced) -> Iterable[str]:
@@ -201,12 +200,12 @@ def _example(reduced: Reduced) -> Iterable[str]:
     for turn in conversation.turns[-_MOST_TURNS:]:
         yield f"  user: {_line(turn.user_message)}"
         for call in turn.tool_calls:
-            yield f"  call: {_line(call_text(call))} → {_line(str(call.result))}"
+            yield f"  call: {_line(call_text(call))} → {_line(json_text(call.result))}"
         yield f"  agent: {_line(turn.agent_message)}"
     if (rest := conversation.unfinished) is not None:
         yield f"  user: {_line(rest.user_message)}"
         for call in rest.tool_calls[:_MOST_TURNS]:
-            yield f"  call: {_line(call_text(call))} → {_line(str(call.result))}"
+            yield f"  call: {_line(call_text(call))} → {_line(json_text(call.result))}"
     if conversation.failure:
         yield f"  error: {_line(conversation.failure.message)}"
 
@@ -250,7 +249,7 @@ def read_saved(path: Path) -> SavedFinding | None:
         return None
     severity, part = _SEVERITY.search(about), _PART.search(about)
     names = {each.label: each for each in Severity}
-    parts = {each.value: each for each in ExploredPart}
+    parts = {each.value.removesuffix("s"): each for each in ExploredPart}
     return SavedFinding(
         id=identifier[1],
         path=path,
@@ -260,9 +259,9 @@ def read_saved(path: Path) -> SavedFinding | None:
     )
 
 
-def find_saved(finding: str, root: Path, settings: ExploreSettings) -> SavedFinding:
+def find_saved(finding: str, here: Path, root: Path, settings: ExploreSettings) -> SavedFinding:
     """Return the saved finding with an identifier, the beginning of one, or a file. Raises UsageError."""
-    path = root / finding
+    path = here / finding
     if finding.endswith(ENDING) or path.is_file():
         saved = read_saved(path)
         if saved is None:

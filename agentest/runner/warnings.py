@@ -243,6 +243,8 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
     scenario, called = evidence.scenario, evidence.called
     if scenario.case is not None:  # `--mocks` is one file for all cases
         return
+    if scenario.faults or scenario.injections:  # they may keep the agent from what it would do
+        return
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return

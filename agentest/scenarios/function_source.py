@@ -1,7 +1,7 @@
 """Copy users' functions, such as mocks and checks, into written scenario files.
 
-A function can be copied if its source shows everything that it uses: builtins, imported modules, plain values,
-and other functions of its file that can be copied.
+A function can be copied if its source shows everything that it uses: builtins, imported modules, plain
+values, and other functions of its file that can be copied.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_a_failing_conversation_becomes_the_smallest_that_still_fails() -> None:
     }
     assert (left.profile, left.knowledge) == ("", ())
     assert reduced.minimal
-    assert reduced.rate[:2] == (20, 20)
+    assert (reduced.rate.k, reduced.rate.n) == (20, 20)
     assert len(agent.names) == len(set(agent.names))
 
 
@@ -290,7 +290,7 @@ def test_each_candidate_is_a_smaller_scenario_of_the_same_tools_and_changes(trie
     talk = conversation(turns=[turn(0, "One."), turn(1, "Two.", tool_calls=(tool_call("pay", {}, 1),))])
     before = size(tried)
     for reduction in REDUCTIONS:
-        for smaller in reduction(tried, SeenConversations(talk, 1, talk)):
+        for smaller in reduction(tried, SeenConversations(talk, 1, talk, talk)):
             assert size(smaller) < before, reduction.__name__
             assert (smaller.file, smaller.line, smaller.name) == (tried.file, tried.line, tried.name)
             assert smaller.tools.keys() <= tried.tools.keys()

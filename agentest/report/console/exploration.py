@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from agentest.domain.results import RunResult, Severity
@@ -33,6 +34,9 @@ def exploration_lines(result: RunResult, display: DisplayOptions) -> Iterator[Co
         yield BLANK
     yield from _not_tried(explored, display)
     yield from _totals(explored)
+    spent = any("was spent" in each.why for each in explored.not_tried)
+    if display.next_step and (result.interrupted or spent):
+        yield line(0, (f"{display.next_step} goes on.", "yellow"))
 
 
 def _finding(finding: Finding, display: DisplayOptions) -> Iterator[ConsoleLine]:
@@ -84,6 +88,8 @@ def _totals(explored: Explored) -> Iterator[ConsoleLine]:
     parts = ", ".join(f"{number:,} {part}" for part, number in explored.by_part.items())
     tried = f"{count(explored.tries, 'variation')} tried" + (f" ({parts})" if parts else "")
     conversations = count(explored.conversations, "conversation")
-    found = count(len(explored.findings), "finding") if explored.findings else "no finding"
-    style = "bold red" if explored.findings else "bold green"
-    yield line(0, (found, style), f"; {tried}, {conversations}")
+    counts = Counter(each.status for each in explored.findings)
+    found = ", ".join(f"{counts[status]} {status}" for status in FindingStatus if counts[status])
+    bad = counts[FindingStatus.NEW] or counts[FindingStatus.KNOWN]
+    heading = f"findings: {found}" if found else "no finding"
+    yield line(0, (heading, "bold red" if bad else "bold green"), f"; {tried}, {conversations}")
