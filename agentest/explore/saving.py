@@ -234,7 +234,8 @@ def saved_findings(root: Path, settings: ExploreSettings) -> Mapping[str, SavedF
 def read_saved(path: Path) -> SavedFinding | None:
     """Read a saved finding from its docstring; None if the file has none."""
     try:
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        about = ast.get_docstring(tree) or ""
     except (OSError, ValueError, SyntaxError):
         return None
     identifier = _ID.search(about)
@@ -246,10 +247,20 @@ def read_saved(path: Path) -> SavedFinding | None:
     return SavedFinding(
         id=identifier[1],
         path=path,
-        title=" ".join(about.partition("\n\n")[0].split()).removesuffix("."),
+        title=_name_in(tree).removesuffix(f" ({identifier[1]})"),
         severity=names.get(severity[1] if severity else "", Severity.HIGH),
         part=parts.get(part[1] if part else "", ExploredPart.BASE),
     )
+
+
+def _name_in(tree: ast.Module) -> str:
+    """Return the name of the scenario in a file."""
+    for each in tree.body:
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and each.value.args:
+            name = each.value.args[0]
+            if isinstance(name, ast.Constant):
+                return str(name.value)
+    return ""
 
 
 def find_saved(finding: str, here: Path, root: Path, settings: ExploreSettings) -> SavedFinding:

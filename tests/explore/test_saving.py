@@ -361,7 +361,7 @@ def test_a_saved_finding_is_known_until_its_scenario_passes(tmp_path: Path) -> N
     assert (known.severity, known.part, known.title) == (
         Severity.HIGH,
         ExploredPart.FAULTS,
-        "The agent says that pay worked although it failed",
+        "the agent says that pay worked although it failed",
     )
 
 
