@@ -217,6 +217,33 @@ def test_a_till_that_invents_an_invoice_is_found() -> None:
     assert "mutations: invoice_id of pay is an identifier that nobody gave" in found
 
 
+def orders(*, remembers: bool) -> Brain:
+    """A shop that orders what a message says."""
+
+    def brain(seen: Seen) -> Act:
+        wish = re.search(r"order (\d+) (\w+)", seen.said, re.IGNORECASE)
+        if "create_order" in seen.made:
+            return "Ordered." if "id" in seen.result("create_order") else "I could not order it."
+        if wish is None or (remembers and seen.said in seen.users[:-1]):
+            return "What shall I order?"
+        return "create_order", {"item": wish[2].lower(), "quantity": int(wish[1])}
+
+    return brain
+
+
+ORDERING: dict[str, Any] = {
+    "turns": ["Please order 3 chairs."],
+    "tools": {"create_order": {"id": "R-7"}, "cancel_order": {"ok": True}},
+}
+
+
+def test_a_shop_that_orders_twice_when_a_message_comes_twice_is_found() -> None:
+    found = findings(orders(remembers=False), **ORDERING)
+    assert "mutations: create_order is repeated" in keys(found)
+    left = findings(orders(remembers=True), **ORDERING)
+    assert not [each for each in left if "corrected" not in each.title], keys(left)
+
+
 # The sweep itself.
 
 
