@@ -276,7 +276,7 @@ def _came_to_its_end(folder: Path) -> bool:
     return bool(record and record.ended and not record.ended.interrupted)
 
 
-def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, RunVariant]:
+def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, ExplorationRun]:
     """Return the run of the unchanged scenarios, and what explores after it.
 
     Raises UsageError if no scenario can be explored.
@@ -286,27 +286,33 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     wanted = prepared.request.options
     left_out: list[NotTried] = []
     chosen: list[str] = []
+    rerun: set[str] = set()
     known = saved_findings(prepared.request.root, settings)
     files = {each.path.resolve() for each in known.values()}
     saved = frozenset(
         unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
     )
-    for unit in prepared.plan.units:
+    needed = 0
+    for unit in sorted(prepared.plan.units, key=lambda each: each.scope in saved):
         if unit.scope in saved:
+            needed += _as_saved(unit).conversations
+            if needed <= total:
+                rerun.add(unit.scope)
             continue
         exclusions = unit.scenario.explore
         if exclusions and exclusions.everything:
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif (len(chosen) + 1) * BASE_CONVERSATIONS > total:
+        elif needed + unit.conversations > total:
             why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
             left_out.append(NotTried(unit.scenario.name, why))
         else:
             chosen.append(unit.scope)
+            needed += unit.conversations
     if not chosen:
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
     plan = narrow_plan(
-        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *saved}
+        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *rerun}
     )
     plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
     exploration = ExplorationRun(
@@ -319,8 +325,7 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         left_out=tuple(left_out),
         total=total,
     )
-    variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
-    return replace(prepared, plan=plan), variant
+    return replace(prepared, plan=plan), exploration
 
 
 def _as_saved(unit: Unit) -> Unit:
@@ -331,17 +336,16 @@ def _as_saved(unit: Unit) -> Unit:
 def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
     """Yield what would be tried, as far as it is known before the first conversation, and its price."""
     settings = prepared.loaded.config.explore
-    prepared, variant = explore_scenarios(prepared, options)
-    assert variant.exploration
-    total = variant.exploration.total
+    prepared, exploration = explore_scenarios(prepared, options)
+    total = exploration.total
     parts = parts_of(options, settings)
     variations = [
         (base, each)
-        for base in (Base(unit, ()) for unit in prepared.plan.units)
+        for base in (Base(unit, ()) for unit in prepared.plan.units if unit.scope not in exploration.saved)
         for vary in parts.values()
         for each in vary(base)
     ]
-    base = BASE_CONVERSATIONS * len(prepared.plan.units)
+    base = sum(unit.conversations for unit in prepared.plan.units)
     scenarios = count(len(prepared.plan.units), "scenario")
     yield f"{scenarios}, {count(base, 'conversation')} to see that they pass"
     counts = Counter(each.part for _, each in variations)
@@ -360,7 +364,7 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         yield f"  {unit_base.unit.scenario.name}: {each.name}"
     if len(in_order) > _TABLE_ROWS:
         yield f"  … and {len(in_order) - _TABLE_ROWS:,} more"
-    for left_out in variant.exploration.left_out:
+    for left_out in exploration.left_out:
         yield f"not tried: {left_out.what}: {left_out.why}"
 
 
@@ -389,5 +393,6 @@ def explore_project(
         for line in dry_run_lines(prepared, exploring):
             say(clean(line))
         return ExitCode.PASSED
-    prepared, variant = explore_scenarios(prepared, exploring)
+    prepared, exploration = explore_scenarios(prepared, exploring)
+    variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
     return run_once(selection(prepared, RunKind.EXPLORE), variant)

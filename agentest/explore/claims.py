@@ -10,8 +10,8 @@ from functools import lru_cache
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _NO_CLAIM = re.compile(
-    r"n't\b|\b(?:not|no|never|none of|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|problem\w*|"
-    r"issues?|trouble|unsuccessful\w*|declin\w+|reject\w+|unavailable|busy|without|instead|if|unless|once|"
+    r"n't\b|\b(?:not|no|never|none of|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|"
+    r"problem\w*|issues?|trouble|unsuccessful\w*|declin\w+|reject\w+|unavailable|busy|without|instead|if|unless|once|"
     r"when|whether|after|until|as soon as|before|would|should|could|can|may|might|will|shall|let me|try\w*|"
     r"trying|attempt\w*|maybe|perhaps|unclear|unsure|uncertain|unknown|pending|wait\w*|timed out|time-?out|"
     r"verify|check\w*|nicht|kein\w*|leider|fehler\w*)\b|'ll\b|\?",
