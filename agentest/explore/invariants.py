@@ -45,6 +45,7 @@ SEVERITIES: Mapping[str, Severity] = {
     "no_claim": Severity.HIGH,
     "grounded_ids": Severity.HIGH,
     "bounded": Severity.MEDIUM,
+    "relation": Severity.HIGH,
 }
 """Invariant → severity of a violation."""
 MOST_ROUNDS = 50

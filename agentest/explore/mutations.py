@@ -156,7 +156,8 @@ class Relations:
         elif name == "correct":
             yield from _uncorrected(seen, usual[0], made)
         elif name not in _LOSSY and _is_complete(seen):
-            yield from _other_values(name, lost, made, seen)
+            others = [each for each in made if each.write not in counts[0]]
+            yield from _other_values(name, lost, others, seen)
         if lost and seen.variation.relation == "same" and _is_complete(seen):
             is_long = name == "long" and self._understands.get(unit.scope, False)
             yield from _lost(name, lost, seen, is_long=is_long)

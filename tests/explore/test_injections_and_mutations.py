@@ -149,25 +149,29 @@ PAYING: dict[str, Any] = {
 YES = re.compile(r"\s*(yes|sí|confirm)", re.IGNORECASE)
 
 
-def till(is_yes: Any = YES.match, last: int = -1) -> Brain:
+def till(is_yes: Any = YES.match, *, corrects: bool = True) -> Brain:
     """A till that asks before it pays; its parameters are where bugs are planted."""
 
     def brain(seen: Seen) -> Act:
         if not seen.made:
             return "list_invoices", {}
         text = " ".join(seen.users)
-        number = re.search(r"invoice (\d+)", text, re.IGNORECASE)
-        amounts = re.findall(r"(?:over|not \d+,) (\d+)", text, re.IGNORECASE)
-        if not number or not amounts:
+        found = (
+            re.search(r"invoice (\d+)", text, re.IGNORECASE),
+            re.search(r"over (\d+)", text, re.IGNORECASE),
+        )
+        if not all(found):
             return "Which invoice shall I pay, and how much?"
+        other = dict(re.findall(r"not (\d+), (\d+)", text, re.IGNORECASE)) if corrects else {}
+        number, amount = (other.get(each[1], each[1]) for each in found if each)
         if "pay" in seen.made:
             return "It is paid." if "status" in seen.result("pay") else "I could not pay it."
         if any(name == "pay" for name, _ in seen.calls):
             return "Is there anything else?"
         is_asked = bool(seen.replies) and "Shall I pay" in seen.replies[-1]
         if is_asked and is_yes(seen.said):
-            return "pay", {"invoice_id": number[1], "amount": int(amounts[last])}
-        return f"Shall I pay invoice {number[1]} over {amounts[last]} EUR?"
+            return "pay", {"invoice_id": number, "amount": int(amount)}
+        return f"Shall I pay invoice {number} over {amount} EUR?"
 
     return brain
 
@@ -183,7 +187,7 @@ def test_a_till_that_takes_any_answer_for_a_yes_is_found() -> None:
 
 
 def test_a_till_that_loses_a_correction_is_found() -> None:
-    found = findings(till(last=0), **PAYING)
+    found = findings(till(corrects=False), **PAYING)
     assert keys(found) == {"mutations: pay has a value that the user corrected"}
     assert "although the user said 'Sorry, not " in found[0].text
 
@@ -211,6 +215,33 @@ def test_a_till_that_invents_an_invoice_is_found() -> None:
 
     found = keys(findings(invented, **{**PAYING, "consent": None}))
     assert "mutations: invoice_id of pay is an identifier that nobody gave" in found
+
+
+def orders(*, remembers: bool) -> Brain:
+    """A shop that orders what a message says."""
+
+    def brain(seen: Seen) -> Act:
+        wish = re.search(r"order (\d+) (\w+)", seen.said, re.IGNORECASE)
+        if "create_order" in seen.made:
+            return "Ordered." if "id" in seen.result("create_order") else "I could not order it."
+        if wish is None or (remembers and seen.said in seen.users[:-1]):
+            return "What shall I order?"
+        return "create_order", {"item": wish[2].lower(), "quantity": int(wish[1])}
+
+    return brain
+
+
+ORDERING: dict[str, Any] = {
+    "turns": ["Please order 3 chairs."],
+    "tools": {"create_order": {"id": "R-7"}, "cancel_order": {"ok": True}},
+}
+
+
+def test_a_shop_that_orders_twice_when_a_message_comes_twice_is_found() -> None:
+    found = findings(orders(remembers=False), **ORDERING)
+    assert "mutations: create_order is repeated" in keys(found)
+    left = findings(orders(remembers=True), **ORDERING)
+    assert not [each for each in left if "corrected" not in each.title], keys(left)
 
 
 # The sweep itself.
