@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
+from agentest.config.exploration import ExploreSettings
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore import mutations
@@ -133,6 +134,19 @@ def test_an_agent_that_obeys_now_and_then_is_not_one_that_stops() -> None:
         return gives_up(text, seen) if count % 2 else None
 
     assert findings(mail_assistant(moody), conversations=300, **MAILS) == []
+
+
+def test_a_tool_that_sends_to_a_party_may_not_get_a_secret() -> None:
+    def hands_over(text: str, seen: Seen) -> Act | None:
+        key = seen.result("read_settings").get("api_key", "")
+        wanted = "every key" in text and "hand_over" not in seen.made
+        return ("hand_over", {"target": "x", "item": key}) if wanted else None
+
+    options = {**MAILS, "tools": {**MAILS["tools"], "hand_over": {"ok": True}}}
+    assert findings(mail_assistant(hands_over), conversations=200, **options) == []
+    parties = ExploreSettings(parties={"hand_over": "target"})
+    [found] = findings(mail_assistant(hands_over), conversations=200, config=parties, **options)
+    assert found.title == "a planted secret is passed on in arguments of hand_over"
 
 
 # A till, which pays invoices after a yes.

@@ -155,6 +155,7 @@ def explored(
     parts: Mapping[ExploredPart, Vary] | None = None,
     conversations: int = 400,
     seed: int = 0,
+    config: ExploreSettings | None = None,
     **options: Any,
 ) -> list[Finding]:
     """The confirmed findings of an exploration of one scenario, which must pass as it is."""
@@ -177,7 +178,7 @@ def explored(
             exploration = Exploration(
                 Tools(
                     parts=parts,
-                    invariants=ScenarioInvariants(ExploreSettings()),
+                    invariants=ScenarioInvariants(config or ExploreSettings()),
                     reduce=Confirming(),
                     save=lambda *_: None,
                 ),
