@@ -14,7 +14,8 @@ from dataclasses import field
 from typing import Any
 
 from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
-from agentest.domain.injections import KNOWLEDGE, USER, Injection, injection
+from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Injection, injection
+from agentest.domain.results.exploration import INVARIANTS
 from agentest.mocks.binding import Mock
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying, parse_sayings
@@ -124,6 +125,11 @@ def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
     )
     if not without:
         raise ValueError(f"{key}.without: is missing; name faults, techniques, mutations or invariants")
+    from agentest.scenarios.mutations import MUTATIONS
+
+    names = (*TOOL_FAULTS, *TECHNIQUES, *MUTATIONS, *INVARIANTS)
+    if unknown := [each for each in without if each not in names]:
+        raise ValueError(f"{key}.without: there is no {unknown[0]!r}; {did_you_mean(unknown[0], names)}")
     if "reason" not in options:
         raise ValueError(f"{key}.reason: is missing; say why {without[0]!r} is left out")
     return Exclusions(without, nonempty_text(options["reason"], f"{key}.reason"))

@@ -84,6 +84,7 @@ scenario("d", turns=["x"], inject=[{"technique": "polite", "at": "user"}])
 scenario("e", turns=["x"], mutate=["typo"])
 scenario("f", goal="x", mutate=["typos"])
 scenario("g", turns=["Yes"], mutate=["correct"])
+scenario("h", turns=["x"], explore={"without": ["stael"], "reason": "it is slow"})
 """
     )
     project.config("http://127.0.0.1:1/")
@@ -98,6 +99,7 @@ scenario("g", turns=["Yes"], mutate=["correct"])
         (7, "mutate: unknown mutation 'typo'; did you mean `typos`?"),
         (8, "mutate: changes the messages of a script; give `turns`, or leave it out"),
         (9, "mutate: 'correct' cannot change this script"),
+        (10, "explore.without: there is no 'stael'; did you mean `stale`?"),
     ):
         assert problem.lower() in text.lower(), (problem, text)
         assert f"a.sim.py:{line}" in text

@@ -155,6 +155,7 @@ def explored(
     parts: Mapping[ExploredPart, Vary] | None = None,
     conversations: int = 400,
     seed: int = 0,
+    config: ExploreSettings | None = None,
     reduce: Reduce | None = None,
     save: Save = lambda *_: None,
     **options: Any,
@@ -179,7 +180,7 @@ def explored(
             exploration = Exploration(
                 Tools(
                     parts=parts,
-                    invariants=ScenarioInvariants(ExploreSettings()),
+                    invariants=ScenarioInvariants(config or ExploreSettings()),
                     reduce=reduce or Confirming(),
                     save=save,
                 ),

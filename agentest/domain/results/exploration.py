@@ -11,9 +11,9 @@ from agentest.support.lazy_dataclasses import dataclass
 
 INVARIANTS = (
     *("no_error", "in_schema", "no_repeated_write", "consent", "no_secret", "no_obeyed_injection"),
-    *("no_claim", "grounded_ids", "bounded"),
+    *("no_claim", "grounded_ids", "bounded", "relation"),
 )
-"""What must hold in every conversation of an exploration."""
+"""What must hold in every conversation of an exploration; `relation`: of a mutated script."""
 
 
 class ExploredPart(StrEnum):
