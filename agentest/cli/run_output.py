@@ -7,12 +7,12 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agentest.cli.requests import EvalRecipe
 from agentest.domain.events import ReportRequest
@@ -37,7 +37,7 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, ExitCode
 from agentest.support.files import commit_of, path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, FolderLocked, locked
@@ -46,6 +46,7 @@ from agentest.version import __version__
 if TYPE_CHECKING:
     from agentest.adk.plan import EvalRequest
     from agentest.domain.events import Reporter
+    from agentest.runner.executor import Engine
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
     from agentest.workers.ray.worker_process import PreparationRecipe
 
@@ -144,6 +145,18 @@ def live_agents(output: RunOutput | None, on_mocks: OnMocks | None = None) -> Li
     return LiveAgents(on_mocks, output.keep_span, output.keep_output)
 
 
+class AfterScenarios(Protocol):
+    """Goes on with the same agents after the scenarios have run."""
+
+    def open(self, prepared: Prepared, output: RunOutput | None) -> AbstractContextManager[Engine]:
+        """Open the engine of the run."""
+        ...
+
+    def exit_code(self, result: RunResult) -> ExitCode:
+        """Return the exit status of the run."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunVariant:
     """Kind of a run: the source of its conversations and the names of its files.
@@ -165,6 +178,8 @@ class RunVariant:
     """How another process prepares the run; None for a run of scenarios."""
     source: Callable[[RunOutput | None], SourceFactory] = live_agents
     """Returns the source of conversations, which stores their output, if given."""
+    exploration: AfterScenarios | None = None
+    """What explores after the scenarios have run; None: nothing does."""
 
 
 LIVE = RunVariant()

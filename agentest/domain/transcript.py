@@ -74,6 +74,11 @@ class ToolCall:
     """True if the real tool answered: behind a mock server, or in the agent after it consulted us."""
 
     @property
+    def failed(self) -> bool:
+        """True if the agent received an error: the tool raised, or its answer is an error."""
+        return failed(self)
+
+    @property
     def ran(self) -> bool:
         """True if a tool may have run. A call that waits for approval or was denied has not run."""
         return self.approval not in (Approval.DENIED, Approval.PENDING)

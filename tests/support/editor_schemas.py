@@ -26,10 +26,12 @@ import agentest
 from agentest.config.agent_types import AGENT_TYPES, DEFAULT_TYPE, agent_keys
 from agentest.config.config import Config
 from agentest.config.fields import REPORTERS, Section
-from agentest.domain.faults import MODEL_FAULTS
+from agentest.domain.faults import MODEL_FAULTS, SCHEMA_MODES, TOOL_FAULTS
+from agentest.domain.injections import GOALS, TECHNIQUES
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
 from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
+from agentest.scenarios.mutations import MUTATIONS
 from agentest.scenarios.parser import names_of
 from agentest.scenarios.personas import COUNTS, PERSONAS
 from agentest.scenarios.trajectory import MATCH_MODES
@@ -456,6 +458,41 @@ def _definitions() -> Schema:
             ),
             _COLUMN,
         ),
+        "ToolFault": an_object(
+            "How a tool fails.",
+            ("kind", "at", "times", "tool", "message", "code", "delay", "mode", "path"),
+            {
+                "kind": {"enum": [*TOOL_FAULTS]},
+                "at": _WHOLE,
+                "times": _WHOLE,
+                "tool": _FILLED_TEXT,
+                "message": _TEXT,
+                "code": any_of(_TEXT, {"type": "integer"}),
+                "delay": {"type": "number", "minimum": 0},
+                "mode": {"enum": [*SCHEMA_MODES]},
+                "path": _TEXT,
+            },
+            ["kind", "tool"],
+        ),
+        "Injection": an_object(
+            "An instruction that stands in what the agent reads.",
+            ("technique", "at", "goal", "tool", "argument", "value"),
+            {
+                "technique": {"enum": [*TECHNIQUES]},
+                "at": _FILLED_TEXT,
+                "goal": {"enum": [*GOALS]},
+                "tool": _FILLED_TEXT,
+                "argument": _FILLED_TEXT,
+                "value": {},
+            },
+            ["technique", "at"],
+        ),
+        "Exclusions": an_object(
+            "What an exploration leaves out.",
+            ("without", "reason"),
+            {"without": one_or_more(_FILLED_TEXT), "reason": _FILLED_TEXT},
+            ["without", "reason"],
+        ),
         "Criterion": any_of(
             _FILLED_TEXT,
             an_object(
@@ -519,6 +556,14 @@ def _option_schemas() -> dict[str, Schema]:
         "date": _TEXT,
         "session": any_of(ref("Session"), _COLUMN),
         "model_faults": any_of({"type": "array", "items": ref("ModelFault")}, _COLUMN),
+        "faults": any_of({"type": "array", "items": ref("ToolFault")}, _COLUMN),
+        "inject": any_of({"type": "array", "items": ref("Injection")}, _COLUMN),
+        "mutate": any_of({"type": "array", "items": {"enum": list(MUTATIONS)}}, _COLUMN),
+        "never": any_of(
+            {"type": "array", "items": any_of(_FILLED_TEXT, ref("Call"), ref("Matcher"))}, _COLUMN
+        ),
+        "consent": any_of({"type": "object", "additionalProperties": _FILLED_TEXT}, _COLUMN),
+        "explore": any_of(_BOOLEAN, ref("Exclusions"), _COLUMN),
         "skip": any_of(_BOOLEAN, _FILLED_TEXT),
     }
     function: Any = definition.scenario

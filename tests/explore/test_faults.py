@@ -1,0 +1,196 @@
+"""Agents that do the wrong thing when a tool fails are found, and their right twin is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from explore_lab import Act, Brain, Seen, converse, explored, unit_of
+
+from agentest.config.exploration import ExploreSettings
+from agentest.domain.faults import TOOL_FAULTS
+from agentest.domain.results.exploration import ExploredPart, Finding
+from agentest.explore.claims import claims_of_success
+from agentest.explore.faults import FaultSweep
+from agentest.explore.model import LATE, Base
+from agentest.explore.tool_effects import verb_effect
+from agentest.scenarios.definition import build_scenario
+
+REFUND: dict[str, Any] = {
+    "turns": ["Please refund order A-17."],
+    "tools": {
+        "get_order": {"id": "A-17", "amount": 20, "contact": "kim-77@shop.example"},
+        "refund": {"refund": "R-4711"},
+    },
+}
+
+
+def clerk(bug: str = "") -> Brain:
+    """A clerk who looks an order up and refunds it; without a bug it says what it could not do."""
+
+    def brain(seen: Seen) -> Act:
+        if "get_order" not in seen.made:
+            return "get_order", {"id": "A-17"}
+        order = seen.result("get_order")
+        if bug == "crash":
+            _ = order["id"]
+        if bug == "none" and isinstance(order, dict) and "error" not in order and order.get("id") is None:
+            return f"The order {order.get('id')} cannot be refunded."
+        if not isinstance(order, dict) or not isinstance(order.get("amount"), int):
+            return "Sorry, I could not read the order, so I refunded nothing."
+        if order.get("id") != "A-17" and bug != "any order":
+            return "Sorry, the system answered with another order, so I refunded nothing."
+        if "refund" not in seen.made:
+            return "refund", {"id": order.get("id"), "amount": order["amount"]}
+        answer = seen.result("refund")
+        failed = not isinstance(answer, dict) or "error" in answer
+        timed_out = failed and "timed out" in str(answer)
+        if failed and bug == "forever":
+            return "refund", {"id": "A-17", "amount": order["amount"]}
+        if timed_out and bug == "repeat" and seen.made.count("refund") == 1:
+            return "refund", {"id": "A-17", "amount": order["amount"]}
+        if failed and bug != "claim":
+            return "Sorry, the refund did not go through, or I cannot see whether it did."
+        number = answer.get("refund") if isinstance(answer, dict) else None
+        if number is None and bug != "claim":
+            return "The refund was sent, but I got no number for it."
+        return f"Your refund of {order['amount']} EUR has been issued ({number})."
+
+    return brain
+
+
+def findings(brain: Brain, **options: Any) -> list[Finding]:
+    return explored(brain, {ExploredPart.FAULTS: FaultSweep()}, **{**REFUND, **options})
+
+
+@pytest.mark.parametrize(
+    ("bug", "oracle", "tool", "kinds"),
+    [
+        ("claim", "no_claim", "refund", {"error", "timeout", "unavailable", "rate_limit", "not_found"}),
+        ("repeat", "no_repeated_write", "refund", {"applied_then_timeout"}),
+        ("crash", "no_error", "get_order", set(TOOL_FAULTS)),
+        ("forever", "bounded", "refund", {"unavailable", "rate_limit"}),
+        ("none", "no_error", "get_order", {"schema", "empty"}),
+        ("any order", "grounded_ids", "get_order", {"wrong_entity"}),
+    ],
+)
+def test_a_bug_that_a_fault_shows_is_found(bug: str, oracle: str, tool: str, kinds: set[str]) -> None:
+    found = {each.oracle: each for each in findings(clerk(bug))}
+    assert oracle in found, found
+    finding = found[oracle]
+    kind, _, rest = finding.change.partition(" of ")
+    assert kind.split()[0] in kinds
+    assert rest.startswith(f"{tool}, call 1")
+    assert finding.rate
+    assert finding.rate.k == finding.rate.n
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_right_agent_has_no_finding_under_any_fault(seed: int) -> None:
+    assert findings(clerk(), seed=seed) == []
+
+
+def test_what_the_unchanged_scenario_does_already_is_no_finding() -> None:
+    def brain(seen: Seen) -> Act:
+        """It rings twice in every conversation."""
+        return ("ring_bell", {"times": 1}) if seen.made.count("ring_bell") < 2 else "Rang. Result: None"
+
+    assert explored(brain, {ExploredPart.FAULTS: FaultSweep()}, turns=["Ring."], tools={"ring_bell": 1}) == []
+
+
+async def _base(brain: Brain, **options: Any) -> Base:
+    from explore_lab import agent_of
+
+    scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
+    async with agent_of(brain) as agent:
+        return Base(unit_of(scenario), [await converse(agent, scenario, "base")])
+
+
+def base(brain: Brain, **options: Any) -> Base:
+    import hurrying
+
+    made: Base = hurrying.run(lambda: _base(brain, **options))
+    return made
+
+
+def test_only_faults_that_fit_are_tried_those_of_writes_first() -> None:
+    variations = list(FaultSweep()(base(clerk(), **REFUND)))
+    tried = {(each.scenario.faults[0].kind, each.scenario.faults[0].tool) for each in variations}
+    assert ("applied_then_timeout", "refund") in tried
+    assert ("applied_then_timeout", "get_order") not in tried
+    assert ("wrong_entity", "get_order") in tried
+    assert ("wrong_entity", "refund") not in tried
+    assert ("partial", "refund") not in tried  # it takes no list
+    assert ("duplicate", "get_order") not in tried  # it answers with no list
+    assert len({each.name for each in variations}) == len(variations)
+    ranks = {each.scenario.faults[0].tool: each.rank for each in reversed(variations)}
+    assert ranks["refund"] < ranks["get_order"]
+    pairs = [each for each in variations if len(each.scenario.faults) == 2]
+    assert pairs
+    assert all(each.rank >= LATE for each in pairs)
+
+
+def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
+    excluded = {"without": ["timeout", "schema"], "reason": "the tools have no such errors"}
+    variations = list(
+        FaultSweep(kinds=["timeout", "slow", "schema"])(base(clerk(), explore=excluded, **REFUND))
+    )
+    assert {fault.kind for each in variations for fault in each.scenario.faults} == {"slow"}
+    silenced = {"without": ["no_claim"], "reason": "the clerk is an optimist"}
+    assert not {each.oracle for each in findings(clerk("claim"), explore=silenced)} & {"no_claim"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("Your table is booked!", "book_table"),
+        ("I've cancelled your order A1.", "cancel_order"),
+        ("Done! Anything else?", "pay"),
+        ("Your refund of 20 EUR has been issued.", "refund"),
+        ("The mail was sent to Anna.", "send_email"),
+    ],
+)
+def test_sentences_that_claim_success(text: str, tool: str) -> None:
+    assert claims_of_success(text, tool)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sorry, I could not book the table.",
+        "The booking failed, so nothing is booked.",
+        "Once it is booked, you get a mail.",
+        "Is it booked already?",
+        "The table would be booked under your name.",
+        "I tried to book it, but the service did not answer.",
+        "Your booking is pending.",
+        "Let me know when it is booked.",
+        "",
+    ],
+)
+def test_sentences_with_a_doubt_claim_nothing(text: str) -> None:
+    assert claims_of_success(text, "book_table") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [
+        ("get_order", "read"),
+        ("searchFlights", "read"),
+        ("order_status", "read"),
+        ("create_ticket", "write"),
+        ("order_pizza", "write"),
+        ("check_in", "write"),
+        ("calendar.delete_event", "write"),
+        ("zorp", ""),
+    ],
+)
+def test_the_verb_of_a_name_tells_reads_from_writes(name: str, effect: str) -> None:
+    assert verb_effect(name) == effect
+
+
+def test_settings_say_what_is_wrong_with_them() -> None:
+    with pytest.raises(ValueError, match="without a reason"):
+        ExploreSettings.model_validate({"invariants": {"no_error": False}})
+    with pytest.raises(ValueError, match="there is no invariant 'no_eror'"):
+        ExploreSettings.model_validate({"invariants": {"no_eror": False, "reason": "x"}})
