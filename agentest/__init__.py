@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from agentest.domain.events import Reporter as Reporter
     from agentest.domain.faults import Fault as Fault
     from agentest.domain.faults import fault as fault
+    from agentest.domain.injections import Injection as Injection
+    from agentest.domain.injections import injection as injection
     from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from agentest.domain.transcript import ToolCall as ToolCall
     from agentest.domain.transcript import Turn as Turn
     from agentest.domain.transcript import Usage as Usage
+    from agentest.explore.claims import claims_of_success as claims_of_success
     from agentest.judging.custom_metrics import ConversationInput as ConversationInput
     from agentest.judging.custom_metrics import ConversationMetric as ConversationMetric
     from agentest.judging.custom_metrics import Metric as Metric
@@ -135,6 +138,7 @@ _HOME = {
     "GitHubActionsReporter": "agentest.report.github",
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
+    "Injection": "agentest.domain.injections",
     "JsonReporter": "agentest.report.json",
     "Persona": "agentest.scenarios.model",
     "persona": "agentest.scenarios.personas",
@@ -193,10 +197,12 @@ _HOME = {
     "approx": "agentest.scenarios.matchers.numbers",
     "before": "agentest.scenarios.trajectory_parser",
     "call": "agentest.scenarios.trajectory_parser",
+    "claims_of_success": "agentest.explore.claims",
     "define_config": "agentest.config.definition",
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",
     "fault": "agentest.domain.faults",
+    "injection": "agentest.domain.injections",
     "instance": "agentest.scenarios.matchers.values",
     "never_after": "agentest.scenarios.trajectory_parser",
     "number": "agentest.scenarios.matchers.numbers",

@@ -46,7 +46,9 @@ class PersonalData:
     def learn(self, value: Any) -> None:
         """Note the names of people and their addresses in a tool's arguments or result."""
         for key, text, siblings in _texts(value, "", ()):
-            is_person = _NAME_KEYS.search(key) or (key.lower() == "name" and any(map(_NEXT_TO_NAMES.match, siblings)))
+            is_person = _NAME_KEYS.search(key) or (
+                key.lower() == "name" and any(map(_NEXT_TO_NAMES.match, siblings))
+            )
             if is_person and re.search(r"[^\W\d_]", text):
                 self._names.setdefault(text.strip(), self._replaced("name", text.strip(), _name))
             elif _PLACE_KEYS.search(key) and re.search(r"\d", text):
@@ -115,7 +117,11 @@ def _same_shape(text: str) -> str:
     """Return other digits and letters in the places of those of a text; its first two letters stay."""
     other = _digits(text)
     made = "".join(
-        str(next(other)) if each.isdecimal() else "ABCDEFGHJK"[next(other)] if each.isupper() and at > 1 else each
+        str(next(other))
+        if each.isdecimal()
+        else "ABCDEFGHJK"[next(other)]
+        if each.isupper() and at > 1
+        else each
         for at, each in enumerate(text)
     )
     return made
@@ -133,7 +139,9 @@ def _ip(text: str) -> str:
 def _name(text: str) -> str:
     digits = _digits(text)
     words = text.split()
-    picked = [(_FIRST if at == 0 else _LAST)[(next(digits) * 10 + next(digits)) % 12] for at in range(len(words))]
+    picked = [
+        (_FIRST if at == 0 else _LAST)[(next(digits) * 10 + next(digits)) % 12] for at in range(len(words))
+    ]
     return " ".join(picked)
 
 

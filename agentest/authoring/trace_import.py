@@ -109,7 +109,9 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
     if chosen < len(sessions):
-        notes.append(f"left out {count(len(sessions) - chosen, 'session')} like the others; --count N keeps more")
+        notes.append(
+            f"left out {count(len(sessions) - chosen, 'session')} like the others; --count N keeps more"
+        )
     if lost := sum(each.without_result for each in sessions):
         notes.append(f"{count(lost, 'call')} had no recorded result: its mock answers null")
     return notes

@@ -109,7 +109,11 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
         for number, record in enumerate(_records(path, found), 1):
             read = _READERS.get(form or "") or _reader_of(record)
             if read is None or not read(record, path, number, found):
-                keys = ", ".join(sorted(map(str, record))[:6]) if isinstance(record, Mapping) else type(record).__name__
+                keys = (
+                    ", ".join(sorted(map(str, record))[:6])
+                    if isinstance(record, Mapping)
+                    else type(record).__name__
+                )
                 found.unknown[keys] += 1
     return found
 
@@ -134,7 +138,9 @@ def _records(path: Path, found: ReadTraces) -> Iterator[Any]:
                 first = None
             if first is None or (isinstance(first, list) and not file.readline().strip()):
                 if path.stat().st_size > _MOST_DOCUMENT_BYTES:
-                    raise UsageError(f"{path} is one document of {path.stat().st_size:,} bytes; export it as JSON lines")
+                    raise UsageError(
+                        f"{path} is one document of {path.stat().st_size:,} bytes; export it as JSON lines"
+                    )
                 file.seek(0)
                 yield from _unwrapped(_document(file.read(), path, found))
                 return
@@ -305,7 +311,14 @@ def _content_items(role: str, content: Any) -> list[Item]:
     return [*items, *said] if role != "assistant" else [*said, *items]
 
 
-_CALL_PARTS = {"tool_use", "tool_call", "function_call", "tool_result", "tool_call_response", "function_call_output"}
+_CALL_PARTS = {
+    "tool_use",
+    "tool_call",
+    "function_call",
+    "tool_result",
+    "tool_call_response",
+    "function_call_output",
+}
 _CALL_KEYS = ("functionCall", "function_call", "functionResponse", "function_response")
 
 
@@ -340,7 +353,11 @@ def _call_items(calls: Any) -> list[Item]:
 
 def _plain_result(value: Any) -> Any:
     """Return a tool's result without the list of text parts around it."""
-    if isinstance(value, list) and value and all(isinstance(part, Mapping) and "text" in part for part in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(part, Mapping) and "text" in part for part in value)
+    ):
         value = "\n".join(str(part["text"]) for part in value)
     return parsed(value)
 
@@ -373,7 +390,10 @@ def _otlp(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> b
     for _at, trace, span, attributes in sorted(rows, key=lambda row: row[0]):
         session = found.session(conversations.get(trace, trace), str(path))
         session.failed |= (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR")
-        if attributes.get("gen_ai.operation.name") == "execute_tool" or "gen_ai.tool.call.result" in attributes:
+        if (
+            attributes.get("gen_ai.operation.name") == "execute_tool"
+            or "gen_ai.tool.call.result" in attributes
+        ):
             key = attributes.get("gen_ai.tool.call.id") or attributes.get("gen_ai.tool.name")
             session.add_result(key, attributes.get("gen_ai.tool.call.result"))
         received = attributes.get("gen_ai.input.messages")
@@ -454,7 +474,9 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
             calls = message.setdefault("tool_calls", {})
             call = calls.setdefault(at, {"function": {}})
             last = name.removeprefix("tool_call.")
-            (call["function"] if last.startswith("function.") else call)[last.removeprefix("function.")] = value
+            (call["function"] if last.startswith("function.") else call)[last.removeprefix("function.")] = (
+                value
+            )
         elif rest in ("role", "content", "name", "tool_call_id"):
             message[rest] = value
         elif rest.endswith("message_content.text"):
@@ -599,12 +621,15 @@ def _reader_of(record: Any) -> Read | None:
         return _langfuse
     attributes = record.get("attributes")
     if "span_kind" in record or (
-        isinstance(attributes, Mapping) and any(str(key).startswith(("llm", "openinference")) for key in attributes)
+        isinstance(attributes, Mapping)
+        and any(str(key).startswith(("llm", "openinference")) for key in attributes)
     ):
         return _phoenix
     if isinstance(record.get("events"), list):
         return _adk
-    is_log = any(key in record for key in ("choices", "request", "response", "completion", "previous_response_id"))
+    is_log = any(
+        key in record for key in ("choices", "request", "response", "completion", "previous_response_id")
+    )
     if is_log or ("input" in record and "output" in record and isinstance(record["input"], list)):
         return _openai
     if isinstance(record.get("messages"), list) or ("role" in record and "content" in record):

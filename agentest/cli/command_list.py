@@ -23,6 +23,7 @@ SECTIONS = {
         "show": ("stored_runs", "Print a stored run again."),
         "ui": ("ui", "Show runs, talk to the agent and write cases on a page."),
         "compare": ("comparison", "Compare two runs: what regressed, what improved."),
+        "explore": ("run_commands", "Find failures that no test was written for."),
         "merge": ("merge", "Merge the shards of several machines into one run."),
     },
     "Start": {
@@ -74,6 +75,16 @@ _RUN_OPTIONS = {
 """Maps a section to the options of a command that runs something, in the order of the help."""
 
 
+_EXPLORE_OPTIONS = {
+    "What is tried": (
+        "--parts --faults --injections --mutations --seed --scenario --file --tag --agent --resume "
+        "--replay --dry-run"
+    ),
+    "How much": "--conversations --minutes --max-cost --max-llm-calls --concurrency --no-shrink",
+    "Models": "--model --offline --record --replay-or-record --cassettes --no-cache --unmocked-tools",
+    "Reports": "--fail-on --no-save --reporter -v --verbose -q",
+}
+
 _FILE_ENDINGS = (".py", ".sim.yaml", ".sim.yml", ".test.json", ".evalset.json")
 
 
@@ -123,6 +134,8 @@ class SectionedGroup(click.Group):
 class RunCommand(click.Command):
     """A command that runs something, with its options in sections and its own options first."""
 
+    sections = _RUN_OPTIONS
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments. Raises click.UsageError.
 
@@ -142,9 +155,15 @@ class RunCommand(click.Command):
             for param in self.get_params(ctx)
             if isinstance(param, click.Option)
         }
-        sections = {title: names.split() for title, names in _RUN_OPTIONS.items()}
+        sections = {title: names.split() for title, names in self.sections.items()}
         listed = {name for names in sections.values() for name in names}
         for title, names in {"Options": [name for name in rows if name not in listed], **sections}.items():
             if records := [row for name in names if (row := rows.get(name))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class ExploreCommand(RunCommand):
+    """`agentest explore`, with its options in sections."""
+
+    sections = _EXPLORE_OPTIONS

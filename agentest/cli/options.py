@@ -18,6 +18,7 @@ GROUPS = {
     "location": ("agentest.cli.location", "Location"),
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
+    "exploring": ("agentest.cli.explore", "ExploreOptions"),
     "evaluation": ("agentest.cli.requests", "EvalOptions"),
     "rows": ("agentest.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
@@ -288,9 +289,11 @@ def _cassette_flag(flag: str, about: str) -> Callable[[Command], Command]:
     return click.option(flag, is_flag=True, expose_value=False, callback=_cassette_mode, help=about)
 
 
-recording = _options(
+_replay_option = _cassette_flag(
+    "--replay", "Replay model responses from cassettes, without a model or a key."
+)
+_recording = _options(
     _cassette_flag("--record", "Record model responses to cassettes."),
-    _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
     click.option(
@@ -305,7 +308,8 @@ run_options = _options(
     strict_option,
     limits,
     spread,
-    recording,
+    _replay_option,
+    _recording,
     order,
     resume_option,
     shard_options,
@@ -313,3 +317,14 @@ run_options = _options(
     not_run,
 )
 """Options of the commands that run something; their help shows them in sections (`RunCommand`)."""
+explore_options = _options(
+    output_options,
+    model_option,
+    unmocked_option,
+    offline_option,
+    option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
+    budget,
+    _recording,
+    resume_option,
+)
+"""The options of `agentest run` that `agentest explore` has, too."""

@@ -78,10 +78,12 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         gc.freeze()  # modules and classes live until the process exits
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
-            open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
+            variant.exploration.open(known, output)
+            if variant.exploration
+            else open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
-            shown = prepared.request.reports.shows_conversations
+            shown = prepared.request.reports.shows_conversations or variant.exploration is not None
             mode = RunMode(source, engine, keep_conversations=shown, spending=spending)
             signals = SignalMessages(last=last_words, show=broadcast.show)
             outcome = run_event_loop(execute, known, broadcast, mode, signals)
@@ -97,7 +99,8 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             *in_a_line(outcome.result, prepared, broadcast, files),
         ):
             note(text)
-        code = status(outcome, prepared, broadcast, complete=not missing)
+        decide = variant.exploration.exit_code if variant.exploration else exit_code
+        code = status(outcome, prepared, broadcast, complete=not missing, decide=decide)
         if comparison is None:
             return code
         if comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
@@ -207,8 +210,10 @@ def open_engine(
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
-    if prepared.resumed_run and all(
-        unit.finished_part.is_all(unit.conversations) for unit in prepared.plan.units
+    if (
+        variant.exploration is None
+        and prepared.resumed_run
+        and all(unit.finished_part.is_all(unit.conversations) for unit in prepared.plan.units)
     ):
         from agentest.runner.sources import EarlierRun
 
@@ -231,11 +236,22 @@ _OUTCOME_REPORTERS = CONSOLE_REPORTERS | {"agent"}
 """Reporters that print the outcome of the run to the console."""
 
 
-def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
-    """Return the exit status of a run that may be interrupted or lack a requested report."""
+def status(
+    outcome: RunOutcome,
+    prepared: Prepared,
+    broadcast: Broadcast,
+    *,
+    complete: bool,
+    decide: Callable[[RunResult], ExitCode] | None = None,
+) -> ExitCode:
+    """Return the exit status of a run that may be interrupted or lack a requested report.
+
+    Args:
+        decide: returns the exit status of a whole result; by default `exit_code`.
+    """
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
-    code = exit_code(outcome.result)
+    code = (decide or exit_code)(outcome.result)
     # The user did not request the journal, so a run without it is still complete.
     lacks_report = bool(prepared.reporters & set(FILES)) and not complete
     incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentest.cli.command_list import RunCommand
-from agentest.cli.options import exits, flag, option, path_option, repeat_option, run_options, where, which
+from agentest.cli.command_list import ExploreCommand, RunCommand
+from agentest.cli.options import (
+    exits,
+    explore_options,
+    flag,
+    option,
+    path_option,
+    repeat_option,
+    run_options,
+    where,
+    which,
+)
 from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentest.cli.explore import ExploreOptions
     from agentest.cli.location import Location
     from agentest.cli.requests import EvalOptions
     from agentest.cli.selection import ScenarioSelection
@@ -77,6 +88,48 @@ def run(
     from agentest.cli.run import run_once
 
     return run_once(prepared)
+
+
+@click.command(cls=ExploreCommand)
+@click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
+@where
+@which
+@option("--parts", "PARTS", "Try only these of faults, injections and mutations.")
+@option("--faults", "KINDS", "Try only these kinds of faults, like timeout,empty.")
+@option("--injections", "PLACE:TECHNIQUE:GOAL,…", "Try only these injections; parts may be empty or *.")
+@option("--mutations", "NAMES", "Try only these mutations of the user's messages.")
+@option("--conversations most", "N", "Run at most N conversations in all.", kind=click.IntRange(min=1))
+@option("--minutes", "N", "Stop after N minutes.", kind=click.FloatRange(min=0, min_open=True))
+@option("--seed", "N", "Try in another order (default: 0).", kind=click.IntRange(min=0))
+@click.option(
+    "--fail-on",
+    type=click.Choice(["low", "medium", "high", "critical"]),
+    default="high",
+    help="Exit with 1 if a finding has this severity or a higher one (default: high).",
+)
+@flag("--no-shrink", "Confirm findings, but do not reduce them.")
+@flag("--no-save", "Write no scenarios of findings.")
+@option("--replay finding", "FINDING", "Run the saved scenario of a finding: its id or its file.")
+@flag("--dry-run", "Show what would be tried and what it costs at most, and run nothing.")
+@explore_options
+@exits
+def explore(
+    location: Location,
+    options: Options,
+    reports: ReportOptions,
+    selection: ScenarioSelection,
+    exploring: ExploreOptions,
+    targets: tuple[str, ...],
+) -> int:
+    """Find failures that no test was written for: faults of tools, injections, and other users.
+
+    Scenarios that pass are run again with changes, and what breaks an invariant is confirmed and reduced.
+
+    Exit status: 0 no finding at or above --fail-on, 1 findings, 2 nothing could be explored, 130 interrupted.
+    """
+    from agentest.cli.explore import explore_project
+
+    return explore_project(location.enter(), options, reports, selection, exploring, targets)
 
 
 @click.command("eval", cls=RunCommand)

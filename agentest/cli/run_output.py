@@ -45,6 +45,7 @@ from agentest.version import __version__
 
 if TYPE_CHECKING:
     from agentest.adk.plan import EvalRequest
+    from agentest.cli.explore import ExplorationRun
     from agentest.domain.events import Reporter
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
     from agentest.workers.ray.worker_process import PreparationRecipe
@@ -165,6 +166,8 @@ class RunVariant:
     """How another process prepares the run; None for a run of scenarios."""
     source: Callable[[RunOutput | None], SourceFactory] = live_agents
     """Returns the source of conversations, which stores their output, if given."""
+    exploration: ExplorationRun | None = None
+    """What explores after the scenarios have run; None: nothing does."""
 
 
 LIVE = RunVariant()

@@ -168,7 +168,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     earlier = read_finished(run.path / JOURNAL)
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
-    slim = not prepared.request.reports.shows_conversations
+    slim = not prepared.request.reports.shows_conversations and kind is not RunKind.EXPLORE
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_va
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.config.agents.server import Servers
+from agentest.config.exploration import ExploreSettings
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.domain.metrics import metric_name, normalize_thresholds
@@ -77,6 +78,7 @@ class Config(Section):
     redact_transcripts: bool = True
     """If true, known secrets are hidden in messages of agents and tools."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
+    explore: ExploreSettings = Field(default_factory=ExploreSettings)
 
     @model_validator(mode="before")
     @classmethod

@@ -15,6 +15,7 @@ from agentest.support.redaction import Redactor
 
 if TYPE_CHECKING:
     from agentest.config.agents.base import AnyAgent
+    from agentest.config.exploration import ExploreSettings
     from agentest.config.models import JudgeSettings, ProviderOptions, UserSettings
     from agentest.domain.repeat_setting import Repeat
 
@@ -57,6 +58,7 @@ class RunSettings(TypedDict, total=False):
     strict: bool
     redact_transcripts: bool
     fail_on_error_severity: Literal["low", "medium", "high", "critical"]
+    explore: ExploreSettings | Mapping[str, Any]
 
 
 class ConfigSettings(RunSettings, total=False):

@@ -135,6 +135,21 @@ class Noted:
     """One line, without secrets."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationProgressed:
+    """Emitted while changed scenarios are tried."""
+
+    tried: int
+    total: int
+    """The number of changed scenarios that could be tried."""
+    new: int
+    """Findings that no saved scenario has."""
+    failing: int
+    """All findings so far, including those that were seen once."""
+    left: int
+    """The number of conversations that are left."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """Emitted at intervals, even if nothing happened, so that reporters can show progress."""
@@ -155,6 +170,7 @@ Event = (
     | ScenarioFinished
     | ScenarioAmended
     | Noted
+    | ExplorationProgressed
     | TimePassed
     | RunFinished
 )

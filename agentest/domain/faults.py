@@ -1,13 +1,47 @@
-"""Faults that a scenario injects into what an agent depends on."""
+"""Faults that a scenario injects into what an agent depends on: its model, and its tools."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 MODEL_FAULTS = ("rate_limit", "timeout", "truncated", "refusal", "malformed_arguments")
 """Kinds of faults of the agent's model."""
-_KINDS = frozenset(MODEL_FAULTS)
+TOOL_FAULTS = {
+    "error": "an error with a message",
+    "not_found": "HTTP 404, or an error that says so",
+    "permission_denied": "HTTP 403, or an error that says so",
+    "rate_limit": "HTTP 429, or an error that says so",
+    "unavailable": "HTTP 503, or an error that says so",
+    "timeout": "an error after `delay` seconds; the tool did nothing",
+    "applied_then_timeout": "an error after `delay` seconds; the tool did its work",
+    "slow": "the right answer after `delay` seconds",
+    "empty": "the right answer without its content",
+    "truncated": "the right answer, cut in the middle",
+    "malformed": "broken JSON",
+    "schema": "the right answer with one field dropped, of another type, null, or in addition",
+    "stale": "the answer of an earlier call",
+    "wrong_entity": "the answer for another id",
+    "plausible_lie": "the right answer with one value moved",
+    "duplicate": "the right answer with its items twice",
+    "partial": "an answer that says that only a part was done",
+}
+"""Kinds of faults of a tool, with what the agent receives."""
+ANSWERS_FIRST = frozenset(TOOL_FAULTS) - {
+    *("error", "not_found", "permission_denied", "rate_limit", "unavailable", "timeout")
+}
+"""Faults for which the tool's mock runs; the others are met in place of it."""
+FAILING = frozenset(TOOL_FAULTS) - {
+    *("slow", "empty", "truncated", "malformed", "schema", "stale", "wrong_entity"),
+    *("plausible_lie", "duplicate"),
+}
+"""Faults by which the agent learns that the call failed, or may have failed."""
+SCHEMA_MODES = ("drop", "retype", "null", "extra")
+_KINDS = frozenset({*MODEL_FAULTS, *TOOL_FAULTS})
+_SETTINGS = ("message", "code", "delay", "mode", "path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +50,46 @@ class Fault:
 
     kind: str
     at: int = 1
-    """The first request or call that fails, counted from 1 in each conversation."""
+    """The first request or call that fails, counted from 1 in each conversation; of a tool: its calls."""
     times: int = 1
     """How many requests or calls fail."""
     tool: str | None = None
     """The tool that it concerns; None: any."""
+    message: str = ""
+    """The text of the error; "": a usual one."""
+    code: str | int | None = None
+    """A code beside the text of the error."""
+    delay: float | None = None
+    """Seconds until the answer; None: 2 for `slow`, else none."""
+    mode: str = "drop"
+    """What is wrong for `schema`: one of `SCHEMA_MODES`."""
+    path: str = ""
+    """The field that is wrong for `schema`, `wrong_entity` and `plausible_lie`, such as `items[0].price`;
+    "": the first that fits."""
+
+    def then(self, mock: Any) -> ChangedAnswers:
+        """Return a mock whose calls meet this fault, and are otherwise answered by `mock`."""
+        return changed(mock, (self,))
+
+    def is_due(self, number: int) -> bool:
+        """Return True if the tool's call of this number (from 1) meets it."""
+        return self.at <= number < self.at + self.times
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedAnswers:
+    """A mock whose answers meet faults or carry injections."""
+
+    mock: Any
+    changes: tuple[Any, ...]
+    """`Fault` and `Injection` values, in the order in which they apply."""
+
+
+def changed(mock: Any, changes: Sequence[Any]) -> ChangedAnswers:
+    """Return a mock with these changes before its own."""
+    if isinstance(mock, ChangedAnswers):
+        return ChangedAnswers(mock.mock, (*changes, *mock.changes))
+    return ChangedAnswers(mock, tuple(changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +101,22 @@ class InjectedFault:
     """The request of the conversation, counted from 1."""
 
 
-def fault(kind: str, at: int = 1, times: int = 1, *, tool: str | None = None) -> Fault:
-    """Return a fault for a scenario, such as `model_faults=[fault("rate_limit", at=2)]`.
+def fault(kind: str, at: int = 1, times: int = 1, *, tool: str | None = None, **settings: Any) -> Fault:
+    """Return a fault for a scenario.
+
+    Of a tool: `tools={"pay": fault("timeout").then(pay)}` or `faults=[fault("timeout", tool="pay")]`. Of the
+    agent's model: `model_faults=[fault("rate_limit", at=2)]`.
 
     Args:
-        kind: what goes wrong. Of a model: `rate_limit`, `timeout`, `truncated`, `refusal` or
-            `malformed_arguments`.
-        at: the first request of the conversation that fails, counted from 1.
-        times: how many requests fail.
+        kind: what goes wrong. Of a tool: `error`, `not_found`, `permission_denied`, `rate_limit`,
+            `unavailable`, `timeout`, `applied_then_timeout`, `slow`, `empty`, `truncated`, `malformed`,
+            `schema`, `stale`, `wrong_entity`, `plausible_lie`, `duplicate` or `partial`. Of a model:
+            `rate_limit`, `timeout`, `truncated`, `refusal` or `malformed_arguments`.
+        at: the first call of the tool, or request of the conversation, that fails, counted from 1.
+        times: how many calls or requests fail.
         tool: the tool that it concerns, if it concerns one.
+        settings: of a tool's fault: `message` and `code` of the error, `delay` in seconds, `mode` of
+            `schema` (`drop`, `retype`, `null` or `extra`), and `path` of the field that is wrong.
 
     Raises ValueError for values that no fault can have.
     """
@@ -51,7 +127,25 @@ def fault(kind: str, at: int = 1, times: int = 1, *, tool: str | None = None) ->
             raise ValueError(f"fault: `{name}` is {value!r}; write a whole number of at least 1")
     if tool is not None and not (isinstance(tool, str) and tool.strip()):
         raise ValueError(f"fault: `tool` is {tool!r}; write the name of a tool")
-    return Fault(kind, at, times, tool)
+    if unknown := [name for name in settings if name not in _SETTINGS]:
+        raise ValueError(f"fault: unknown option `{unknown[0]}`; {did_you_mean(unknown[0], _SETTINGS)}")
+    if settings and kind not in TOOL_FAULTS:
+        raise ValueError(f"fault: `{next(iter(settings))}` is for faults of tools, and {kind!r} is not one")
+    _check_settings(settings)
+    return Fault(kind, at, times, tool, **settings)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    for name in ("message", "path"):
+        if not isinstance(settings.get(name, ""), str):
+            raise ValueError(f"fault: `{name}` is {settings[name]!r}; write a text")
+    code, delay, mode = settings.get("code"), settings.get("delay"), settings.get("mode", SCHEMA_MODES[0])
+    if isinstance(code, bool) or not isinstance(code, str | int | None):
+        raise ValueError(f"fault: `code` is {code!r}; write a text or a whole number")
+    if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int | float) or delay < 0):
+        raise ValueError(f"fault: `delay` is {delay!r}; write a number of seconds")
+    if mode not in SCHEMA_MODES:
+        raise ValueError(f"fault: unknown mode {mode!r}; {did_you_mean(str(mode), SCHEMA_MODES)}")
 
 
 class DueFaults:

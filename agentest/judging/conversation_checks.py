@@ -1,4 +1,4 @@
-"""Checks of a whole conversation: `expect`, `final_state` and `check` of a scenario."""
+"""Checks of a whole conversation: `expect`, `final_state`, `check` and safety checks of a scenario."""
 
 from __future__ import annotations
 
@@ -49,12 +49,18 @@ _MOST_NAMES = 5
 
 
 async def check_conversation(
-    scenario: Scenario, conversation: Conversation, timeout_s: float = _TIMEOUT_S
+    scenario: Scenario,
+    conversation: Conversation,
+    timeout_s: float = _TIMEOUT_S,
+    blind: str | None = None,
 ) -> Checks:
-    """Return the results of `expect`, `final_state` and `check`, in this order.
+    """Return the results of `expect`, `final_state`, `check`, and what `is_guarded`, in this order.
 
-    If the conversation broke off, only violations of `never_says` are certain; its failure explains why
-    nothing else is decided.
+    If the conversation broke off, only violations of what must never happen are certain; its failure explains
+    why nothing else is decided.
+
+    Args:
+        blind: why calls cannot be seen; None: they can.
     """
     if conversation.shortened or conversation.invalid is not None:
         return ()
@@ -62,14 +68,28 @@ async def check_conversation(
         never = [
             each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)
         ]
-        results = await _sayings(never, conversation, timeout_s)
+        results = (
+            *await _sayings(never, conversation, timeout_s),
+            *await _safety(scenario, conversation, timeout_s, blind),
+        )
         return tuple(result for result in results if not result.passed and not result.error)
     end = _FinalMockState.of(conversation)
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
-        *await _check(scenario, conversation, end, timeout_s),
+        *await _checks(scenario, conversation, end, timeout_s),
+        *await _safety(scenario, conversation, timeout_s, blind),
     )
+
+
+async def _safety(
+    scenario: Scenario, conversation: Conversation, timeout_s: float, blind: str | None
+) -> Checks:
+    if not scenario.is_guarded:
+        return ()
+    from agentest.judging.safety_checks import check_safety
+
+    return await check_safety(scenario, conversation, blind, timeout_s)
 
 
 async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeout_s: float) -> Checks:
@@ -116,17 +136,20 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
     return (*results, *((_undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
 
 
-async def _check(
+async def _checks(
     scenario: Scenario, conversation: Conversation, end: _FinalMockState, timeout_s: float
 ) -> Checks:
-    if scenario.check is None:
-        return ()
-    if has_state_parameter(scenario.check):
-        if end.state is None:
-            return (_undecided(_CHECK, _STATE_NOT_STORED),)
-        if end.inexact:
-            return (_undecided(_CHECK, _keys_inexact(sorted(end.inexact))),)
-    return (await run_check(scenario.check, conversation, end.state, timeout_s),)
+    results = []
+    for check in scenario.checks:
+        unknown = None
+        if has_state_parameter(check):
+            inexact = _keys_inexact(sorted(end.inexact)) if end.inexact else None
+            unknown = _STATE_NOT_STORED if end.state is None else inexact
+        if unknown is None:
+            results.append(await run_check(check, conversation, end.state, timeout_s))
+        else:
+            results.append(_undecided(_CHECK, unknown))
+    return tuple(results)
 
 
 def _keys_inexact(keys: list[str]) -> str:

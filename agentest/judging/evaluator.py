@@ -226,13 +226,16 @@ class ScenarioEvaluator(ScenarioJudge):
         return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
     async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
-        """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
+        """Check the whole conversation: `expect`, the mocks' final state, `check`, and what `is_guarded`."""
         scenario = self.scenario
-        if not scenario.expect and scenario.final_state is None and scenario.check is None:
+        if not (
+            scenario.expect or scenario.final_state is not None or scenario.checks or scenario.is_guarded
+        ):
             return ()
         from agentest.judging.conversation_checks import check_conversation
 
-        checks = await check_conversation(scenario, conversation)
+        blind = self.agent.visibility.hidden(conversation) if scenario.is_guarded else None
+        checks = await check_conversation(scenario, conversation, blind=blind)
         checks = undecided_checks(why_redacted((*conversation.turns, conversation.unfinished)), checks)
         checks = tuple(map(self._redacted, checks))
         idle = None if conversation.user_calls else self.idle_user

@@ -96,7 +96,7 @@ class RoleAnswer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RoleFinding:
     """Why a conversation is not evidence about the agent."""
 
     text: str
@@ -119,7 +119,7 @@ class UserCheck:
         attempt: int,
         *,
         has_tools: bool = False,
-    ) -> Finding | None:
+    ) -> RoleFinding | None:
         """Return what is wrong with a conversation; None if its user stayed in role. Never raises."""
         first = attempt * self.samples
         numbers, check_key = range(first, first + self.samples), replace(key, metric=METRIC)
@@ -128,11 +128,13 @@ class UserCheck:
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
-def _undetermined(why: str) -> Finding:
-    return Finding(f"whether the simulated user kept its role could not be determined: {why}", broken=False)
+def _undetermined(why: str) -> RoleFinding:
+    return RoleFinding(
+        f"whether the simulated user kept its role could not be determined: {why}", broken=False
+    )
 
 
-def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
+def _majority(answers: Sequence[RoleAnswer]) -> RoleFinding | None:
     """Return the break that most answers report, with a reason; None if most report no break."""
     breaks = [answer for answer in answers if answer.value is not Role.KEPT]
     if 2 * len(breaks) == len(answers):  # the deciding sample was lost
@@ -141,7 +143,7 @@ def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
         return None
     [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
     reason = next(answer.reason for answer in breaks if answer.value is role)
-    return Finding(f"the simulated user {role}: {reason}")
+    return RoleFinding(f"the simulated user {role}: {reason}")
 
 
 def check_messages(

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from agentest.domain.faults import ChangedAnswers
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, RecordedCall
 from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
@@ -19,8 +20,11 @@ from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
 from agentest.support.importing import raised_at
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
+
+if TYPE_CHECKING:
+    from agentest.mocks.changed_answers import ChangedMocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,25 @@ class ConversationMocks:
         self._timeout_s = timeout_s
         self._redact = redact
         self._calls: Counter[str] = Counter()
+        self._changed: ChangedMocks | None = None
 
     async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> MockOutcome:
         """Return the mock's answer to a call. Raises an AgentestError unchanged."""
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
         self._calls[name] += 1
-        mock = self._tools[name]
+        mock, changes = self._tools[name], None
+        if isinstance(mock, ChangedAnswers):
+            changes, mock = mock, mock.mock
+            ctx = replace(ctx, call_index=self._changed_mocks.reached(name))
         if isinstance(mock, MockSequence):
             mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
         try:
             try:
-                value = await self._answer(name, mock, dict(args), ctx)
+                if changes is None:
+                    value = await self._answer(name, mock, dict(args), ctx)
+                else:
+                    call = partial(self._answer, name, mock, dict(args), ctx)
+                    value = await self._changed_mocks.answer(name, changes.changes, args, call)
             except HttpResponse as response:  # may be raised or returned
                 value = response
             http = value if isinstance(value, HttpResponse) else None
@@ -91,6 +103,14 @@ class ConversationMocks:
             )
         words = self._redact(shortened(str(http))) if http and http.failed else None
         return MockOutcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
+
+    @property
+    def _changed_mocks(self) -> ChangedMocks:
+        if self._changed is None:
+            from agentest.mocks.changed_answers import ChangedMocks  # needed only for faults and injections
+
+            self._changed = ChangedMocks()
+        return self._changed
 
     async def _answer(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
         if isinstance(mock, BaseException):

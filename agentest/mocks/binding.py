@@ -26,6 +26,7 @@ from pydantic import (
     create_model,
 )
 
+from agentest.domain.faults import ChangedAnswers
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
 from agentest.support.json_text import NotJson, check_plain
@@ -91,7 +92,14 @@ class BoundFunction:
 
 
 Mock = Any
-"""A JSON-serializable value, a BoundFunction, an exception or a MockSequence."""
+"""A JSON-serializable value, a BoundFunction, an exception, a MockSequence, or one with ChangedAnswers."""
+
+
+def steps_of(mock: Mock) -> tuple[Any, ...]:
+    """Return the answers of a mock in order: those of a sequence, or the mock itself."""
+    if isinstance(mock, ChangedAnswers):
+        mock = mock.mock
+    return mock.steps if isinstance(mock, MockSequence) else (mock,)
 
 
 def bind(function: Callable[..., Any]) -> BoundFunction:
@@ -240,9 +248,12 @@ def any_tool(name: str) -> ToolSpec:
 
 
 def _spec(name: str, mock: Mock) -> ToolSpec:
+    if isinstance(mock, ChangedAnswers):
+        spec = _spec(name, mock.mock)
+        planted = [each.payload for each in mock.changes if getattr(each, "path", "") == "description"]
+        return replace(spec, description=" ".join([spec.description, *planted]).strip()) if planted else spec
     # The first function of a sequence shows the call's signature.
-    steps = mock.steps if isinstance(mock, MockSequence) else (mock,)
-    bound = next((step for step in steps if isinstance(step, BoundFunction)), None)
+    bound = next((step for step in steps_of(mock) if isinstance(step, BoundFunction)), None)
     if bound is None:
         return any_tool(name)
     description = (inspect.getdoc(bound.function) or "") if inspect.isroutine(bound.function) else ""

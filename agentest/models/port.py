@@ -225,6 +225,10 @@ class Ledger:
         """Add the usage that a replayed answer had when it was recorded."""
         self.add(key, used)
 
+    def total(self) -> ModelUsage:
+        """Return the usage of all scopes and roles."""
+        return sum(self._entries.values(), ModelUsage())
+
     def of(self, scope: str) -> dict[str, ModelUsage]:
         """Return a scope's usage by role."""
         return {role: self._entries[scope, role] for role in get_args(Role) if (scope, role) in self._entries}

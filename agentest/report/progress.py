@@ -11,6 +11,7 @@ from agentest.domain.events import (
     ConversationHeld,
     ConversationStarted,
     Event,
+    ExplorationProgressed,
     RunStarted,
     ScenarioFinished,
     ScenarioStarted,
@@ -48,12 +49,16 @@ class ProgressSnapshot:
     """The cost of models so far, if any was called."""
     time_left: tuple[str, ...]
     """The estimated remaining time, if it is known."""
+    exploring: tuple[str, ...] = ()
+    """What was tried and found, while changed scenarios are tried."""
 
 
 def format_progress(now: ProgressSnapshot) -> str:
     """Format the progress as a line for a log."""
     done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
     facts = [done, *phases(now), *(text for text, _ in troubles(now)), *now.cost, *now.time_left]
+    if now.exploring:
+        facts = [*now.exploring, *now.cost]
     return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
 
 
@@ -129,6 +134,7 @@ class Progress:
         """The longest pause between two such events."""
         self._pace = ConversationDurations()
         self._used: dict[tuple[str, str], ModelUsage] = {}
+        self._exploring: tuple[str, ...] = ()
 
     def on_event(self, event: Event, now: float) -> None:
         """Count an event."""
@@ -160,6 +166,13 @@ class Progress:
                 self.conversations_failed += event.failed
             case ScenarioFinished():
                 self._end(event)
+            case ExplorationProgressed():
+                self._exploring = (
+                    f"{event.tried:,} of {event.total:,} variations tried",
+                    f"{event.new:,} new {'finding' if event.new == 1 else 'findings'}",
+                    f"{event.failing:,} failing",
+                    f"{count(event.left, 'conversation')} left",
+                )
 
     def snapshot(self, now: float) -> ProgressSnapshot:
         """Return the progress at this moment."""
@@ -179,6 +192,7 @@ class Progress:
             errored=self.finished[Status.ERRORED],
             cost=(cost,) if used.calls else (),
             time_left=() if left_s is None else (f"about {about(left_s)} left",),
+            exploring=self._exploring,
         )
 
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:

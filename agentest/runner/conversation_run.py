@@ -39,7 +39,7 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
     from agentest.judging.evaluation import ConversationEvaluation
-    from agentest.judging.role_check import Finding, UserCheck
+    from agentest.judging.role_check import RoleFinding, UserCheck
 
 _JUDGED_PER_SLOT = 10
 """How many finished conversations may wait for judges, per slot. More would fill the memory."""
@@ -201,7 +201,7 @@ class LocalConversationRunner:
 
     async def _check_user(
         self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
-    ) -> Finding | None:
+    ) -> RoleFinding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation = timed.conversation
         if self._user_check is None or conversation.failure or not conversation.turns:
@@ -254,7 +254,7 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, finding: RoleFinding | None) -> _TimedConversation:
     if finding is None:
         return timed
     return timed._replace(conversation=replace(timed.conversation, invalid=finding.text))

@@ -27,6 +27,7 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
+from agentest.domain.results.exploration import Explored
 from agentest.domain.verdict import conversation_failed
 from agentest.runner.conversation_run import (
     ConversationRunner,
@@ -67,6 +68,8 @@ class UnitResults:
 
     results: Mapping[str, ScenarioResult]
     joined: JoinedCauses = NOT_JOINED
+    explored: Explored | None = None
+    """What an exploration of the passing units found; None: the run explored nothing."""
 
 
 RunUnits = Callable[[], Awaitable[UnitResults]]
@@ -99,6 +102,14 @@ class LocalEngine:
 
     @asynccontextmanager
     async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        async with self.connect(session, origin) as (runner, connections):
+            yield units_in_order(session, runner, connections, origin)
+
+    @asynccontextmanager
+    async def connect(
+        self, session: RunSession, origin: Origin
+    ) -> AsyncIterator[tuple[LocalConversationRunner, UnitConnections]]:
+        """Open the models and agents of a run. Raises UsageError."""
         prepared = session.prepared
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
@@ -108,8 +119,10 @@ class LocalEngine:
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
-            runner = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
-            yield units_in_order(session, runner, connections, origin)
+            yield (
+                LocalConversationRunner(source, prepared.plan.custom, session.settings, connections),
+                connections,
+            )
 
 
 def units_in_order(

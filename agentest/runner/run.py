@@ -112,7 +112,7 @@ async def run_steps(
             results = {**finished_earlier, **concluded.results}
             results |= report_never_begun(session, results.keys())
             unclaimed = origin.warnings_of_unclaimed_calls(session.prepared)
-            outcome.result = report.report_end(results, unclaimed, concluded.joined)
+            outcome.result = report.report_end(results, unclaimed, concluded.joined, concluded.explored)
         await closing.enter_async_context(report_wait("for agents and models to be closed", session.say))
 
 

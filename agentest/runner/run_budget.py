@@ -42,13 +42,13 @@ class PaidLedger(Ledger):
     def __init__(self) -> None:
         super().__init__()
         self.paid: defaultdict[Key, ModelUsage] = defaultdict(ModelUsage)
-        self.total = ModelUsage()
+        self.paid_total = ModelUsage()
         self.on_paid: Callable[[], None] = lambda: None
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
         self.paid[key.scope, key.conversation] += used
-        self.total += used
+        self.paid_total += used
         self.on_paid()
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
@@ -274,7 +274,7 @@ class Allowance:
 
     def _per_call(self) -> float:
         """Return the cost of a call; infinite if unknown."""
-        paid = self._ledger.total
+        paid = self._ledger.paid_total
         if paid.calls:
             return (paid.cost or 0.0) / paid.calls
         known = [took for took in self._took.values() if took.cost is not None]

@@ -40,6 +40,7 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
+from agentest.domain.results.exploration import Explored
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
@@ -132,6 +133,7 @@ class RunResultBuilder:
         results: Mapping[str, ScenarioResult],
         unclaimed: tuple[RunWarning, ...] = (),
         joined: JoinedCauses = NOT_JOINED,
+        explored: Explored | None = None,
     ) -> RunResult:
         """Report and return the result. `results`: by scope; a unit without a result never began."""
         visibilities = tool_visibility_of_run(self._plan, results)
@@ -164,6 +166,7 @@ class RunResultBuilder:
             shard=str(self._prepared.part.shard) if self._prepared.part else None,
             joins=joined.joins,
             joining=joined.used,
+            explored=explored,
         )
         if self._prepared.earlier:
             result = replace(result, changes=changes_since(self._prepared.earlier, result))

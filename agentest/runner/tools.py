@@ -130,7 +130,10 @@ def _operations(
     from agentest.mock_servers.rest.document import Document
     from agentest.mock_servers.rest.operations import operation_specs, read_api
 
-    return tuple(map(_known, operation_specs(read_api(Document(path)), mocked, in_trajectories)))
+    api = read_api(Document(path))
+    reads = {each.tool: each.method == "GET" for each in api.named_as(mocked, in_trajectories).operations}
+    specs = operation_specs(api, mocked, in_trajectories)
+    return tuple(replace(_known(each), read_only=reads.get(each.name)) for each in specs)
 
 
 @lru_cache(maxsize=_FILES)
@@ -147,7 +150,14 @@ def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
 def _listed(entry: Mapping[str, Any]) -> KnownTool:
     description = entry.get("description")
     text = description if isinstance(description, str) else ""
-    return KnownTool(name=entry["name"], description=text, parameters=entry["inputSchema"])
+    annotations = entry.get("annotations")
+    hint = annotations.get("readOnlyHint") if isinstance(annotations, Mapping) else None
+    return KnownTool(
+        name=entry["name"],
+        description=text,
+        parameters=entry["inputSchema"],
+        read_only=hint if isinstance(hint, bool) else None,
+    )
 
 
 def _changed(path: Path) -> int:
@@ -196,21 +206,34 @@ NOTHING_KNOWN = KnownTools()
 
 def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
     """Describe what is known about an agent's tools in a scenario, with its mocks and the tools it names."""
-    served = agent.mock_servers.known()
-    told = agent.told if agent.configured is None else ()
-    sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent), map(_known, told))
-    tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
+    tools = tools_of_unit(agent, mocks)
     if not tools:
         return KnownTools(text=NONE) if agent.configured is not None else NOTHING_KNOWN
-    complete = agent.configured or served or agent.sent or told
+    told = agent.told if agent.configured is None else ()
+    complete = agent.configured or agent.mock_servers.known() or agent.sent or told
     lines = tool_lines(tools, {*mocks, *named})
     return KnownTools(text="\n".join([*lines, *([] if complete else [MAYBE_OTHERS])]), some=True)
+
+
+def tools_of_unit(agent: ToolsOfAgent, mocks: Mapping[str, Mock]) -> tuple[KnownTool, ...]:
+    """Return what is known about an agent's tools, including those that a scenario mocks."""
+    told = agent.told if agent.configured is None else ()
+    return joined_tools(
+        (
+            _configured(agent.configured or ()),
+            agent.mock_servers.known(),
+            map(_declared, agent.sent),
+            map(_known, told),
+            map(_known, tool_specs(mocks)),
+        )
+    )
 
 
 def _configured(tools: Iterable[AgentTool]) -> Iterator[KnownTool]:
     for tool in tools:
         line = format_tools([tool])
-        yield KnownTool(name=tool.name, declared="" if line == tool.name else line)
+        declared = "" if line == tool.name else line
+        yield KnownTool(name=tool.name, parameters=tool.parameters, declared=declared)
 
 
 def _declared(tool: AgentTool) -> KnownTool:
@@ -242,6 +265,8 @@ class KnownTool:
     """JSON Schema of the arguments."""
     declared: str = ""
     """The whole line, if the user declared the tool for judges."""
+    read_only: bool | None = None
+    """True if it changes nothing, according to an MCP annotation or its HTTP method; None: unknown."""
 
 
 def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...]:
@@ -253,6 +278,7 @@ def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...
             known,
             description=known.description or tool.description,
             parameters=known.parameters or tool.parameters,
+            read_only=tool.read_only if known.read_only is None else known.read_only,
         )
     return tuple(tools.values())
 

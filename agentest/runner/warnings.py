@@ -33,7 +33,7 @@ from agentest.domain.results import (
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
-from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
+from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
@@ -184,9 +184,10 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _declares_check(unit: Unit) -> bool:
     scenario = unit.scenario
-    states = (scenario.final_state, scenario.final_session_state, scenario.check)
+    states = (scenario.final_state, scenario.final_session_state)
     return (
-        bool(scenario.trajectories or scenario.expect or unit.graders)
+        bool(scenario.trajectories or scenario.expect or scenario.checks or unit.graders)
+        or scenario.is_guarded
         or any(criterion.required for criterion in scenario.criteria)
         or any(turn.expect for turn in scenario.turns)
         or any(each is not None for each in states)
@@ -208,7 +209,7 @@ def _has_deciding_score(result: ConversationResult) -> bool:
 
 def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
     scenario, conversations = evidence.scenario, evidence.conversations
-    is_read = scenario.check or any(not each.never for each in scenario.expect)
+    is_read = scenario.checks or any(not each.never for each in scenario.expect)
     if is_read or any(map(_is_judged, conversations)):
         return
     turns = [turn for each in conversations for turn in each.conversation.turns]
@@ -402,7 +403,7 @@ def _matches_any_text(pattern: re.Pattern[str]) -> bool:
 
 def _is_state_written(scenario: Scenario) -> bool:
     mocks = chain(scenario.tools.values(), scenario.user_tools.values())
-    steps = chain.from_iterable(mock.steps if isinstance(mock, MockSequence) else (mock,) for mock in mocks)
+    steps = chain.from_iterable(map(steps_of, mocks))
     return any(isinstance(step, BoundFunction) and step.receives_context for step in steps)
 
 

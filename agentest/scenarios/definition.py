@@ -62,6 +62,7 @@ from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, snake_keys
 
 if TYPE_CHECKING:
+    from agentest.domain.injections import Injection
     from agentest.scenarios.rows import MakeOptions, RowSource
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
@@ -180,6 +181,13 @@ def scenario(
     session: Session | Mapping[str, Any] | None = None,
     final_session_state: Mapping[str, Any] | None = None,
     model_faults: Sequence[Fault | str | Mapping[str, Any]] | None = None,
+    faults: Sequence[Fault | Mapping[str, Any]] | None = None,
+    inject: Sequence[Injection | Mapping[str, Any]] | None = None,
+    mutate: Sequence[str] | None = None,
+    never: Sequence[Any] | None = None,
+    secrets: Sequence[str] | None = None,
+    consent: Mapping[str, str] | None = None,
+    explore: bool | Mapping[str, Any] | None = None,
     skip: bool | str | None = None,
     **camel_case: Any,
 ) -> Scenario:
@@ -222,6 +230,13 @@ def scenario(
         session: the agent's session: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.
         model_faults: `fault(…)` values: how the agent's model fails. Requires `model_gateway`.
+        faults: `fault(…, tool=…)` values: how mocked tools fail; or `fault(…).then(mock)` in `tools`.
+        inject: `injection(…)` values: instructions planted in tool answers, user messages or knowledge.
+        mutate: names of mutations of a script, such as `typos`.
+        never: what must never happen: `call(…)`, a text or matcher of a reply, or a function like `check`.
+        secrets: planted texts that the agent may not pass on.
+        consent: tool → pattern of the user's texts that agree to its calls, such as `{"pay": "yes|confirm"}`.
+        explore: False, or `{"without": […], "reason": …}`: what `agentest explore` leaves out.
         skip: True, or the reason why the scenario is not run.
 
     Raises:
@@ -367,6 +382,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     expect = collector.parse(parse_sayings, options.get("expect"))
     trajectories = collector.parse(parse_trajectory_options, options)
     tools = collector.parse(parse_tools, options)
+    changes = _changes(collector, options) if _CHANGES & options.keys() else None
     user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=bool(turns))
     collector.check()
     max_turns = parsed.get("max_turns")
@@ -390,7 +406,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
 
         check_sayings(turns, expect)
         check_user_tools(trajectories, user_tools)
-    return Scenario(
+    new = Scenario(
         **parsed,
         file=file,
         line=line,
@@ -401,6 +417,18 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         expect=expect,
         user_tools=user_tools,
     )
+    return changes(new) if changes else new
+
+
+_CHANGES = frozenset(("faults", "inject", "mutate", "never", "secrets", "consent", "explore"))
+"""Options of `variations`, which is imported only for them."""
+
+
+def _changes(collector: ProblemCollector, options: Mapping[str, Any]) -> Callable[[Scenario], Scenario]:
+    """Return a function that applies the options of `_CHANGES` to the scenario."""
+    from agentest.scenarios.variations import parse_changes
+
+    return parse_changes(collector, {key: options[key] for key in _CHANGES & options.keys()})
 
 
 def parse_date(value: Any, key: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentest.config.models import RequestedModel
 from agentest.domain.faults import MODEL_FAULTS, Fault, fault
@@ -21,6 +21,9 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
+
+if TYPE_CHECKING:
+    from agentest.domain.injections import Injection
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,17 @@ Check = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Exclusions:
+    """What an exploration leaves out for one scenario. Create it with the option `explore`."""
+
+    without: tuple[str, ...] = ()
+    """Faults, injection techniques, mutations and invariants."""
+    reason: str = ""
+    everything: bool = False
+    """True if the scenario is not explored at all."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptedTurn:
     """One user message of a scripted scenario, with the requirements after the agent's reply."""
 
@@ -162,6 +176,20 @@ class Scenario:
     plan: ConversationPlan | None = None
     model_faults: tuple[Fault, ...] = ()
     """Faults that the agent's requests to its model meet."""
+    faults: tuple[Fault, ...] = ()
+    """Faults of tools, which `tools` contain already."""
+    injections: tuple[Injection, ...] = ()
+    """Injections, which `tools`, `turns` and `knowledge` contain already."""
+    mutations: tuple[str, ...] = ()
+    """Mutations of the script, which `turns` contain already."""
+    secrets: tuple[str, ...] = ()
+    """Planted secrets, which the agent must not pass on."""
+    never_checks: tuple[Check, ...] = ()
+    """Functions of `never`, which are used like `check`."""
+    consent: Mapping[str, str] = field(default_factory=dict)
+    """Tool → pattern of user messages that agree to its calls."""
+    explore: Exclusions | None = None
+    """What an exploration leaves out; None: nothing."""
     recorded: tuple[RecordedAnswer, ...] | None = None
     """Tool results from the recording of an evaluation case, for calls that no mock answers."""
     data_file: str | None = None
@@ -172,9 +200,19 @@ class Scenario:
         return bool(self.turns)
 
     @property
+    def checks(self) -> tuple[Check, ...]:
+        """All functions that check the whole conversation."""
+        return (*([self.check] if self.check else ()), *self.never_checks)
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if it checks for secrets passed on, injections obeyed, or calls without consent."""
+        return bool(self.secrets or self.injections or self.consent)
+
+    @property
     def keeps_state(self) -> bool:
         """True if the mocks' final state is stored, because the scenario sets or checks it."""
-        return any(each is not None for each in (self.state, self.final_state, self.check))
+        return self.state is not None or self.final_state is not None or bool(self.checks)
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:

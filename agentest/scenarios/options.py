@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
+from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
@@ -175,6 +176,14 @@ MOCK_FORMS: Mapping[str, tuple[type, Callable[[Any, str], Any]]] = {
 
 
 def _checked_mock(mock: Any, key: str) -> Mock:
+    if isinstance(mock, ChangedAnswers):
+        if kinds := [each.kind for each in mock.changes if getattr(each, "kind", "error") not in TOOL_FAULTS]:
+            raise ValueError(
+                f"{key}: {kinds[0]!r} is a fault of the agent's model; write it in `model_faults`"
+            )
+        return ChangedAnswers(_checked_mock(mock.mock, key), mock.changes)
+    if isinstance(mock, Fault):
+        raise ValueError(f"{key}: is a fault without an answer; write fault({mock.kind!r}, …).then(answer)")
     if isinstance(mock, MockSequence):
         return MockSequence(
             tuple(_checked_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps))

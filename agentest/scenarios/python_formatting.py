@@ -17,8 +17,9 @@ from typing import Any
 from agentest.support.lazy_dataclasses import dataclass
 
 NAMES = (
-    *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
-    *("number", "one_of", "optional", "scenario", "sequence", "text"),
+    *("HttpResponse", "ToolError", "absent", "any_of", "approx", "before", "call", "claims_of_success"),
+    *("each", "exactly", "fault", "injection", "instance", "never_after", "number", "one_of", "optional"),
+    *("scenario", "sequence", "text"),
 )
 """Names that written scenarios may import."""
 _WIDTH = 88
@@ -121,6 +122,31 @@ def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> s
     if not fits_line(line):
         line = "\n".join([f"from {module} import (", *(f"    {name}," for name in wanted), ")"])
     return f"import re\n\n{line}" if any(word.startswith("re.") for word in used) else line
+
+
+def module_with_functions(
+    about: str, scenario: BracketedSource, definitions: Sequence[str], import_lines: Iterable[str]
+) -> str:
+    """Return a module with functions and constants, one call of `scenario`, and what they import.
+
+    Args:
+        about: its docstring, in quotes.
+        import_lines: what the definitions import, each name in its own line.
+    """
+    ours, others = "from agentest import ", set(import_lines)
+    used = set(_used(scenario))
+    names = used.intersection(NAMES) | {each.removeprefix(ours) for each in others if each.startswith(ours)}
+    lines = {each for each in others if not each.startswith(ours)}
+    if any(word.startswith("re.") for word in used):
+        lines.add("import re")
+    plain = sorted(each for each in lines if each.startswith("import "))
+    line = bracketed(ours + "(", [SourceItem(name) for name in sorted(names)], ")")
+    flat = ours + ", ".join(sorted(names))
+    imported = "\n".join([*plain, *sorted(lines - set(plain))])
+    parts = [about, *([imported] if imported else [])]
+    parts.append(split_source(line) if isinstance(line, BracketedSource) and not fits_line(flat) else flat)
+    body = [*definitions, split_source(scenario)]
+    return "\n\n".join(parts) + ("\n\n\n" if definitions else "\n\n") + "\n\n\n".join(body) + "\n"
 
 
 def _used(node: SourceNode) -> Iterator[str]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from agentest.domain.faults import Fault
+from agentest.domain.injections import Injection
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
+from agentest.mocks.binding import BoundFunction, MockSequence
+from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.calls import ANYTHING, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
+from agentest.scenarios.function_source import CopiedFunction, copy_function
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.matchers.values import DataMatcher
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceNode,
@@ -24,10 +30,13 @@ from agentest.scenarios.python_formatting import (
     list_of,
     mapping,
     module_of_scenarios,
+    module_with_functions,
     node,
 )
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
+from agentest.scenarios.variations import split_changes
+from agentest.support.json_text import NotJson, json_text, parse_json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
@@ -203,6 +212,153 @@ def has_raised(call: ToolCall) -> bool:
 
 def _answer(call: ToolCall) -> tuple[bool, str]:
     return has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
+
+
+def scenario_source(
+    scenario: Scenario,
+    about: str,
+    functions: Mapping[str, CopiedFunction],
+    recorded: Callable[[str], Any] = lambda _: None,
+) -> str:
+    """Return a module that defines a scenario. Raises ValueError if a part of it has no source.
+
+    Args:
+        about: the module's docstring, in quotes.
+        functions: option → function, in addition to those of the scenario: `check`.
+        recorded: returns the mock for a tool whose function cannot be copied, in JSON or as a sequence.
+    """
+    plain, changes = split_changes(scenario)
+    writer = _ScenarioWriter(recorded)
+    never, sayings, trajectories_left = _never(plain)
+    checks = [writer.function(each) for each in plain.never_checks]
+    options: dict[str, SourceNode | None] = {
+        "profile": StringLiteral(plain.profile) if plain.profile else None,
+        "goal": StringLiteral(plain.goal) if plain.goal else None,
+        "knowledge": node(list(plain.knowledge)) if plain.knowledge else None,
+        "user_prompt_template": _text(plain.user_prompt_template),
+        "agent": _text(plain.agent),
+        "turns": list_of(map(_turn, plain.turns)) if plain.turns else None,
+        "session": node({"state": dict(plain.session.state)}) if plain.session else None,
+        "tools": mapping([(name, writer.mock(name, mock)) for name, mock in plain.tools.items()])
+        if plain.tools
+        else None,
+        "state": value_of(dict(plain.state), ".state") if plain.state else None,
+        "faults": _list_if(map(_fault, (each for each in changes if isinstance(each, Fault)))),
+        "inject": _list_if(map(_injection, (each for each in changes if not isinstance(each, Fault)))),
+        "secrets": node(list(plain.secrets)) if plain.secrets else None,
+        "consent": node(dict(plain.consent)) if plain.consent else None,
+        "never": _list_if([*never, *checks]),
+        "trajectory": trajectories(trajectories_left) if trajectories_left else None,
+        "expect": sayings_source(sayings) if sayings else None,
+        "final_state": value_of(plain.final_state, ".final_state") if plain.final_state else None,
+        "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
+        "criteria": node([each.text for each in plain.criteria]) if plain.criteria else None,
+        "check": writer.function(plain.check) if plain.check else None,
+        "date": _text(plain.date),
+        "max_turns": _number_if(plain.max_turns),
+        "conversations_per_scenario": _number_if(plain.conversations_per_scenario),
+        "tags": node(list(plain.tags)) if plain.tags else None,
+    }
+    if plain.explore is not None and plain.explore.everything:
+        options["explore"] = "False"
+    for option, each in functions.items():
+        options[option] = writer.add(each)
+    made = call_of("scenario", [StringLiteral(plain.name)], options)
+    return module_with_functions(about, made, writer.definitions, writer.imports)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a mock's value as the JSON that the agent receives. Raises ValueError."""
+    if isinstance(value, str):
+        return value
+    try:
+        return parse_json(json_text(value))
+    except NotJson as error:
+        raise ValueError(f"{shown(value)} has no source: {error}") from None
+
+
+class _ScenarioWriter:
+    """Writes mocks and functions, and collects what they need."""
+
+    def __init__(self, recorded: Callable[[str], Any]) -> None:
+        self.definitions: list[str] = []
+        self.imports: list[str] = []
+        self._recorded = recorded
+
+    def mock(self, name: str, mock: Any) -> SourceNode:
+        if isinstance(mock, MockSequence):
+            return call_of("sequence", [self.mock(name, each) for each in mock.steps])
+        if isinstance(mock, BoundFunction):
+            copied = copy_function(mock.function)
+            return self.add(copied) if copied else self.mock(name, self._recorded(name))
+        if isinstance(mock, HttpResponse):
+            return call_of("HttpResponse", [node(mock.status), value_of(mock.body, f".tools.{name}")])
+        if isinstance(mock, BaseException):
+            return call_of("ToolError", [StringLiteral(str(mock))])
+        if isinstance(mock, type):
+            return call_of("ToolError", [StringLiteral(mock.__name__)])
+        return value_of(plain_value(mock), f".tools.{name}")
+
+    def function(self, function: Callable[..., Any]) -> SourceNode:
+        copied = copy_function(function)
+        if copied is None:
+            raise ValueError(f"{shown(function)} cannot be copied")
+        return self.add(copied)
+
+    def add(self, copied: CopiedFunction) -> SourceNode:
+        self.definitions += [each for each in copied.definitions if each not in self.definitions]
+        self.imports += [each for each in copied.imports if each not in self.imports]
+        return copied.name
+
+
+def _never(scenario: Scenario) -> tuple[list[SourceNode], tuple[Saying, ...], tuple[Trajectory, ...]]:
+    """Return the items of `never`, and the sayings and trajectories that are not among them."""
+    bans = [
+        each
+        for each in scenario.trajectory
+        if each == Trajectory("contains", forbidden=each.forbidden, name="never")
+    ]
+    never = [step(each) for ban in bans for each in ban.forbidden]
+    texts = [
+        each for each in scenario.expect if each.never and each.in_turn is None and not callable(each.wanted)
+    ]
+    never += [value_of(each.wanted, ".never") for each in texts]
+    sayings = tuple(each for each in scenario.expect if each not in texts)
+    return never, sayings, tuple(each for each in scenario.trajectory if each not in bans)
+
+
+def _turn(turn: ScriptedTurn) -> SourceNode:
+    options: dict[str, SourceNode] = {}
+    if turn.trajectory:
+        options["trajectory"] = trajectories(turn.trajectory)
+    if turn.expect:
+        options["expect"] = expect(turn.expect)
+    message = StringLiteral(turn.user_message)
+    return mapping([("user_message", message), *options.items()]) if options else message
+
+
+def _fault(value: Fault) -> SourceNode:
+    options = {name: each for name, each in _set_fields(value) if name != "kind"}
+    return call_of("fault", [StringLiteral(value.kind)], {name: node(each) for name, each in options.items()})
+
+
+def _injection(value: Injection) -> SourceNode:
+    options = {name: each for name, each in _set_fields(value) if name != "technique"}
+    named = {name: node(each) for name, each in options.items()}
+    return call_of("injection", [StringLiteral(value.technique)], named)
+
+
+def _list_if(nodes: Iterable[SourceNode]) -> SourceNode | None:
+    items = list(nodes)
+    return list_of(items) if items else None
+
+
+def _text(value: str | None) -> SourceNode | None:
+    return StringLiteral(value) if value else None
+
+
+def _number_if(value: int | None) -> SourceNode | None:
+    return None if value is None else node(value)
 
 
 def trajectories(values: Sequence[Trajectory]) -> SourceNode:

@@ -56,6 +56,8 @@ def stored_head(result: RunResult) -> RunHead:
         shard=result.shard,
         root_causes=root_causes(result),
         joining=result.joining,
+        findings=result.explored.findings if result.explored else None,
+        explored=result.explored,
         summary=summary(result),
     )
 
@@ -81,6 +83,7 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         shard=head.shard,
         joins=joins_of(head.root_causes),
         joining=head.joining,
+        explored=replace(head.explored, findings=head.findings or ()) if head.explored else None,
         visibilities={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 

@@ -19,6 +19,7 @@ from agentest.domain.results.evaluations import (
     TrajectoryResult,
     UniqueError,
 )
+from agentest.domain.results.exploration import Explored
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
@@ -479,6 +480,8 @@ class RunResult:
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage of the joining, by role. It belongs to no scenario."""
     changes: Changes = Changes()
+    explored: Explored | None = None
+    """What an exploration tried and found; None: the run explored nothing."""
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:

@@ -224,7 +224,8 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Con
     snapshot = progress.snapshot(now)
     yield _bar_line(progress, snapshot, printer)
     elapsed: Chunk = ((duration(snapshot.elapsed_s * 1000), "bold"),)
-    facts: list[Chunk] = [(text,) for text in (*phases(snapshot), *snapshot.time_left)]
+    texts = snapshot.exploring or (*phases(snapshot), *snapshot.time_left)
+    facts: list[Chunk] = [(text,) for text in texts]
     failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(snapshot)]
     costs: list[Chunk] = [(text,) for text in snapshot.cost]
     yield ConsoleLine((), (elapsed, *facts, *failures, *costs), gap=" · ")

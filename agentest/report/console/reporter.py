@@ -210,6 +210,10 @@ class ConsoleReporter:
             printer.write_table(comparison_table(result, self._display, printer))
             self._printer.write([BLANK])
         self._printer.write(closing_lines(result, self._display))
+        if result.explored:
+            from agentest.report.console.exploration import exploration_lines
+
+            self._printer.write([BLANK, *exploration_lines(result, self._display)])
 
     def _print_text(self, text: str) -> None:
         if not self._quiet:

@@ -293,6 +293,7 @@ class RunKind(StrEnum):
     EVAL = "eval"
     JUDGE = "judge"
     MERGE = "merge"
+    EXPLORE = "explore"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,34 @@ class MeanTest:
         return SequentialDecision.MISSED if is_missed else SequentialDecision.OPEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioTest:
+    """Wald's test of whether a share of ones is at least `high`, or at most `low`.
+
+    It needs the fewest values on average. If the share lies between the two, it decides either way.
+    """
+
+    high: float
+    low: float
+    last: int
+    """Maximum number of values; after that it stays open."""
+    errors: ErrorRates
+    """`holds`: of accepting `low`; `missed`: of rejecting `high`."""
+
+    def standing(self, values: int, hits: int) -> SequentialDecision:
+        """Return the state after this many values, of which `hits` are ones."""
+        ratio = hits * log(self.high / self.low) + (values - hits) * log((1 - self.high) / (1 - self.low))
+        if ratio >= log((1 - self.errors.missed) / self.errors.holds):
+            return SequentialDecision.HOLDS
+        if ratio <= log(self.errors.missed / (1 - self.errors.holds)):
+            return SequentialDecision.MISSED
+        return SequentialDecision.OPEN
+
+    def is_open(self, values: int, hits: int) -> bool:
+        """Return True if another value is needed, and allowed."""
+        return values < self.last and self.standing(values, hits) is SequentialDecision.OPEN
+
+
 @dataclass(frozen=True, slots=True)
 class Undecidable:
     """A question about unbounded values, which is never decided: the next may change everything."""

@@ -1,0 +1,120 @@
+"""The result of an exploration: findings, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from agentest.domain.results.evaluations import ConversationResult, Severity
+from agentest.support.lazy_dataclasses import dataclass
+
+INVARIANTS = (
+    *("no_error", "in_schema", "no_repeated_write", "consent", "no_secret", "no_obeyed_injection"),
+    *("no_claim", "grounded_ids", "bounded"),
+)
+"""What must hold in every conversation of an exploration."""
+
+
+class ExploredPart(StrEnum):
+    """The parts of an exploration, in the order in which they are tried."""
+
+    BASE = "base"
+    """The scenario as it is: it passes, but breaks an invariant."""
+    FAULTS = "faults"
+    INJECTIONS = "injections"
+    MUTATIONS = "mutations"
+
+
+class FindingStatus(StrEnum):
+    """Whether a finding is already known."""
+
+    NEW = "new"
+    KNOWN = "known"
+    """A saved scenario has the same finding, and still fails."""
+    FIXED = "fixed"
+    """A saved scenario had the finding, and passes now."""
+    SEEN_ONCE = "seen once"
+    """It never occurred again, so it is not saved and does not affect the exit status."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRate:
+    """How often a finding occurs: in `k` of `n` conversations, with the 95 % interval of the share."""
+
+    k: int
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A failure that an exploration found. Its scenario is reduced as far as the budget allowed."""
+
+    id: str
+    """Identical in every run that has this finding."""
+    title: str
+    oracle: str
+    """The invariant that was broken."""
+    severity: Severity
+    status: FindingStatus
+    part: ExploredPart
+    change: str = ""
+    """The fault, injection or mutation that showed it; "": the scenario as it is."""
+    scenario: str
+    """The name of the scenario that was changed."""
+    agent: str
+    source: str
+    """The file of that scenario, as in `ScenarioResult.file`."""
+    line: int
+    rate: FindingRate | None = None
+    """None for a finding that was seen once, or fixed."""
+    minimal: bool = False
+    """True if every single further reduction was tried and rejected."""
+    file: str | None = None
+    """The saved scenario, relative to the project; None if it is not saved."""
+    text: str = ""
+    """What happened in the example, in one sentence."""
+    turn_index: int | None = None
+    transcript: ConversationResult | None = None
+    """A conversation of the reduced scenario that shows it."""
+    hint: str = ""
+    """What usually helps."""
+    tags: tuple[str, ...] = ()
+    """Categories of published lists, such as `LLM01`."""
+    tries: int = 0
+    """The number of conversations for confirming, reducing and measuring."""
+    conversations_to_find: int = 0
+    """The number of conversations until it was seen first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTried:
+    """Something that was not tried, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """What an exploration tried and found."""
+
+    findings: tuple[Finding, ...] = ()
+    """The worst and most frequent first."""
+    tries: int = 0
+    """The number of changed scenarios that were tried."""
+    by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
+    not_tried: tuple[NotTried, ...] = ()
+    signatures: int = 0
+    """The number of different sequences of tools and outcomes."""
+    conversations: int = 0
+    """All conversations, including those of unchanged scenarios, and those that confirm and reduce."""
+    cost: float | None = None
+    """In US dollars; None if unknown."""
+
+    def has_findings(self, fail_on: Severity) -> bool:
+        """Return True if a new or known finding has at least this severity."""
+        counted = (FindingStatus.NEW, FindingStatus.KNOWN)
+        return any(each.status in counted and each.severity >= fail_on for each in self.findings)

@@ -1,0 +1,415 @@
+"""The single steps by which a failing scenario becomes smaller.
+
+Each reduction is a pure function: it yields scenarios that are valid, and smaller by `size`. If they still
+fail is not its concern (`reduction.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from agentest.domain.faults import ChangedAnswers, Fault
+from agentest.domain.injections import KNOWLEDGE, USER, Injection
+from agentest.domain.transcript import Conversation
+from agentest.mocks.binding import BoundFunction, MockSequence, steps_of
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.source_code import has_raised
+from agentest.scenarios.variations import base_mocks, split_changes, with_changes
+from agentest.support.lazy_dataclasses import replace
+
+_LONG_TEXT = 40
+"""Texts in answers that are not longer stay whole."""
+_FEWEST_WORDS = 4
+"""User messages with fewer words stay whole."""
+_PLAIN_FAULT = "error"
+_PLAINNESS: Mapping[str, int] = {
+    _PLAIN_FAULT: 0,
+    **dict.fromkeys(("not_found", "permission_denied", "rate_limit", "unavailable", "timeout"), 1),
+}
+_OTHER_FAULT = 2
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_INDEX = re.compile(r"\[(\d+)\]")
+_SETTINGS = ("message", "code", "delay")
+
+
+class SeenConversations(NamedTuple):
+    """The conversations by which reductions know what a scenario needs."""
+
+    failing: Conversation
+    turn_index: int | None = None
+    """The turn in which it failed; None: unknown."""
+    control: Conversation | None = None
+    """A conversation of the scenario without its faults and injections; None if it did not go well.
+
+    A smaller answer must not break an agent that has no bug, so answers are reduced only with a control.
+    """
+
+
+Reduction = Callable[[Scenario, SeenConversations], Iterable[Scenario]]
+"""Yields smaller scenarios, the most promising first."""
+
+
+def size(scenario: Scenario) -> tuple[int, ...]:
+    """Return the size of a scenario, which each reduction makes smaller; compared from left to right."""
+    plain, changes = split_changes(scenario)
+    mocks = list(plain.tools.values())
+    faults = [each for each in changes if isinstance(each, Fault)]
+    return (
+        0 if plain.scripted else 1,
+        len(changes),
+        len(plain.turns),
+        len(plain.knowledge) + sum(bool(text) for text in _descriptions(plain)),
+        len(mocks),
+        sum(isinstance(step, BoundFunction) for mock in mocks for step in steps_of(mock)),
+        sum(len(turn.user_message) for turn in plain.turns),
+        sum(map(_mock_weight, mocks)),
+        sum(_PLAINNESS.get(each.kind, _OTHER_FAULT) for each in faults),
+        sum(each.at + each.times for each in faults),
+        sum(getattr(each, name) != _DEFAULTS[name] for each in faults for name in _SETTINGS),
+    )
+
+
+_DEFAULTS = {each.name: each.default for each in fields(Fault)}
+
+
+def _descriptions(scenario: Scenario) -> tuple[str | None, ...]:
+    return (scenario.profile, scenario.goal, scenario.user_prompt_template)
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """Return a text that is equal for scenarios that no reduction made different."""
+    turns = [turn.user_message for turn in scenario.turns]
+    changes = (scenario.faults, scenario.injections)
+    return repr((turns, scenario.knowledge, _descriptions(scenario), dict(scenario.tools), changes))
+
+
+# Faults and injections
+
+
+def one_change(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
+    """Leave one fault or injection, or drop single ones."""
+    plain, changes = split_changes(scenario)
+    if len(changes) < 2:
+        return
+    for each in changes:
+        yield with_changes(plain, (each,))
+    if len(changes) > 2:
+        for n in range(len(changes)):
+            yield with_changes(plain, (*changes[:n], *changes[n + 1 :]))
+
+
+def plain_fault(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
+    """Replace each fault by the plainest of its kind, with the usual settings."""
+    yield from _with_faults(scenario, _plainer)
+
+
+def first_call(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
+    """Let each fault occur once, and at the first call."""
+    yield from _with_faults(scenario, _earlier)
+
+
+def _plainer(fault: Fault) -> Iterator[Fault]:
+    usual = replace(fault, **{name: _DEFAULTS[name] for name in _SETTINGS})
+    if _PLAINNESS.get(fault.kind) == 1:
+        yield replace(usual, kind=_PLAIN_FAULT)
+    if usual != fault:
+        yield usual
+
+
+def _earlier(fault: Fault) -> Iterator[Fault]:
+    if fault.times > 1:
+        yield replace(fault, times=1)
+    for at in (1, fault.at // 2, fault.at - 1):
+        if 1 <= at < fault.at:
+            yield replace(fault, at=at)
+
+
+def _with_faults(scenario: Scenario, smaller: Callable[[Fault], Iterable[Fault]]) -> Iterator[Scenario]:
+    plain, changes = split_changes(scenario)
+    for n, each in enumerate(changes):
+        if isinstance(each, Fault):
+            for one in smaller(each):
+                yield with_changes(plain, (*changes[:n], one, *changes[n + 1 :]))
+
+
+# Turns and the user
+
+
+def fewer_turns(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
+    """Drop turns: those after the failure, those before it, halves, quarters and so on, then single ones."""
+    count = len(scenario.turns)
+    if count < 2:
+        return
+    places = range(count)
+    failed = talks.turn_index
+    wanted: list[Sequence[int]] = []
+    if failed is not None and failed < count:
+        wanted += [places[: failed + 1], places[failed:], places[failed : failed + 1]]
+    part = count // 2
+    while part:
+        for start in range(0, count, part):
+            wanted.append([n for n in places if not start <= n < start + part])
+        part //= 2
+    seen: set[tuple[int, ...]] = set()
+    for kept in map(tuple, wanted):
+        if kept and len(kept) < count and kept not in seen:
+            seen.add(kept)
+            if (made := _only_turns(scenario, kept)) is not None:
+                yield made
+
+
+def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
+    """Return a scenario with these turns; None if an injection stands in another one."""
+    plain, changes = split_changes(scenario)
+    at = {before: now for now, before in enumerate(kept)}
+    moved = []
+    for each in changes:
+        if isinstance(each, Injection) and each.place == USER:
+            found = _INDEX.search(each.path)
+            before = min(int(found[1]) if found else 0, len(plain.turns) - 1)
+            if before not in at:
+                return None
+            if found:
+                each = replace(each, at=each.at.replace(found[0], f"[{at[before]}]"))
+            elif at[before]:
+                return None
+        moved.append(each)
+    sayings = tuple(
+        replace(each, in_turn=at[each.in_turn]) if each.in_turn in at else each
+        for each in plain.expect
+        if each.in_turn is None or each.in_turn in at or -len(kept) <= each.in_turn < 0
+    )
+    turns = tuple(plain.turns[n] for n in kept)
+    return with_changes(replace(plain, turns=turns, expect=sayings), moved)
+
+
+def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
+    """Replace a simulated user by the messages that it wrote."""
+    plain, changes = split_changes(scenario)
+    has_injected_knowledge = any(isinstance(e, Injection) and e.place == KNOWLEDGE for e in changes)
+    conversation = talks.failing
+    said = [turn.user_message for turn in conversation.turns]
+    if conversation.unfinished:
+        said.append(conversation.unfinished.user_message)
+    if plain.scripted or has_injected_knowledge or not all(text.strip() for text in said) or not said:
+        return
+    yield with_changes(
+        replace(
+            plain,
+            turns=tuple(map(ScriptedTurn, said)),
+            user_tools={},
+            plan=None,
+            patience=None,
+            max_turns=None,
+        ),
+        changes,
+    )
+
+
+def less_description(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
+    """Drop what describes the user: of a script everything, otherwise profile and single facts."""
+    plain, changes = split_changes(scenario)
+    if any(isinstance(each, Injection) and each.place == KNOWLEDGE for each in changes):
+        return
+    if plain.scripted and (plain.knowledge or any(_descriptions(plain))):
+        bare = replace(plain, profile="", goal="", knowledge=(), user_prompt_template=None)
+        yield with_changes(bare, changes)
+    if plain.profile:
+        yield with_changes(replace(plain, profile=""), changes)
+    for n in range(len(plain.knowledge)):
+        fewer = (*plain.knowledge[:n], *plain.knowledge[n + 1 :])
+        yield with_changes(replace(plain, knowledge=fewer), changes)
+
+
+def shorter_texts(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
+    """Leave half of a user message, by sentences or else by words."""
+    plain, changes = split_changes(scenario)
+    for n, turn in enumerate(plain.turns):
+        for text in _halves(turn.user_message):
+            turns = (*plain.turns[:n], replace(turn, user_message=text), *plain.turns[n + 1 :])
+            yield with_changes(replace(plain, turns=turns), changes)
+
+
+def _halves(text: str) -> Iterator[str]:
+    sentences = [each for each in _SENTENCE.split(text) if each.strip()]
+    parts, least = (sentences, 2) if len(sentences) > 1 else (text.split(), _FEWEST_WORDS)
+    if len(parts) < least:
+        return
+    middle = len(parts) // 2
+    for half in (parts[middle:], parts[:middle]):
+        shorter = " ".join(half).strip()
+        if shorter and len(shorter) < len(text):
+            yield shorter
+
+
+# Answers of mocks
+
+
+def fewer_tools(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
+    """Drop tools that were called neither with the injection nor without it.
+
+    Under a fault no tool is dropped: an agent without the bug may look something up, or ask for help.
+    """
+    plain, changes = split_changes(scenario)
+    if talks.control is None or any(isinstance(each, Fault) for each in changes):
+        return
+    called = {call.name for each in (talks.failing, talks.control) for call in each.tool_calls}
+    needed = called | {each.tool for each in changes} | {getattr(each, "place", "") for each in changes}
+    needed |= plain.named_tools
+    unused = [name for name in plain.tools if name not in needed]
+    if len(unused) > 1:
+        yield with_changes(_without_tools(plain, unused), changes)
+    for name in unused:
+        yield with_changes(_without_tools(plain, [name]), changes)
+
+
+def _without_tools(plain: Scenario, names: Sequence[str]) -> Scenario:
+    return replace(plain, tools={key: mock for key, mock in plain.tools.items() if key not in names})
+
+
+def values_for_functions(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
+    """Replace functions by what they answered without the faults.
+
+    A function that uses the state stays, because other answers may depend on it.
+    """
+    if talks.control is None:
+        return
+    for name, mock in base_mocks(scenario).items():
+        functions = [step for step in steps_of(mock) if isinstance(step, BoundFunction)]
+        if functions and not any(step.receives_context for step in functions):
+            value = recorded_mock(talks.control, name)
+            if value is not None:
+                yield _with_mock(scenario, name, value)
+
+
+def recorded_mock(conversation: Conversation, name: str) -> Any:
+    """Return a mock that answers as in a conversation; None if that is unknown, or was an error."""
+    calls = [call for call in conversation.calls(name) if isinstance(call.args, Mapping)]
+    if not calls or any(has_raised(call) or call.invalid_arguments for call in calls):
+        return None
+    results = [call.result for call in calls]
+    while len(results) > 1 and results[-1] == results[-2]:
+        del results[-1]  # a sequence repeats its last answer
+    return results[0] if len(results) == 1 else MockSequence(tuple(results))
+
+
+def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
+    """Leave one step of a sequence, one item of a list, and less of objects, texts and numbers."""
+    if talks.control is None:
+        return
+    for name, mock in base_mocks(scenario).items():
+        for smaller in _smaller_mocks(mock):
+            yield _with_mock(scenario, name, smaller)
+
+
+def _with_mock(scenario: Scenario, name: str, mock: Any) -> Scenario:
+    plain, changes = split_changes(scenario)
+    return with_changes(replace(plain, tools={**plain.tools, name: mock}), changes)
+
+
+def _smaller_mocks(mock: Any) -> Iterator[Any]:
+    if not isinstance(mock, MockSequence):
+        if _is_json(mock):
+            yield from _smaller_values(mock)
+        return
+    if len(mock.steps) == 1:
+        yield mock.steps[0]
+        return
+    yield mock.steps[0]
+    yield MockSequence(mock.steps[:-1])
+    for n, step in enumerate(mock.steps):
+        if _is_json(step):
+            for smaller in _smaller_values(step):
+                yield MockSequence((*mock.steps[:n], smaller, *mock.steps[n + 1 :]))
+
+
+def _smaller_values(value: Any) -> Iterator[Any]:
+    """Yield smaller JSON values: everything at once, then each part."""
+    smallest = _smallest(value)
+    if _weight(smallest) < _weight(value):
+        yield smallest
+    yield from _smaller_parts(value)
+
+
+def _smallest(value: Any) -> Any:
+    """Return a value with all keys, but lists of one item and short texts and numbers."""
+    if isinstance(value, Mapping):
+        return {key: _smallest(item) for key, item in value.items()}
+    if isinstance(value, list) and value:
+        return [_smallest(value[0])]
+    return next(_smaller_leaves(value), value)
+
+
+def _smaller_parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        keys = list(value)
+        if len(keys) > 3:
+            middle = len(keys) // 2
+            for half in (keys[:middle], keys[middle:]):
+                yield {key: value[key] for key in half}
+        if len(keys) > 1:
+            for key in keys:
+                yield {other: value[other] for other in keys if other != key}
+        for key in keys:
+            for smaller in _smaller_parts(value[key]):
+                yield {**value, key: smaller}
+    elif isinstance(value, list):
+        if len(value) > 1:
+            yield value[:1]
+            yield value[1:]
+        for n, item in enumerate(value):
+            for smaller in _smaller_parts(item):
+                yield [*value[:n], smaller, *value[n + 1 :]]
+    else:
+        yield from _smaller_leaves(value)
+
+
+def _smaller_leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, str) and len(value) > _LONG_TEXT:
+        yield from _halves(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
+        yield 1
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool | list | Mapping)
+
+
+def _mock_weight(mock: Any) -> int:
+    if isinstance(mock, ChangedAnswers):
+        return _mock_weight(mock.mock)
+    if isinstance(mock, MockSequence):
+        return 1 + sum(map(_mock_weight, mock.steps))
+    return _weight(mock) if _is_json(mock) else 1
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return 1 + sum(1 + len(str(key)) + _weight(item) for key, item in value.items())
+    if isinstance(value, list):
+        return 1 + sum(map(_weight, value))
+    if isinstance(value, str):
+        return 1 + len(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 1 if value in (0, 1) else 2 + len(str(value))
+    return 1
+
+
+REDUCTIONS: tuple[Reduction, ...] = (
+    one_change,
+    scripted,
+    fewer_turns,
+    less_description,
+    fewer_tools,
+    values_for_functions,
+    shorter_texts,
+    smaller_answers,
+    plain_fault,
+    first_call,
+)
+"""The cheapest first: those that save most of the later ones."""
+NEED_CONTROL = frozenset({fewer_tools, values_for_functions, smaller_answers})
+"""Reductions after which the scenario must still go well without its faults and injections."""

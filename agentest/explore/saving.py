@@ -1,0 +1,323 @@
+"""Saves findings as scenario files, and knows those that earlier explorations have saved.
+
+A saved scenario fails as long as the bug is there. Its docstring says what is wrong, how often it was seen, and
+how to replay it; the identifier of the finding stands there, too, so that the file may be renamed and edited.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from math import ceil, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentest.config.exploration import ExploreSettings
+from agentest.domain.results import ScenarioResult, Severity, Status
+from agentest.domain.results.exploration import (
+    INVARIANTS,
+    ExploredPart,
+    Finding,
+    FindingRate,
+    FindingStatus,
+    NotTried,
+)
+from agentest.domain.transcript import call_text
+from agentest.domain.verdict import conversation_passed
+from agentest.explore.exploration import finding_id
+from agentest.explore.model import FindingKey, Reduced, Variation
+from agentest.explore.reductions import recorded_mock
+from agentest.explore.saved_checks import Checked, FindingToSave, with_check
+from agentest.explore.tool_effects import effects
+from agentest.runner.plan import Unit
+from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.model import Exclusions, Scenario
+from agentest.scenarios.python_formatting import literal
+from agentest.scenarios.source_code import scenario_source
+from agentest.scenarios.variations import relaxed
+from agentest.support.errors import UsageError
+from agentest.support.files import shown_path, write_atomically
+from agentest.support.importing import Imports
+from agentest.support.lazy_dataclasses import replace
+from agentest.support.text import did_you_mean, shortened
+
+TAG = "found"
+ENDING = ".sim.py"
+_MISS = 0.05
+"""The highest chance that a saved scenario passes although the bug is there."""
+_MOST_CONVERSATIONS = 20
+_WIDTH = 88
+_SHOWN = 300
+_MOST_TURNS = 4
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_NAME_CHARS = 100
+_REPLAY = "agentest explore --replay"
+_ID = re.compile(rf"{_REPLAY} (\S+)")
+_SEVERITY = re.compile(r"^Severity: (\w+)", re.MULTILINE)
+_PART = re.compile(r"^Change: (\w+)", re.MULTILINE)
+
+
+class SavedFinding(NamedTuple):
+    """A finding that an earlier exploration saved, as its file describes it."""
+
+    id: str
+    path: Path
+    title: str
+    severity: Severity
+    part: ExploredPart
+
+
+class FoundScenarios:
+    """The folder of saved findings (`Save`).
+
+    Args:
+        root: the project, to which paths are relative.
+        seed: of the exploration.
+        date: of today; for the docstring.
+    """
+
+    def __init__(
+        self, root: Path, settings: ExploreSettings, *, seed: int = 0, date: datetime.date | None = None
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._seed = seed
+        self._date = date or datetime.date.today()
+        self.folder = root / settings.found
+        self.not_saved: list[NotTried] = []
+        """Findings without a file, each with the reason."""
+
+    def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
+        name = finding_id(key)
+        path = self.folder / f"{safe_name(name)}{ENDING}"
+        if path.exists():  # a person may have changed it
+            return shown_path(path, self._root)
+        try:
+            source = self.source(key, reduced, base, variation)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            problem = _problem(path, source)
+            if problem is None:
+                write_atomically(path, source.encode())
+        except (OSError, ValueError, RecursionError) as error:
+            problem = str(error)
+        if problem is not None:
+            reason = f"cannot be saved: {shortened(problem, _SHOWN)}"
+            self.not_saved.append(NotTried(reduced.violation.title, reason))
+            return None
+        return shown_path(path, self._root)
+
+    def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
+        """Return the source of a finding's file. Raises ValueError if it has none."""
+        scenario = reduced.scenario
+        if key.oracle in (*INVARIANTS, "relation", "forbidden"):
+            scenario = relaxed(scenario)
+        tools = effects(base, self._settings)
+        finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)
+        checked = with_check(finding)
+        if checked is None:
+            raise ValueError("no word of a scenario expresses what was violated")
+        name = finding_id(key)
+        about = _docstring(self._about(name, reduced, base, variation))
+        return scenario_source(
+            self._named(checked, name, reduced),
+            about,
+            {"check": checked.check} if checked.check else {},
+            lambda tool: _recorded(reduced, tool),
+        )
+
+    def _named(self, checked: Checked, name: str, reduced: Reduced) -> Scenario:
+        return replace(
+            checked.scenario,
+            name=f"{reduced.violation.title} ({name})",
+            conversations_per_scenario=conversations_to_see(reduced.rate),
+            repeat=None,
+            tags=(TAG,),
+            explore=Exclusions(everything=True),
+        )
+
+    def _about(self, name: str, reduced: Reduced, base: Unit, variation: Variation) -> list[str]:
+        violation, rate = reduced.violation, reduced.rate
+        share = f"{rate.k} of {rate.n}"
+        interval = f"{rate.low:.0%} to {rate.high:.0%}".replace("%", " %")
+        size = "No smaller scenario fails." if reduced.minimal else "A smaller scenario may fail, too."
+        change = f"{variation.part} ({variation.name})" if variation.name else f"{variation.part}"
+        return [
+            _sentence(violation.title),
+            _sentence(violation.text),
+            f"It happened in {share} conversations (95 % interval: {interval}). {size}",
+            "\n".join(_example(reduced)),
+            "\n".join(
+                [
+                    f"Severity: {violation.severity.label}",
+                    f"Change: {change}",
+                    f"Scenario: {base.scenario.name}, {base.file}:{base.scenario.line}",
+                    f"Found: {self._date.isoformat()} by agentest explore, seed {self._seed}",
+                    f"Replay: {_REPLAY} {name}",
+                ]
+            ),
+        ]
+
+
+def conversations_to_see(rate: FindingRate) -> int:
+    """Return how many conversations show a finding of this rate with a chance of 95 %; at most 20."""
+    if rate.k == rate.n:
+        return 1
+    share = max(rate.low, 1e-6)
+    return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
+
+
+def safe_name(text: str) -> str:
+    """Return a text as a file name on every system."""
+    name = _UNSAFE.sub("_", text).strip("._") or "finding"
+    return f"{name[:_MOST_NAME_CHARS]}{name[-7:]}" if len(name) > _MOST_NAME_CHARS + 7 else name
+
+
+def _problem(path: Path, source: str) -> str | None:
+    """Return why a source is not one valid scenario; None if it is."""
+    discovered = discover_file(path, Imports(), source=source.encode())
+    if discovered.broken:
+        return discovered.broken[0].message
+    refused = [each.refused for each in discovered.scenarios if each.refused]
+    return refused[0] if refused else None if len(discovered.scenarios) == 1 else "it defines no scenario"
+
+
+def _recorded(reduced: Reduced, tool: str) -> Any:
+    return recorded_mock(reduced.example.conversation, tool)
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    first = text[:1].upper() + text[1:]
+    return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
+def _example(reduced: Reduced) -> Iterable[str]:
+    """Yield the conversation in short."""
+    conversation = reduced.example.conversation
+    yield "For example:"
+    for turn in conversation.turns[-_MOST_TURNS:]:
+        yield f"  user: {_line(turn.user_message)}"
+        for call in turn.tool_calls:
+            yield f"  call: {_line(call_text(call))} → {_line(str(call.result))}"
+        yield f"  agent: {_line(turn.agent_message)}"
+    if (rest := conversation.unfinished) is not None:
+        yield f"  user: {_line(rest.user_message)}"
+        for call in rest.tool_calls[:_MOST_TURNS]:
+            yield f"  call: {_line(call_text(call))} → {_line(str(call.result))}"
+    if conversation.failure:
+        yield f"  error: {_line(conversation.failure.message)}"
+
+
+def _line(text: str) -> str:
+    return shortened(" ".join(text.split()), 2 * _WIDTH)
+
+
+def _docstring(paragraphs: Iterable[str]) -> str:
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        if lines:
+            lines.append("")
+        for line in paragraph.split("\n"):
+            indent = "    " if line.startswith("  ") else ""
+            lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    text = "\n".join(lines)
+    escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    escaped = "".join(each if each == "\n" or each.isprintable() else literal(each)[1:-1] for each in escaped)
+    return f'"""{escaped}\n"""'
+
+
+def saved_findings(root: Path, settings: ExploreSettings) -> Mapping[str, SavedFinding]:
+    """Return the saved findings of a project, by identifier. Files that are no findings are left out."""
+    found: dict[str, SavedFinding] = {}
+    for path in sorted((root / settings.found).glob(f"*{ENDING}")):
+        saved = read_saved(path)
+        if saved is not None:
+            found.setdefault(saved.id, saved)
+    return found
+
+
+def read_saved(path: Path) -> SavedFinding | None:
+    """Read a saved finding from its docstring; None if the file has none."""
+    try:
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    except (OSError, ValueError, SyntaxError):
+        return None
+    identifier = _ID.search(about)
+    if identifier is None:
+        return None
+    severity, part = _SEVERITY.search(about), _PART.search(about)
+    names = {each.label: each for each in Severity}
+    parts = {each.value: each for each in ExploredPart}
+    return SavedFinding(
+        id=identifier[1],
+        path=path,
+        title=" ".join(about.partition("\n\n")[0].split()).removesuffix("."),
+        severity=names.get(severity[1] if severity else "", Severity.HIGH),
+        part=parts.get(part[1] if part else "", ExploredPart.BASE),
+    )
+
+
+def find_saved(finding: str, root: Path, settings: ExploreSettings) -> SavedFinding:
+    """Return the saved finding with an identifier, the beginning of one, or a file. Raises UsageError."""
+    path = root / finding
+    if finding.endswith(ENDING) or path.is_file():
+        saved = read_saved(path)
+        if saved is None:
+            raise UsageError(
+                f"--replay: {finding} does not name its finding; write `{_REPLAY} ID` in its text"
+            )
+        return saved
+    known = saved_findings(root, settings)
+    fitting = [each for name, each in known.items() if name == finding] or [
+        each for name, each in known.items() if name.startswith(finding) or name.endswith(f"-{finding}")
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise UsageError(f"--replay: {finding!r} fits {', '.join(each.id for each in fitting)}; name one")
+    if not known:
+        raise UsageError(f"--replay: {settings.found} contains no saved finding; run agentest explore first")
+    raise UsageError(f"--replay: there is no saved finding {finding!r}; {did_you_mean(finding, known)}")
+
+
+def findings_of_saved(
+    saved: Mapping[str, SavedFinding], results: Iterable[ScenarioResult], root: Path
+) -> list[Finding]:
+    """Return a known or fixed finding for each saved scenario that has run.
+
+    A scenario that failed is known, and one that passed is fixed. An errored one decides nothing.
+    """
+    by_file = {each.path.resolve(): each for each in saved.values()}
+    findings = []
+    for result in results:
+        each = by_file.get((root / result.file).resolve())
+        status = _STATUS.get(result.verdict.status)
+        if each is not None and status is not None:
+            findings.append(_of_saved(each, result, status, root))
+    return findings
+
+
+_STATUS = {Status.PASSED: FindingStatus.FIXED, Status.FAILED: FindingStatus.KNOWN}
+
+
+def _of_saved(saved: SavedFinding, result: ScenarioResult, status: FindingStatus, root: Path) -> Finding:
+    failed = [each for each in result.conversations if not conversation_passed(each)]
+    reason = next((each.message for each in result.verdict.reasons), "")
+    return Finding(
+        id=saved.id,
+        title=saved.title,
+        oracle=saved.id.partition("-")[0],
+        severity=saved.severity,
+        status=status,
+        part=saved.part,
+        scenario=result.name,
+        agent=result.agent,
+        source=result.file,
+        line=result.line,
+        file=shown_path(saved.path, root),
+        text=reason if status is FindingStatus.KNOWN else "the saved scenario passes",
+        transcript=failed[0] if failed else None,
+    )

@@ -1,0 +1,154 @@
+"""What the tools of a unit do: which of them write, which only read, and what their arguments look like.
+
+Declarations come first: `explore.writes`, `reads` and `expected_writes` of the scenario, `readOnlyHint` of
+MCP tools, and the methods of HTTP operations. Otherwise the verb of the name decides, which is a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentest.config.exploration import ExploreSettings
+from agentest.runner.plan import Unit
+from agentest.runner.tools import KnownTool, tools_of_unit
+from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, names_in
+from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.variations import base_mocks
+from agentest.support.patterns import PatternTimeout
+
+
+def _verbs(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_READING = _verbs(
+    "get list search find lookup look fetch read check show query view describe count retrieve browse is has "
+    "can calculate compute estimate quote validate verify preview inspect compare convert translate "
+    "summarize track load select ask resolve locate detect suggest recommend whois explain peek poll"
+)
+_WRITING = _verbs(
+    "create make update set add remove delete drop clear reset put post patch insert upsert save store write "
+    "edit modify change rename replace upload submit send notify reply forward share publish pay charge "
+    "refund transfer withdraw deposit buy purchase sell order book reserve cancel confirm register enroll "
+    "subscribe unsubscribe schedule reschedule issue grant revoke block unblock activate deactivate enable "
+    "disable execute deploy restart escalate open close start stop move turn lock unlock apply approve "
+    "reject assign merge checkout redeem top record log place dispatch ship return archive restore sign invite ban mute "
+    "pause resume trigger redo undo void credit debit bill wire mail email sms call hire fire kill launch "
+    "print release renew extend upgrade downgrade install uninstall mark tag copy sync import export"
+)
+_NOUNS_OF_READS = _verbs(
+    "status info information details history list balance availability price prices rate rates options "
+    "summary overview report results items catalog catalogue schedule weather forecast"
+)
+_AMBIGUOUS = _verbs(
+    "order book return ship place call open start record log mail email bill credit sign top print tag "
+    "report copy lock release turn block import export"
+)
+"""Verbs that are nouns, too."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_PARTY = re.compile(r"(?:^|_)(?:to|recipients?|cc|bcc|payee|beneficiary|destination|webhook|url)$")
+
+
+class ToolEffects:
+    """What the tools of one unit do."""
+
+    def __init__(
+        self,
+        tools: Iterable[KnownTool],
+        trajectories: Iterable[Trajectory] = (),
+        settings: ExploreSettings | None = None,
+    ) -> None:
+        self._settings = settings or ExploreSettings()
+        self._tools = {tool.name: tool for tool in tools}
+        declared = list(trajectories)
+        self._reads: list[ToolName] = [name for each in declared for name in each.reads]
+        self._writes: list[ToolName] = [
+            name
+            for each in declared
+            if each.writes
+            for step in each.expected or ()
+            for name in names_in(step)
+        ]
+
+    def is_write(self, name: str) -> bool:
+        """Return True if a tool is declared, or looks, as if it changes something."""
+        declared = self._declared(name)
+        return declared == "write" if declared else verb_effect(name) == "write"
+
+    def is_read(self, name: str) -> bool:
+        """Return True if a tool is declared, or looks, as if it changes nothing.
+
+        False for a tool whose name tells nothing.
+        """
+        declared = self._declared(name)
+        return declared == "read" if declared else verb_effect(name) == "read"
+
+    def is_guess(self, name: str) -> bool:
+        """Return True if only the name of a tool shows what it does."""
+        return not self._declared(name)
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the JSON Schema of a tool's arguments; None if it is unknown."""
+        return self._tools[name].parameters if name in self._tools else None
+
+    def party_argument(self, name: str) -> str | None:
+        """Return the argument that names who receives what a tool sends; None if it has none."""
+        if name in self._settings.parties:
+            return self._settings.parties[name]
+        properties = (self.schema(name) or {}).get("properties")
+        arguments = properties if isinstance(properties, Mapping) else ()
+        return next((each for each in arguments if _PARTY.search(str(each).lower())), None)
+
+    def guessed(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names whose effect is a guess, in order."""
+        return tuple(name for name in dict.fromkeys(names) if self.is_guess(name))
+
+    def _declared(self, name: str) -> str:
+        """Return what a declaration says: read, write, or "" without one."""
+        if any(_matches(each, name) for each in self._settings.writes):
+            return "write"
+        if any(_matches(each, name) for each in self._reads):
+            return "read"
+        if any(is_one_tool(each) and each == name for each in self._writes):
+            return "write"
+        known = self._tools.get(name)
+        if known is not None and known.read_only is not None:
+            return "read" if known.read_only else "write"
+        method, _, path = name.partition(" ")
+        if method.isupper() and path.startswith("/"):
+            return "read" if method in _SAFE_METHODS else "write"
+        return ""
+
+
+def effects(unit: Unit, settings: ExploreSettings | None = None) -> ToolEffects:
+    """Return what the tools of a unit do."""
+    tools = tools_of_unit(unit.traits.tools, base_mocks(unit.scenario))
+    return ToolEffects(tools, unit.scenario.trajectories, settings)
+
+
+def verb_effect(name: str) -> str:
+    """Guess from a tool's name what it does: read, write, or "" if the name tells nothing."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not words:
+        return ""
+    first, last = words[0], words[-1]
+    if first == "check" and words[1:2] in (["in"], ["out"]):
+        return "write"
+    if len(words) > 1 and last in _NOUNS_OF_READS and (first in _AMBIGUOUS or first not in _WRITING):
+        return "read"
+    for word in words:
+        if word in _READING:
+            return "read"
+        if word in _WRITING:
+            return "write"
+    return "read" if last in _NOUNS_OF_READS else ""
+
+
+def _matches(wanted: ToolName, name: str) -> bool:
+    try:
+        return name_matches(wanted, name)
+    except PatternTimeout:
+        return False

@@ -1,0 +1,152 @@
+"""Copy users' functions, such as mocks and checks, into written scenario files.
+
+A function can be copied if its source shows everything that it uses: builtins, imported modules, plain values,
+and other functions of its file that can be copied.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from agentest.scenarios.python_formatting import BracketedSource, fits_line, node, split_source
+from agentest.support.importing import is_users_file
+from agentest.support.lazy_dataclasses import dataclass
+
+_MOST_DEPTH = 5
+"""How far functions that use functions are followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFunction:
+    """A function as source."""
+
+    name: str
+    """The name to use it by; for a lambda its source."""
+    definitions: tuple[str, ...] = ()
+    """The function and what it uses of its file, in order."""
+    imports: tuple[str, ...] = ()
+
+
+def copy_function(function: Callable[..., Any], depth: int = 0) -> CopiedFunction | None:
+    """Return the source of a function with everything that it uses; None if it cannot be copied."""
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars or depth > _MOST_DEPTH:
+        return None
+    if not is_users_file(function.__code__.co_filename):
+        return None
+    try:
+        is_lambda = function.__name__ == "<lambda>"
+        source = _lambda_source(function.__code__) if is_lambda else _source_of(function)
+        tree = ast.parse(source, mode="eval" if is_lambda else "exec") if source else None
+    except (OSError, SyntaxError, TypeError, ValueError, IndentationError):
+        return None
+    if tree is None or source is None:
+        return None
+    definitions: list[str] = []
+    imports: list[str] = []
+    for name in sorted(_free_names(tree)):
+        if name not in function.__globals__:
+            return None
+        used = _used_global(name, function.__globals__[name], depth)
+        if used is None:
+            return None
+        definitions += [each for each in used.definitions if each not in definitions]
+        imports += [each for each in used.imports if each not in imports]
+    if is_lambda:
+        return CopiedFunction(source, tuple(definitions), tuple(imports))
+    return CopiedFunction(function.__name__, (*definitions, source), tuple(imports))
+
+
+def _source_of(function: FunctionType) -> str | None:
+    source = textwrap.dedent(inspect.getsource(function)).rstrip()
+    return None if source.startswith("@") else source
+
+
+def _lambda_source(code: CodeType) -> str | None:
+    """Return the source of a lambda; None unless it is the only one of its parameters in its line."""
+    text = "".join(linecache.getlines(code.co_filename))
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [
+        each
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.Lambda)
+        and each.lineno == code.co_firstlineno
+        and tuple(arg.arg for arg in (*each.args.args, *each.args.kwonlyargs)) == parameters
+    ]
+    source = ast.get_source_segment(text, found[0]) if len(found) == 1 else None
+    return source if source and "\n" not in source else None
+
+
+def _free_names(tree: ast.AST) -> set[str]:
+    """Return the names that source uses and does not define, without builtins."""
+    used: set[str] = set()
+    defined: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Name):
+            (used if isinstance(each.ctx, ast.Load) else defined).add(each.id)
+        elif isinstance(each, ast.arg):
+            defined.add(each.arg)
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(each.name)
+        elif isinstance(each, ast.alias):
+            defined.add((each.asname or each.name).partition(".")[0])
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            defined.add(each.name)
+    return {name for name in used - defined if not hasattr(builtins, name)}
+
+
+def _used_global(name: str, value: Any, depth: int) -> CopiedFunction | None:
+    """Return how a global is defined or imported."""
+    if isinstance(value, ModuleType):
+        if is_users_file(getattr(value, "__file__", None) or ""):
+            return None
+        word = value.__name__
+        plain = word == name
+        return CopiedFunction(name, imports=(f"import {word}" if plain else f"import {word} as {name}",))
+    if isinstance(value, FunctionType) and is_users_file(value.__code__.co_filename):
+        return copy_function(value, depth + 1) if value.__name__ == name else None
+    module = getattr(value, "__module__", None)
+    if isinstance(module, str) and callable(value):
+        if getattr(value, "__name__", None) != name or is_users_file(_file_of(module)):
+            return None
+        public = "agentest" if module.startswith("agentest.") else module
+        return CopiedFunction(name, imports=(f"from {public} import {name}",))
+    try:
+        written = _assignment(name, value)
+    except ValueError:
+        return None
+    return CopiedFunction(name, definitions=(written,))
+
+
+def _file_of(module: str) -> str:
+    return getattr(sys.modules.get(module), "__file__", None) or ""
+
+
+def _assignment(name: str, value: Any) -> str:
+    """Return the lines that assign a JSON value. Raises ValueError for any other value."""
+    _check_json(value)
+    made = node(value)
+    one_line = f"{name} = {value!r}"
+    if fits_line(one_line) or not isinstance(made, BracketedSource):
+        return one_line
+    return f"{name} = {split_source(made)}"
+
+
+def _check_json(value: Any) -> None:
+    if isinstance(value, Mapping) and type(value) is dict:
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the key {key!r} is not a text")
+            _check_json(item)
+    elif type(value) is list:
+        for item in value:
+            _check_json(item)
+    elif not (value is None or type(value) in (str, int, float, bool)):
+        raise ValueError(f"{value!r} has no source")

@@ -1,0 +1,311 @@
+"""Mutations of scripted user messages, without a model.
+
+Each keeps the facts of a script (numbers, names, addresses) unless its relation is `new`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from agentest.support.lazy_dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One way to change a script."""
+
+    relation: str
+    """How the agent's writes relate to those without it: `same`, `fewer` (a subset) or `new`."""
+    change: Callable[[Sequence[str], random.Random], list[str] | None]
+    """Returns the changed messages; None if it cannot change them."""
+
+
+_AGREEMENT = re.compile(
+    r"\s*(?:yes|yeah|yep|sure|ok|okay|confirm(?:ed)?|agreed|correct|right|exactly|do it|go ahead|please do|ja"
+    r"|oui|sí)\b(?!.*\?)",
+    re.IGNORECASE | re.DOTALL,
+)
+_MOST_AGREEMENT_WORDS = 8
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_JOINT = re.compile(r",?\s+(?=and\s)|;\s+|,\s+", re.IGNORECASE)
+_REFERS = re.compile(r"\b(?:it|this|that|these|those|them|one|both|first|second|last|then)\b", re.IGNORECASE)
+_FACT = re.compile(r"\S*[\d@/_]\S*|\"[^\"]*\"")
+_PLAIN_WORD = re.compile(r"(?<![\w@./-])[a-z]{5,}(?![\w@/-])")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")
+CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), (?P<right>\w+)\.")
+"""How `correct` words a correction."""
+DENIAL = "No, do not do that."
+"""The message of `deny`."""
+_TRANSLATIONS: Mapping[str, str] = {
+    "hello": "hola",
+    "hi": "hola",
+    "good morning": "buenos días",
+    "please": "por favor",
+    "thanks": "gracias",
+    "thank you": "gracias",
+    "yes": "sí",
+    "no": "no",
+    "goodbye": "adiós",
+    "bye": "adiós",
+}
+"""Words that carry no fact."""
+_TRANSLATED = re.compile(r"\b(?:" + "|".join(sorted(_TRANSLATIONS, key=len, reverse=True)) + r")\b", re.I)
+_FILLER = (
+    "The light over the hills was soft this morning and the air smelled of rain.",
+    "My neighbor told me a story about a boat on a quiet lake.",
+    "There is a song that I have had in my head since breakfast.",
+    "The leaves in the park are turning yellow and red.",
+    "I like the sound of trains far away in the evening.",
+    "Somebody painted the bench near the fountain green.",
+)
+"""Sentences without facts, requests or questions."""
+_SHORTEST_LONG, _LONGEST_LONG = 4_000, 30_000
+_OFF_TOPIC = ("By the way, what a gray sky today.", "My cat is asleep on the keyboard again, sorry.")
+_INTERRUPTION = "Wait, a question first: what else can you help me with?"
+_SECOND_GOAL = "Besides that, tell me in one sentence what you can help me with."
+
+
+def is_agreement(text: str) -> bool:
+    """Return True for a short message that says yes."""
+    return len(text.split()) <= _MOST_AGREEMENT_WORDS and _AGREEMENT.match(text) is not None
+
+
+def _requests(texts: Sequence[str]) -> list[int]:
+    """Return the places of messages that are more than a yes."""
+    return [at for at, text in enumerate(texts) if text.strip() and not is_agreement(text)]
+
+
+def _agreements(texts: Sequence[str]) -> list[int]:
+    return [at for at, text in enumerate(texts) if at and is_agreement(text)]
+
+
+def _with(texts: Sequence[str], at: int, *instead: str) -> list[str]:
+    return [*texts[:at], *instead, *texts[at + 1 :]]
+
+
+def _sentences(text: str) -> list[str]:
+    return [each for each in _SENTENCE.split(text) if each.strip()]
+
+
+def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Move sentences of a message, or swap two messages that do not refer to others."""
+    several = [
+        at for at in _requests(texts) if len(_sentences(texts[at])) > 1 and not _REFERS.search(texts[at])
+    ]
+    if several:
+        at = rng.choice(several)
+        sentences = _sentences(texts[at])
+        return _with(texts, at, " ".join([*sentences[1:], sentences[0]]))
+    free = [at for at in _requests(texts) if not _REFERS.search(texts[at])]
+    neighbors = [
+        first for first, second in pairwise(free) if second == first + 1 and texts[first] != texts[second]
+    ]
+    if not neighbors:
+        return None
+    at = rng.choice(neighbors)
+    return [*texts[:at], texts[at + 1], texts[at], *texts[at + 2 :]]
+
+
+def _split(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Send a message as two, cut between sentences, else at a comma or `and`."""
+    cuts = [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _SENTENCE)]
+    cuts = cuts or [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _JOINT)]
+    if not cuts:
+        return None
+    at, (end, begin) = rng.choice(cuts)
+    return _with(texts, at, texts[at][:end].rstrip(), texts[at][begin:].lstrip())
+
+
+def _cuts(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    for found in pattern.finditer(text):
+        if text[: found.start()].strip() and text[found.end() :].strip():
+            yield found.span()
+
+
+def _merge(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Send two requests in one message. A yes stays apart: it answers something."""
+    pairs = [first for first, second in pairwise(_requests(texts)) if second == first + 1]
+    if not pairs:
+        return None
+    at = rng.choice(pairs)
+    return [*texts[:at], f"{texts[at].rstrip()} {texts[at + 1].lstrip()}", *texts[at + 2 :]]
+
+
+def _drop(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Leave out a message, else a sentence, that is neither the first request nor the last message."""
+    messages = [at for at in _requests(texts) if 0 < at < len(texts) - 1]
+    if messages:
+        return _with(texts, rng.choice(messages))
+    several = [at for at in _requests(texts) if len(_sentences(texts[at])) > 1]
+    if not several:
+        return None
+    at = rng.choice(several)
+    sentences = _sentences(texts[at])
+    del sentences[rng.randrange(1, len(sentences))]
+    return _with(texts, at, " ".join(sentences))
+
+
+def _duplicate(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    at = rng.randrange(len(texts))
+    return _with(texts, at, texts[at], texts[at])
+
+
+def _typos(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Swap two letters in some words that are neither names nor values nor a yes."""
+    changed = [text if is_agreement(text) else _mistyped(text, rng) for text in texts]
+    return changed if changed != list(texts) else None
+
+
+def _mistyped(text: str, rng: random.Random) -> str:
+    places = [found.span() for found in _PLAIN_WORD.finditer(text) if not _in_fact(text, found.start())]
+    letters = list(text)
+    for begin, end in rng.sample(places, min(len(places), 1 + len(places) // 4)):
+        at = rng.randrange(begin + 1, end - 2)
+        letters[at], letters[at + 1] = letters[at + 1], letters[at]
+    return "".join(letters)
+
+
+def _in_fact(text: str, at: int) -> bool:
+    return any(found.start() <= at < found.end() for found in _FACT.finditer(text))
+
+
+def _case(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Write everything in capitals or small letters, except values and quotations."""
+    convert = rng.choice((str.upper, str.lower))
+    changed = [_outside_facts(text, convert) for text in texts]
+    if changed == list(texts):
+        changed = [_outside_facts(text, str.upper) for text in texts]
+    return changed if changed != list(texts) else None
+
+
+def _outside_facts(text: str, convert: Callable[[str], str]) -> str:
+    parts, end = [], 0
+    for found in _FACT.finditer(text):
+        parts += [convert(text[end : found.start()]), found.group()]
+        end = found.end()
+    return "".join([*parts, convert(text[end:])])
+
+
+def _language(texts: Sequence[str], _: random.Random) -> list[str] | None:
+    """Say greetings, please, thanks and yes in Spanish."""
+    changed = [_TRANSLATED.sub(lambda found: _TRANSLATIONS[found.group().lower()], text) for text in texts]
+    return changed if changed != list(texts) else None
+
+
+def _long(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Say much before a request."""
+    requests = _requests(texts)
+    if not requests:
+        return None
+    at, size = rng.choice(requests), rng.randint(_SHORTEST_LONG, _LONGEST_LONG)
+    return _with(texts, at, f"{filler(size, rng)}\n\n{texts[at]}")
+
+
+def filler(size: int, rng: random.Random) -> str:
+    """Return at least `size` characters of talk without facts, requests or questions."""
+    sentences: list[str] = []
+    while size > 0:
+        sentences.append(rng.choice(_FILLER))
+        size -= len(sentences[-1]) + 1
+    return " ".join(sentences)
+
+
+def _inserted(message: Callable[[random.Random], str]) -> Callable[[Sequence[str], random.Random], list[str]]:
+    def insert(texts: Sequence[str], rng: random.Random) -> list[str]:
+        # Not before a yes: it would no longer answer what it answers.
+        places = [at for at in range(1, len(texts) + 1) if at == len(texts) or not is_agreement(texts[at])]
+        at = rng.choice(places)
+        return [*texts[:at], message(rng), *texts[at:]]
+
+    return insert
+
+
+def _interrupt(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Ask something else in the middle of a task."""
+    if len(texts) < 2:
+        return None
+    at = rng.randrange(1, len(texts))
+    return [*texts[:at], _INTERRUPTION, *texts[at:]]
+
+
+def _values(texts: Sequence[str]) -> list[tuple[int, str]]:
+    return [(at, found.group()) for at in _requests(texts) for found in _VALUE.finditer(texts[at])]
+
+
+def other_value(value: str) -> str:
+    """Return another number or weekday."""
+    if value.isdecimal():
+        return str(int(value) + 1).zfill(len(value))
+    return _DAYS[(_DAYS.index(value) + 1) % len(_DAYS)]
+
+
+def _correct(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Correct a number or weekday at the end of the message that gives it."""
+    values = [(at, value) for at, value in _values(texts) if texts[at].count(value) == 1]
+    if not values:
+        return None
+    at, value = rng.choice(values)
+    return _with(texts, at, f"{texts[at].rstrip()} Sorry, not {value}, {other_value(value)}.")
+
+
+def _contradict(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Say a message again with another number or weekday, without a word of correction."""
+    values = _values(texts)
+    if not values:
+        return None
+    at, value = rng.choice(values)
+    other = texts[at].replace(value, other_value(value))
+    return _with(texts, at, f"{texts[at].rstrip()} {other}")
+
+
+def _two_goals(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    requests = _requests(texts)
+    if not requests:
+        return None
+    at = rng.choice(requests)
+    return _with(texts, at, f"{texts[at].rstrip()} {_SECOND_GOAL}")
+
+
+def _stop_early(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    return list(texts[: rng.randrange(1, len(texts))]) if len(texts) > 1 else None
+
+
+def _deny(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    """Say no where the script says yes, and end there."""
+    agreements = _agreements(texts)
+    return [*texts[: rng.choice(agreements)], DENIAL] if agreements else None
+
+
+def _repeat_yes(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+    agreements = _agreements(texts)
+    if not agreements:
+        return None
+    at = rng.choice(agreements)
+    return _with(texts, at, texts[at], texts[at])
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "duplicate": Mutation("same", _duplicate),
+    "correct": Mutation("new", _correct),
+    "deny": Mutation("fewer", _deny),
+    "repeat_yes": Mutation("same", _repeat_yes),
+    "stop_early": Mutation("fewer", _stop_early),
+    "split": Mutation("same", _split),
+    "merge": Mutation("same", _merge),
+    "interrupt": Mutation("fewer", _interrupt),
+    "empty": Mutation("fewer", _inserted(lambda _: "")),
+    "typos": Mutation("same", _typos),
+    "case": Mutation("same", _case),
+    "long": Mutation("same", _long),
+    "reorder": Mutation("same", _reorder),
+    "drop": Mutation("fewer", _drop),
+    "contradict": Mutation("new", _contradict),
+    "language": Mutation("same", _language),
+    "off_topic": Mutation("same", _inserted(lambda rng: rng.choice(_OFF_TOPIC))),
+    "two_goals": Mutation("same", _two_goals),
+}
+"""Name → mutation; those that find most come first."""

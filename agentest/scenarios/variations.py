@@ -1,0 +1,364 @@
+"""Changes of a scenario: the options that make its world misbehave, and functions that vary a scenario.
+
+`faults`, `inject` and `mutate` change what the agent meets; `never`, `secrets` and `consent` say what must
+not happen then. The functions never validate or register: they return a changed copy with the same file and
+line.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
+from agentest.domain.injections import KNOWLEDGE, USER, Injection, injection
+from agentest.mocks.binding import Mock
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.expectations import Saying, parse_sayings
+from agentest.scenarios.matchers.display import brief
+from agentest.scenarios.model import Exclusions, Scenario, ScriptedTurn
+from agentest.scenarios.options import parse_check
+from agentest.scenarios.parser import ProblemCollector, checked, known_keys, listed, names_of, nonempty_text
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """What must never happen, as the mechanisms that check it."""
+
+    trajectory: tuple[Trajectory, ...] = ()
+    sayings: tuple[Saying, ...] = ()
+    checks: tuple[Callable[..., Any], ...] = field(default=())
+
+
+def parse_faults(value: Any, key: str = "faults") -> tuple[Fault, ...]:
+    """Parse `fault(…, tool=…)` values and dicts of their arguments. Raises ValueError."""
+    parsed = []
+    for n, item in enumerate(listed(value, key, "a list of fault(…) values")):
+        at = f"{key}[{n}]"
+        each = _made(item, at, fault, ("kind", "at", "times", "tool", *_FAULT_SETTINGS), Fault)
+        if each.kind not in TOOL_FAULTS:
+            raise ValueError(
+                f"{at}: {each.kind!r} is a fault of the agent's model; write it in `model_faults`"
+            )
+        if each.tool is None:
+            raise ValueError(f"{at}: `tool` is missing; name the tool that fails")
+        parsed.append(each)
+    return tuple(parsed)
+
+
+_FAULT_SETTINGS = ("message", "code", "delay", "mode", "path")
+
+
+def parse_injections(value: Any, key: str = "inject") -> tuple[Injection, ...]:
+    """Parse `injection(…)` values and dicts of their arguments. Raises ValueError."""
+    items = listed(value, key, "a list of injection(…) values")
+    names = ("technique", "at", "goal", "tool", "argument", "value")
+    return tuple(_made(item, f"{key}[{n}]", injection, names, Injection) for n, item in enumerate(items))
+
+
+def _made(item: Any, key: str, make: Callable[..., Any], names: tuple[str, ...], kind: type) -> Any:
+    if isinstance(item, kind):
+        return item
+    options = known_keys(item, names, key) if isinstance(item, Mapping) else None
+    if options is None:
+        raise ValueError(f"{key}: expected {make.__name__}(…), found {brief(item)}")
+    first = names[0]
+    if first not in options:
+        raise ValueError(f"{key}.{first}: is missing")
+    try:
+        return make(options.pop(first), **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def parse_mutations(value: Any, key: str = "mutate") -> tuple[str, ...]:
+    """Parse names of mutations. Raises ValueError."""
+    from agentest.scenarios.mutations import MUTATIONS
+
+    names = tuple(nonempty_text(each, key) for each in listed(value, key, "a list of mutations"))
+    for name in names:
+        if name not in MUTATIONS:
+            raise ValueError(f"{key}: unknown mutation {name!r}; {did_you_mean(name, MUTATIONS)}")
+    return names
+
+
+def parse_secrets(value: Any, key: str = "secrets") -> tuple[str, ...]:
+    """Parse planted secrets. Raises ValueError."""
+    secrets = tuple(nonempty_text(each, key) for each in listed(value, key, "a list of texts"))
+    if short := [each for each in secrets if len(each) < _SHORTEST_SECRET]:
+        raise ValueError(
+            f"{key}: {short[0]!r} is shorter than {_SHORTEST_SECRET} characters, and would be found by chance"
+        )
+    return secrets
+
+
+_SHORTEST_SECRET = 8
+
+
+def parse_consent(value: Any, key: str = "consent") -> Mapping[str, str]:
+    """Parse tool → pattern of the user's texts that agree. Raises ValueError."""
+    checked(value, key, "a dict from tool to pattern", isinstance(value, Mapping) and bool(value))
+    for tool, pattern in value.items():
+        nonempty_text(tool, key)
+        try:
+            re.compile(nonempty_text(pattern, f"{key}[{brief(tool)}]"))
+        except re.error as error:
+            raise ValueError(f"{key}[{brief(tool)}]: {pattern!r} is not a pattern: {error}") from None
+    return dict(value)
+
+
+def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
+    """Parse what an exploration leaves out: True, False, or `without` with a `reason`. Raises ValueError."""
+    if isinstance(value, bool):
+        return None if value else Exclusions(everything=True, reason="explore=False")
+    options = known_keys(value, names_of(Exclusions)[:2], key)
+    without = tuple(
+        nonempty_text(each, f"{key}.without")
+        for each in listed(options.get("without", ()), f"{key}.without", "a list of names")
+    )
+    if not without:
+        raise ValueError(f"{key}.without: is missing; name faults, techniques, mutations or invariants")
+    if "reason" not in options:
+        raise ValueError(f"{key}.reason: is missing; say why {without[0]!r} is left out")
+    return Exclusions(without, nonempty_text(options["reason"], f"{key}.reason"))
+
+
+def parse_never(value: Any, key: str = "never") -> Never:
+    """Parse calls, texts and functions that must never happen. Raises ValueError."""
+    calls: list[ExpectedCall] = []
+    sayings: list[Any] = []
+    checks: list[Callable[..., Any]] = []
+    for n, item in enumerate(listed(value, key, "a list of calls, texts and functions")):
+        if isinstance(item, ExpectedCall):
+            calls.append(item)
+        elif callable(item) and not isinstance(item, type):
+            checks.append(parse_check(item, f"{key}[{n}]"))
+        else:
+            sayings.append(item)
+    trajectory = (Trajectory("contains", forbidden=tuple(calls), name=key),) if calls else ()
+    said = parse_sayings({"never_says": sayings}) if sayings else ()
+    return Never(trajectory, said, tuple(checks))
+
+
+_PARSERS: Mapping[str, tuple[str, Callable[[Any, str], Any]]] = {
+    "faults": ("faults", parse_faults),
+    "inject": ("injections", parse_injections),
+    "mutate": ("mutations", parse_mutations),
+    "secrets": ("secrets", parse_secrets),
+    "consent": ("consent", parse_consent),
+    "explore": ("explore", parse_exclusions),
+    "never": ("never", parse_never),
+}
+"""Option → field of the scenario, and parser."""
+
+
+def parse_changes(collector: ProblemCollector, options: Mapping[str, Any]) -> Callable[[Scenario], Scenario]:
+    """Parse the options of this module. Returns a function that applies them, which may raise ValueError."""
+    parsed = {
+        field: collector.parse(parse, options[key], key)
+        for key, (field, parse) in _PARSERS.items()
+        if key in options
+    }
+
+    def apply(scenario: Scenario) -> Scenario:
+        never = parsed.pop("never", Never())
+        return _applied(
+            replace(
+                scenario,
+                trajectory=(*scenario.trajectory, *never.trajectory),
+                expect=(*scenario.expect, *never.sayings),
+                never_checks=never.checks,
+                **parsed,
+            )
+        )
+
+    return apply
+
+
+def _applied(scenario: Scenario) -> Scenario:
+    """Return a new scenario with its faults, injections and mutations. Raises ValueError."""
+    for each in scenario.faults:
+        if each.tool not in scenario.tools:
+            raise ValueError(
+                f"faults: no mock answers {each.tool!r}; {did_you_mean(str(each.tool), scenario.tools)}"
+            )
+    for planted in scenario.injections:
+        places = (USER, KNOWLEDGE, *scenario.tools)
+        if planted.place not in places:
+            raise ValueError(f"inject: nothing is at {planted.at!r}; {did_you_mean(planted.place, places)}")
+    return _mutated(_with_changes(scenario, (*scenario.faults, *scenario.injections)))
+
+
+def with_faults(scenario: Scenario, faults: Sequence[Fault]) -> Scenario:
+    """Return a scenario whose tools meet further faults."""
+    varied = _with_changes(scenario, faults)
+    return replace(varied, faults=(*scenario.faults, *faults))
+
+
+def with_injections(scenario: Scenario, injections: Sequence[Injection]) -> Scenario:
+    """Return a scenario with further injections."""
+    varied = _with_changes(scenario, injections)
+    return replace(varied, injections=(*scenario.injections, *injections))
+
+
+def with_turns(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """Return a scripted scenario with these user messages. A turn whose text stays keeps its expectations."""
+    left = list(scenario.turns)
+    turns = []
+    for text in texts:
+        known = next((turn for turn in left if turn.user_message == text), None)
+        if known is not None:
+            left.remove(known)
+        turns.append(known or ScriptedTurn(text))
+    return replace(scenario, turns=tuple(turns))
+
+
+def with_mocks(scenario: Scenario, tools: Mapping[str, Mock]) -> Scenario:
+    """Return a scenario with other mocks, under the same faults and injections."""
+    plain = replace(scenario, tools=dict(tools))
+    return _with_changes(plain, _changes_of(scenario, tools))
+
+
+def base_mocks(scenario: Scenario) -> dict[str, Mock]:
+    """Return the mocks without faults and injections."""
+    return {
+        name: mock.mock if isinstance(mock, ChangedAnswers) else mock for name, mock in scenario.tools.items()
+    }
+
+
+def without_changes(scenario: Scenario) -> Scenario:
+    """Return a scenario whose tools meet no faults and carry no injections. Texts of users stay."""
+    return replace(scenario, tools=base_mocks(scenario), faults=(), injections=())
+
+
+def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Fault | Injection, ...]]:
+    """Return a scenario as it is without faults and injections, and these, each with its tool.
+
+    Mutations stay in the texts of the turns.
+    """
+    others = tuple(each for each in scenario.injections if each.place not in scenario.tools)
+    turns, knowledge = list(scenario.turns), list(scenario.knowledge)
+    for each in reversed(others):
+        if each.place == USER and turns:
+            at = min(_index(each.path), len(turns) - 1)
+            text = turns[at].user_message.removesuffix(f"{_PASTED}{each.payload}")
+            turns[at] = replace(turns[at], user_message=text)
+        elif each.place == KNOWLEDGE and knowledge:
+            at = min(_index(each.path), len(knowledge) - 1)
+            knowledge[at] = knowledge[at].removesuffix(f" {each.payload}")
+    plain = replace(without_changes(scenario), turns=tuple(turns), knowledge=tuple(knowledge), mutations=())
+    return plain, (*_changes_of(scenario, scenario.tools), *others)
+
+
+def with_changes(scenario: Scenario, changes: Sequence[Fault | Injection]) -> Scenario:
+    """Return a scenario without faults and injections with these, in the order of `split_changes`."""
+    of_tools = [each for each in changes if _place(each) in scenario.tools]
+    others = [each for each in changes if each not in of_tools]
+    return replace(
+        _with_changes(scenario, (*reversed(of_tools), *others)),  # each is put before earlier ones
+        faults=tuple(each for each in changes if isinstance(each, Fault)),
+        injections=tuple(each for each in changes if isinstance(each, Injection)),
+    )
+
+
+def relaxed(scenario: Scenario) -> Scenario:
+    """Return a scenario without what a fault may make impossible: expected calls, goal, outcome, final state.
+
+    Bans, limits, `never` and `never_says` stay.
+    """
+    turns = tuple(
+        replace(
+            turn,
+            trajectory=_relaxed_trajectories(turn.trajectory),
+            expect=_only_bans(turn.expect),
+            reference=None,
+        )
+        for turn in scenario.turns
+    )
+    return replace(
+        scenario,
+        turns=turns,
+        trajectory=_relaxed_trajectories(scenario.trajectory),
+        expect=tuple(each for each in scenario.expect if each.never),
+        thresholds={},
+        metrics=(),
+        expected_outcome="",
+        criteria=(),
+        final_state=None,
+        final_session_state=None,
+        check=None,
+    )
+
+
+def _only_bans(expect: Any) -> Any:
+    if expect is None or not (expect.not_contains or expect.never_says):
+        return None
+    return type(expect)(not_contains=expect.not_contains, never_says=expect.never_says)
+
+
+def _relaxed_trajectories(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, ...]:
+    kept = (
+        replace(each, match_mode="contains", expected=None, min_calls=None, rounds=False, at_most_once=False)
+        for each in trajectories
+    )
+    return tuple(each for each in kept if each.about_calls or each.max_turns is not None)
+
+
+def _changes_of(scenario: Scenario, tools: Iterable[str]) -> list[Fault | Injection]:
+    """Return the changes of mocks, wherever they were written, each with its tool."""
+    changes: list[Fault | Injection] = []
+    for name in tools:
+        mock = scenario.tools.get(name)
+        for each in mock.changes if isinstance(mock, ChangedAnswers) else ():
+            changes.append(replace(each, tool=name) if isinstance(each, Fault) else each)
+    return changes
+
+
+def _with_changes(scenario: Scenario, changes: Iterable[Fault | Injection]) -> Scenario:
+    tools, turns, knowledge = dict(scenario.tools), list(scenario.turns), list(scenario.knowledge)
+    for each in changes:
+        place = _place(each)
+        if place in tools:
+            tools[place] = changed(tools[place], (each,))
+        elif isinstance(each, Injection) and place == USER and turns:
+            at = min(_index(each.path), len(turns) - 1)
+            turns[at] = replace(turns[at], user_message=f"{turns[at].user_message}{_PASTED}{each.payload}")
+        elif isinstance(each, Injection) and place == KNOWLEDGE and knowledge:
+            at = min(_index(each.path), len(knowledge) - 1)
+            knowledge[at] = f"{knowledge[at]} {each.payload}"
+    return replace(scenario, tools=tools, turns=tuple(turns), knowledge=tuple(knowledge))
+
+
+_PASTED = "\n\nThis is a mail that a stranger sent me, just so that you know it:\n\n> "
+"""Between a user's message and an injection in it: the user does not request what it wants."""
+
+
+def _place(change: Fault | Injection) -> str | None:
+    return change.tool if isinstance(change, Fault) else change.place
+
+
+def _index(path: str) -> int:
+    found = re.search(r"\d+", path)
+    return int(found.group()) if found else 0
+
+
+def _mutated(scenario: Scenario) -> Scenario:
+    from agentest.scenarios.mutations import MUTATIONS
+
+    texts = [turn.user_message for turn in scenario.turns]
+    if not scenario.mutations:
+        return scenario
+    if not texts:
+        raise ValueError("mutate: changes the messages of a script; give `turns`, or leave it out")
+    for name in scenario.mutations:
+        mutated = MUTATIONS[name].change(texts, random.Random(f"{scenario.name} {name}"))
+        if mutated is None:
+            raise ValueError(f"mutate: {name!r} cannot change this script")
+        texts = mutated
+    return with_turns(scenario, texts)

@@ -1,0 +1,117 @@
+"""Mutations of scripts: pure, seeded, and careful with facts."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, is_agreement
+
+SCRIPT = (
+    "Hello, please book a table for 4 people. My name is Anna Berg, my number is A-1001.",
+    "It should be Tuesday, near the window.",
+    "Yes, please.",
+    "Thanks. Send the confirmation to anna@mail.example, too.",
+)
+KEEPING = sorted(set(MUTATIONS) - {"drop", "stop_early", "deny", "correct", "contradict"})
+_WORDS = st.sampled_from(
+    [
+        "Hello",
+        "please",
+        "book",
+        "table",
+        "4",
+        "A-17",
+        "Tuesday,",
+        "and",
+        "window.",
+        "Yes",
+        "no",
+        "thanks?",
+        "it",
+    ]
+)
+SCRIPTS = st.lists(
+    st.one_of(
+        st.lists(_WORDS, min_size=1, max_size=14).map(" ".join),
+        st.sampled_from([*SCRIPT, "Yes", "ok", "", "Ж…", "?!"]),
+        st.text(max_size=40),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def facts(texts: list[str]) -> Counter[str]:
+    return Counter(each.strip(".,;!?") for text in texts for each in re.findall(r"\S*[\d@]\S*", text))
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+@given(texts=SCRIPTS, seed=st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_every_result_is_another_script_and_the_same_for_a_seed(
+    name: str, texts: list[str], seed: int
+) -> None:
+    mutation = MUTATIONS[name]
+    changed = mutation.change(texts, random.Random(seed))
+    assert changed == mutation.change(tuple(texts), random.Random(seed))
+    if changed is None:
+        return
+    assert changed
+    assert all(isinstance(text, str) for text in changed)
+    assert len(changed) <= len(texts) + 1
+    if name in KEEPING:
+        assert facts(changed).keys() == facts(texts).keys()
+    if mutation.relation == "fewer" and name in ("drop", "stop_early"):
+        assert facts(changed) <= facts(texts)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_mutation_changes_a_usual_script(name: str) -> None:
+    scripts = {tuple(MUTATIONS[name].change(SCRIPT, random.Random(seed)) or ()) for seed in range(8)}
+    assert () not in scripts
+    assert scripts - {SCRIPT}
+    built = [
+        build_scenario({"name": f"s{n}", "turns": [*script]}, "/a.sim.py", 1)
+        for n, script in enumerate(scripts)
+    ]
+    assert {tuple(turn.user_message for turn in each.turns) for each in built} == scripts
+
+
+def changed(name: str, texts: tuple[str, ...] = SCRIPT) -> list[list[str]]:
+    return [MUTATIONS[name].change(texts, random.Random(seed)) or [] for seed in range(30)]
+
+
+def test_a_correction_names_the_wrong_value_and_the_right_one() -> None:
+    found = {
+        match.groups() for texts in changed("correct") for text in texts if (match := CORRECTION.search(text))
+    }
+    assert found == {("4", "5"), ("Tuesday", "Wednesday")}
+
+
+def test_a_denial_replaces_the_yes_and_is_the_last_word() -> None:
+    assert changed("deny")[0] == [*SCRIPT[:2], DENIAL]
+    assert MUTATIONS["deny"].change(SCRIPT[:2], random.Random(0)) is None
+
+
+def test_a_yes_still_follows_what_it_answers() -> None:
+    for name in ("split", "merge", "reorder", "empty", "off_topic", "typos", "long"):
+        for texts in changed(name):
+            at = texts.index("Yes, please.")
+            assert texts[at - 1].endswith(SCRIPT[1][-7:]) or name in ("reorder", "typos"), (name, texts)
+            assert at >= 1
+    assert is_agreement("Yes, please.")
+    assert not is_agreement("Yes, but is it near the window?")
+
+
+def test_the_request_comes_last_in_a_long_message() -> None:
+    for texts in changed("long"):
+        [long] = [text for text in texts if len(text) > 1000]
+        assert 4_000 < len(long) < 31_000
+        assert long.endswith(tuple(SCRIPT))

@@ -1,0 +1,191 @@
+"""Explorations of small agents over HTTP in this process: agents are functions of the messages so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import hurrying
+from aiohttp import web
+from anyio.from_thread import start_blocking_portal
+from http_agents import opened, served, settings
+
+from agentest.agents.port import Agent
+from agentest.config.exploration import ExploreSettings
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
+from agentest.domain.results import ConversationResult
+from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate
+from agentest.explore.budget import ConversationBudget
+from agentest.explore.exploration import Exploration, Tools
+from agentest.explore.injections import InjectionSweep
+from agentest.explore.invariants import ScenarioInvariants
+from agentest.explore.model import Base, Observe, Reduced, Vary, Violation
+from agentest.explore.mutations import MutationSweep
+from agentest.explore.tool_effects import effects
+from agentest.judging.conversation_checks import check_conversation
+from agentest.mocks.resolver import MockResolver
+from agentest.runner.plan import Unit
+from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.model import Scenario
+
+Act = str | tuple[str, dict[str, Any]]
+"""What an agent does next: it replies with a text, or calls a tool."""
+
+
+@dataclass
+class Seen:
+    """What an agent has seen, as it reads it."""
+
+    messages: list[dict[str, Any]]
+    users: list[str] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """All calls so far."""
+    results: list[tuple[str, Any]] = field(default_factory=list)
+    """Tool and result of each call since the user's last message."""
+
+    def __post_init__(self) -> None:
+        names: dict[str, str] = {}
+        for each in self.messages:
+            if each["role"] == "user":
+                self.users.append(each["content"])
+                self.results = []
+            elif each["role"] == "assistant":
+                for call in each.get("tool_calls") or ():
+                    function = call["function"]
+                    names[call["id"]] = function["name"]
+                    self.calls.append((function["name"], json.loads(function["arguments"])))
+                if each.get("content"):
+                    self.replies.append(each["content"])
+            elif each["role"] == "tool":
+                self.results.append((names[each["tool_call_id"]], _value(each["content"])))
+
+    @property
+    def said(self) -> str:
+        """The user's last message."""
+        return self.users[-1]
+
+    @property
+    def made(self) -> list[str]:
+        """The tools called since the user's last message."""
+        return [name for name, _ in self.results]
+
+    def result(self, tool: str) -> Any:
+        """The last result of a tool in this turn."""
+        return next((result for name, result in reversed(self.results) if name == tool), None)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+Brain = Callable[[Seen], Act]
+
+
+@contextmanager
+def endpoint_of(brain: Brain) -> Iterator[str]:
+    """The address of an agent over HTTP that thinks with this function, in a thread of its own."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(brain)) as url:
+        yield f"{url}/chat"
+
+
+@asynccontextmanager
+async def agent_of(brain: Brain) -> AsyncIterator[Agent]:
+    """The client of an agent over HTTP that thinks with this function."""
+    async with _served(brain) as url, opened(settings(url, {"type": "chat_completions"})) as agent:
+        yield agent
+
+
+def _served(brain: Brain) -> AbstractAsyncContextManager[str]:
+    async def chat(request: web.Request) -> web.Response:
+        messages = (await request.json())["messages"]
+        act = brain(Seen(messages))
+        message: dict[str, Any] = {"role": "assistant", "content": act if isinstance(act, str) else None}
+        if not isinstance(act, str):
+            function = {"name": act[0], "arguments": json.dumps(act[1])}
+            message["tool_calls"] = [{"id": f"c{len(messages)}", "type": "function", "function": function}]
+        return web.json_response({"choices": [{"message": message}]})
+
+    return served({"POST /chat": chat})
+
+
+def unit_of(scenario: Scenario) -> Unit:
+    """The unit of a scenario."""
+    return Unit(scenario, "agent", "a.sim.py", scenario.name, "a", 3, len(scenario.turns) + 1, (), {})
+
+
+async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationResult:
+    """One judged conversation, without metrics."""
+    mocks = MockResolver(scenario.tools, scenario="s", conversation_id=name)
+    user = ScriptedUser([turn.user_message for turn in scenario.turns])
+    loop = TurnLoop(ConversationSpec(name, "s", len(scenario.turns) + 1), agent, user, mocks)
+    conversation = await loop.run()
+    return ConversationResult(conversation, checks=await check_conversation(scenario, conversation))
+
+
+class Confirming:
+    """Confirms a candidate with five conversations, and reduces nothing (`Reduce`)."""
+
+    async def __call__(
+        self,
+        scenario: Scenario,
+        name: str,
+        observe: Observe,
+        violation_in: Callable[[Scenario, ConversationResult], Violation | None],
+    ) -> Reduced | None:
+        results = [await observe(scenario, f"{name} {n}", n) for n in range(5)]
+        found = [(each, seen) for each in results if (seen := violation_in(scenario, each))]
+        if not found or len(found) / len(results) < found[0][1].least_rate:
+            return None
+        rate = FindingRate(len(found), len(results), 0.0, 1.0)
+        return Reduced(
+            scenario=scenario, example=found[0][0], violation=found[0][1], rate=rate, minimal=False
+        )
+
+
+def explored(
+    brain: Brain,
+    parts: Mapping[ExploredPart, Vary] | None = None,
+    conversations: int = 400,
+    seed: int = 0,
+    **options: Any,
+) -> list[Finding]:
+    """The confirmed findings of an exploration of one scenario, which must pass as it is."""
+    unit = unit_of(build_scenario({"name": "s", **options}, "/a.sim.py", 1))
+    parts = parts or {
+        ExploredPart.INJECTIONS: InjectionSweep(effects=effects),
+        ExploredPart.MUTATIONS: MutationSweep(),
+    }
+
+    async def run() -> list[Finding]:
+        async with agent_of(brain) as agent:
+            results = [await converse(agent, unit.scenario, f"base {n}") for n in range(3)]
+            for each in results:
+                assert each.conversation.failure is None, each.conversation.failure
+                assert all(check.passed for check in each.checks), each.checks
+
+            async def observe(scenario: Scenario, name: str, number: int) -> ConversationResult:
+                return await converse(agent, scenario, f"{name} {number}")
+
+            exploration = Exploration(
+                Tools(
+                    parts=parts,
+                    invariants=ScenarioInvariants(ExploreSettings()),
+                    reduce=Confirming(),
+                    save=lambda *_: None,
+                ),
+                ConversationBudget(conversations, 3),
+                seed=seed,
+            )
+            await exploration.run([Base(unit, results)], lambda _: observe)
+            return [each for each in exploration.explored().findings if each.rate]
+
+    found: list[Finding] = hurrying.run(run)
+    return found
