@@ -16,7 +16,7 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.data_export import export_data
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.source_code import ExportableConversation, export_script
+from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
@@ -180,7 +180,8 @@ def different(sessions: Sequence[_Session], most: int) -> list[_Session]:
 def _elements(session: _Session) -> set[str]:
     """Return the runs of one to three tools with the shapes of their arguments and the kinds of results."""
     steps = [
-        f"{call.name}({','.join(sorted(call.args) if isinstance(call.args, Mapping) else ())}) {_outcome(call.result)}"
+        f"{call.name}({','.join(sorted(call.args) if isinstance(call.args, Mapping) else ())}) "
+        f"{_outcome(call.result)}"
         for turn in session.turns
         for call in turn.tool_calls
     ]
@@ -212,7 +213,7 @@ def _exportable(
         while unique in names:
             unique, number = f"{name} ({origin}, {number})", number + 1
         names.add(unique)
-        expected = tuple(dict.fromkeys(_writes(turns))) if not each.recorded.failed else ()
+        expected = () if each.recorded.failed else tuple(_expected(turns))
         scenario = Scenario(
             name=unique,
             file="",
@@ -220,8 +221,9 @@ def _exportable(
             trajectory=(Trajectory("contains", expected=expected),) if expected else (),
         )
         words = as_options(ExpectationWriter(unique, scenario, len(turns)), notation)
+        words = words or ExportedExpectations(keys={}, turns=())
         conversation = Conversation(each.recorded.id, turns, Ending.SCRIPT)
-        yield ExportableConversation(unique, conversation, words, unique)
+        yield ExportableConversation(scenario=unique, conversation=conversation, words=words, name=unique)
 
 
 def _hidden(turn: Turn, personal: PersonalData) -> Turn:
@@ -232,11 +234,14 @@ def _hidden(turn: Turn, personal: PersonalData) -> Turn:
     return Turn(turn.turn_index, personal.text(turn.user_message), personal.text(turn.agent_message), calls)
 
 
-def _writes(turns: Sequence[Turn]) -> Iterator[ExpectedCall]:
-    """Yield the calls that changed something, as far as names of tools tell."""
+def _expected(turns: Sequence[Turn]) -> Iterator[ExpectedCall]:
+    """Yield each different call that changed something, as far as names tell; all calls if none did."""
     from agentest.explore.tool_effects import verb_effect
 
-    for turn in turns:
-        for call in turn.tool_calls:
-            if verb_effect(call.name) == "write" and _outcome(call.result) != "error":
-                yield ExpectedCall(call.name, call.args if isinstance(call.args, Mapping) else None)
+    calls = [call for turn in turns for call in turn.tool_calls if _outcome(call.result) != "error"]
+    writes = [call for call in calls if verb_effect(call.name) == "write"]
+    seen: list[tuple[str, Any]] = []
+    for call in writes or calls:
+        if (call.name, call.args) not in seen:
+            seen.append((call.name, call.args))
+            yield ExpectedCall(call.name, call.args if isinstance(call.args, Mapping) else None)

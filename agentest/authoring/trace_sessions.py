@@ -274,8 +274,7 @@ def _items_of_message(message: Any) -> list[Item]:
     content = message.get("parts", message.get("content"))
     items = _content_items(role, content)
     if role == "tool" and not items:
-        text = content if isinstance(content, str) else content
-        items = [Item("result", str(message.get("name") or ""), parsed(text), _id(message))]
+        items = [Item("result", str(message.get("name") or ""), parsed(content), _id(message))]
     return [*items, *_call_items(message.get("tool_calls") or ())]
 
 
@@ -345,8 +344,8 @@ def _call_items(calls: Any) -> list[Item]:
             items.append(Item("result", str(given.get("name") or ""), _plain_result(value), _id(given)))
         else:
             given = made or call
-            keys = ("arguments", "args", "input")
-            arguments = next((given[key] for key in keys if given.get(key) is not None), {})
+            named = ("arguments", "args", "input")
+            arguments: Any = next((given[key] for key in named if given.get(key) is not None), {})
             items.append(Item("call", str(given.get("name") or ""), parsed(arguments), _id(given)))
     return items
 

@@ -6,8 +6,8 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -34,12 +34,7 @@ from agentest.support.terminal import say, tell
 @flag("--force", "Replace existing files.")
 @exits
 def import_(
-    sources: tuple[str, ...],
-    output: Path | None,
-    form: str | None,
-    most: int | None,
-    redact: tuple[str, ...],
-    **rows: Any,
+    rows: ImportRequest, sources: tuple[str, ...], form: str | None, most: int | None, redact: tuple[str, ...]
 ) -> ExitCode:
     """Write a scenario file for rows of data, or for the recorded sessions of an agent.
 
@@ -54,14 +49,14 @@ def import_(
     """
     paths = tuple(map(Path, sources))
     if form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
-        for name in ("name", "turns", "says", "outcome", "split", "limit"):
-            if rows[name]:
-                raise UsageError(
-                    f"--{name.removesuffix('s')}: is for rows, and {paths[0]} has recorded sessions"
-                )
-        output = output or paths[0].with_name(f"{paths[0].stem}.sim.py")
+        given = (rows.name, rows.turns, rows.says, rows.outcome, rows.split, rows.limit)
+        if any(given):
+            raise UsageError(
+                f"{paths[0]} has recorded sessions; --name, --turn, --says and others are for rows"
+            )
+        output = rows.output or paths[0].with_name(f"{paths[0].stem}.sim.py")
         request = TraceRequest(
-            paths=paths, form=form, output=output, most=most or 20, redact=redact, force=rows["force"]
+            paths=paths, form=form, output=output, most=most or 20, redact=redact, force=rows.force
         )
         traces = import_traces(request)
         return _report((traces.output,), traces.summary, traces.notes, is_valid=traces.is_valid)
@@ -71,7 +66,7 @@ def import_(
         )
     if most or redact:
         raise UsageError(f"--{'count' if most else 'redact'}: is for traces; {sources[0]} has rows of data")
-    imported = import_rows(ImportRequest(source=sources[0], output=output, **rows))
+    imported = import_rows(replace(rows, source=sources[0]))
     return _report(imported.files, imported.summary, imported.notes, is_valid=imported.is_valid)
 
 

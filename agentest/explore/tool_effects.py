@@ -34,7 +34,8 @@ _WRITING = _verbs(
     "refund transfer withdraw deposit buy purchase sell order book reserve cancel confirm register enroll "
     "subscribe unsubscribe schedule reschedule issue grant revoke block unblock activate deactivate enable "
     "disable execute deploy restart escalate open close start stop move turn lock unlock apply approve "
-    "reject assign merge checkout redeem top record log place dispatch ship return archive restore sign invite ban mute "
+    "reject assign merge checkout redeem top record log place dispatch ship return archive "
+    "restore sign invite ban mute "
     "pause resume trigger redo undo void credit debit bill wire mail email sms call hire fire kill launch "
     "print release renew extend upgrade downgrade install uninstall mark tag copy sync import export"
 )
