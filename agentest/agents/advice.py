@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -33,13 +34,23 @@ _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 """Types whose endpoint is the server's root and which need the name of an agent on that server."""
 _LOG_IN = "send the credentials with `headers`, or log in first by a `setup` request (type: http)"
 
+_AS_FORM = (
+    "`body` has these fields, so the agent reads them from another place: a form takes `headers: "
+    "{Content-Type: application/x-www-form-urlencoded}`, a query takes `params` in place of `body`"
+)
+
 
 class Advisor:
     """Gives advice about one agent. Probes its server once, however many conversations fail."""
 
-    def __init__(self, kind: str, probe: EndpointProbe) -> None:
-        """Create an advisor about the configured type. The probe requests make an agent do no work."""
+    def __init__(self, kind: str, probe: EndpointProbe, configured: Collection[str] = ()) -> None:
+        """Create an advisor about the configured type. The probe requests make an agent do no work.
+
+        Args:
+            configured: the keys of the configured `body`, which are no advice.
+        """
         self._kind = kind
+        self._configured = configured
         self._endpoint = probe
         self._findings: tuple[DetectedProtocol, ...] | None = None
         self._one_at_a_time = anyio.Lock()
@@ -92,7 +103,7 @@ class Advisor:
         detected = await self._probe()
         if at_endpoint := next((each for each in detected if is_at(each, self._endpoint.url)), None):
             # A finding of the configured type helps only if a 422 suggests wrong keys.
-            is_of_form = self._kind == "http" and response.status == 422
+            is_of_form = self._kind == "http" and response.status == 422 and self._lacks(at_endpoint.settings)
             is_new = is_of_form or at_endpoint.settings["type"] != self._kind
             return describe_detected(at_endpoint) if is_new else ""
         if detected and is_elsewhere:
@@ -104,10 +115,18 @@ class Advisor:
 
     def _advice_from_response(self, response: ProbeResponse) -> str:
         missing = missing_fields(response.json)
+        lacking = [name for name in missing if name not in self._configured]
+        if missing and not lacking:
+            return _AS_FORM
         if missing:
-            return suggest_for_fields(missing)
+            return suggest_for_fields(lacking, add=self._kind == "http")
         suggestion = "" if self._kind == "http" else suggest_for_reply(response)
         return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
+
+    def _lacks(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if the body in these settings has a key that the configured body lacks."""
+        body = settings.get("body")
+        return not isinstance(body, Mapping) or bool(set(body) - set(self._configured))
 
     async def _probe(self) -> tuple[DetectedProtocol, ...]:
         """Probe the server once, by GET requests only."""

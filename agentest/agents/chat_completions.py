@@ -168,6 +168,8 @@ class _Deltas:
         self._usage = Usage()
         self.finished = False
         self.received = False
+        self._foreign: Mapping[str, Any] | None = None
+        """The first event that is not one of chat completions."""
 
     def add(self, event: Mapping[str, Any]) -> bool:
         """Add an event. Returns True if it contained text."""
@@ -177,6 +179,8 @@ class _Deltas:
         if event.get("usage"):
             self._usage = read_usage(event["usage"])
         choices = event.get("choices")
+        if "choices" not in event and "usage" not in event:
+            self._foreign = self._foreign or event
         if not choices:
             return False  # an event with usage only has no choices
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
@@ -223,6 +227,14 @@ class _Deltas:
             {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
             for _, c in sorted(self._calls.items())
         ]
+        if self._foreign is not None and not (self._text or calls or self.finished):
+            from agentest.agents.reply_paths import places_of_text
+
+            place = next(iter(places_of_text(self._foreign)), "…")
+            raise AgentError(
+                f"the agent's stream has no `choices`: {excerpt(self._foreign)}. If this form is its own: "
+                f"`type: http` with `delta: {place}`, the text of each event"
+            )
         return AgentReply(
             text="".join(self._text) or None,
             tool_requests=read_tool_requests(calls),

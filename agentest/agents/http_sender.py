@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
-from agentest.agents.port import AccessDenied, AppFailed, NoReply
+from agentest.agents.port import AGENT_ANSWERED, AccessDenied, AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
@@ -39,6 +39,7 @@ from agentest.support.http.retries import (
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
+from agentest.support.text import shortened
 from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
+_REFUSED_BODY = 422
+_SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
 _LONG_DELAY_S = 1.0
 """A delay of this process that is long enough for others to close a connection, in seconds."""
@@ -112,14 +115,25 @@ class ErrorAdvisor:
         self._client = client
         self._advisor: Advisor | None = None
 
-    async def advised(self, problem: str, response: ProbeResponse) -> str:
-        """Return the problem, followed by the configuration that would fit if it can be determined."""
+    async def advised(self, problem: str, response: ProbeResponse, sent: bytes | None = None) -> str:
+        """Return the problem, followed by the configuration that would fit if it can be determined.
+
+        Args:
+            sent: the body of the request, which is shown if the agent refused it and there is no advice.
+        """
         if self._advisor is None:
             from agentest.agents.advice import Advisor
 
-            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
+            body = getattr(self._config, "body", None)
+            configured = body.keys() if isinstance(body, Mapping) else ()
+            probe = endpoint_probe_of(self._config, self._client)
+            self._advisor = Advisor(self._config.type, probe, configured)
         self._advisor.has_answered = self.has_answered
-        return await self._advisor.advised(problem, response)
+        advised = await self._advisor.advised(problem, response)
+        if sent and response.status == _REFUSED_BODY and advised == problem:
+            body_text = shortened(sent.decode("utf-8", errors="replace"), _SHOWN_REQUEST_CHARS)
+            return f"{problem}. The request had this body: {body_text}"
+        return advised
 
 
 class HttpSender:
@@ -220,7 +234,7 @@ class HttpSender:
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _UnusableResponse as error:
-                problem = await self.advised(str(error), error.seen)
+                problem = await self.advised(str(error), error.seen, request.content)
                 if _denies_access(error.seen) and self.is_unproven:
                     raise AccessDenied(problem) from None
                 raise NoReply(problem, attempt - 1) from None
@@ -236,12 +250,13 @@ class HttpSender:
             # A GET proves nothing: many servers answer every path.
             if self._advisor and request.content is not None and response.is_success:
                 self._advisor.has_answered = True
+                AGENT_ANSWERED.set(True)
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
-    async def advised(self, problem: str, response: ProbeResponse) -> str:
+    async def advised(self, problem: str, response: ProbeResponse, sent: bytes | None = None) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
-        return await self._advisor.advised(problem, response) if self._advisor else problem
+        return await self._advisor.advised(problem, response, sent) if self._advisor else problem
 
     def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
         turn = turn_of_requests()
@@ -287,7 +302,8 @@ class HttpSender:
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
     def _timeout_message(self, url: str) -> str:
-        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late_hint}"
+        limit = f"no complete answer within {self._timeout_s:g} s"
+        return f"{url}: {limit}{self._late_hint}. If the agent may take longer, raise request_timeout_ms"
 
     async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
@@ -298,7 +314,7 @@ class HttpSender:
             if shortage := find_shortage(error):
                 raise _RetryableFailure(describe_shortage(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
-            if self.is_unproven and (advice := await tls_advice(request.url, error, self._client)):
+            if self.is_unproven and (advice := await self._tls_advice(request.url, error)):
                 raise AccessDenied(f"{problem}{advice}") from None
             if was_refused(error):
                 # The server refused the connection, so a retry cannot make the agent answer twice.
@@ -332,8 +348,12 @@ class HttpSender:
 
     @property
     def is_unproven(self) -> bool:
-        """True if the agent has not answered any request of its own so far."""
-        return self._advisor is not None and not self._advisor.has_answered
+        """True if the agent has not accepted any request of this conversation so far."""
+        return self._advisor is not None and not AGENT_ANSWERED.get()
+
+    async def _tls_advice(self, url: str, error: BaseException) -> str:
+        is_plain_http = self._advisor is not None and self._advisor.has_answered and not is_tls_error(error)
+        return "" if is_plain_http else await tls_advice(url, error, self._client)
 
     def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
         return ProgramDelayed(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
@@ -353,13 +373,13 @@ class HttpSender:
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {excerpt}"
 
 
-_DENIED = (401, 403, 404)
+DENIED = (401, 403, 404)
 
 
 def _denies_access(response: ProbeResponse) -> bool:
     """Return True if a response shows a wrong address, path or login, and nothing about the agent."""
     is_web_page = response.status < 400 and is_page(response.body)  # an error page is the agent's error
-    is_denied = response.status in _DENIED or leads_to_login(response)
+    is_denied = response.status in DENIED or leads_to_login(response)
     return is_denied or is_web_page or wants_tls(response.body)
 
 
@@ -370,20 +390,23 @@ async def tls_advice(url: str, error: BaseException, client: Sender) -> str:
     """
     if is_tls_error(error):
         return "."  # the error says what to do
-    if not url.startswith("http://") or not isinstance(client, Client):
-        return ""
+    is_secure = isinstance(client, Client) and await speaks_tls(url, client)
+    return ". That server speaks TLS: write https:// in the endpoint" if is_secure else ""
+
+
+async def speaks_tls(url: str, client: Client) -> bool:
+    """Return True if the server at an http URL expects TLS."""
+    if not url.startswith("http://"):
+        return False
     try:
         with TimeLimit(2.0):
             response = await client.send_direct("GET", f"https{url.removeprefix('http')}", (), None)
             await response.aclose()
     except CONNECTION_ERRORS as failure:
-        return _WRITE_HTTPS if is_certificate_error(failure) else ""
+        return is_certificate_error(failure)
     except (TimeoutError, RefusedAddress):
-        return ""
-    return _WRITE_HTTPS
-
-
-_WRITE_HTTPS = ". That server speaks TLS: write https:// in the endpoint"
+        return False
+    return True
 
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:

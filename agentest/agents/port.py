@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -114,10 +115,14 @@ class NoReply(AgentError):
 
 
 class AccessDenied(CannotSend):
-    """The address, path or credentials are wrong: the agent rejects requests and has answered none so far.
+    """The address, path or credentials are wrong: the agent rejects the first request of a conversation.
 
-    Nothing is known about the agent then, so its scenarios are errored, not failed.
+    Nothing is known about the agent then, so the scenario is errored, not failed.
     """
+
+
+AGENT_ANSWERED: ContextVar[bool] = ContextVar("agentest_agent_answered", default=False)
+"""True once the agent has accepted a request of the conversation that runs in this context."""
 
 
 class MockBypassed(CannotSend):

@@ -389,19 +389,21 @@ def describe_detected(finding: DetectedProtocol) -> str:
     return f"{finding.because}: `{settings_line(finding.settings)}`"
 
 
-def suggest_for_fields(missing: Sequence[str]) -> str:
-    """Suggest a configuration for an agent that reports missing fields."""
-    values = body_of_fields(missing).items()
+def suggest_for_fields(missing: Sequence[str], *, add: bool = False) -> str:
+    """Suggest a configuration for an agent that reports missing fields. `add`: to a configured `body`."""
+    values = body_of_fields(missing, guess=not add).items()
     fields = ", ".join(f'{name}: "{value}"' if value else f"{name}: …" for name, value in values)
+    if add:
+        return f"add to `body`: {fields}"
     return f"it has a form of its own: `type: http` with `body: {{{fields}}}`"
 
 
-def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
+def body_of_fields(missing: Sequence[str], *, guess: bool = True) -> dict[str, str]:
     """Return a request body with the fields that the server said are missing.
 
-    The message is filled in; a field of unknown purpose is "".
+    The message is filled in; a field of unknown purpose is "". `guess`: one of them is for the message.
     """
-    message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
+    message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0] if guess else "")
     known = {message: "{{message}}", "messages": "{{messages}}"}
     return {
         name: known.get(name, "{{session_id}}" if "session" in name or name.endswith("id") else "")

@@ -67,7 +67,7 @@ async def running_server(
         if config.reuse:
             restart = "; what `watch` names does not restart it" if config.watch else ""
             callbacks.on_note(
-                f"what answers at {config.ready} was running already: used as it is, not started{restart}"
+                f"something at {config.ready} was running already, so the server was not started{restart}"
             )
             yield
             return

@@ -13,11 +13,20 @@ import anyio
 
 from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http.requests import RequestTemplate
-from agentest.agents.http_sender import ErrorAdvisor
+from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
 from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    AGENT_ANSWERED,
+    AccessDenied,
+    Agent,
+    AgentNotes,
+    AgentReply,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.config.fields import check_headers
@@ -32,6 +41,7 @@ from agentest.support.http.retries import (
     describe,
     describe_shortage,
     find_shortage,
+    is_tls_error,
     pause_before_retry,
     was_refused,
 )
@@ -241,6 +251,7 @@ class WebSocketConnector:
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
                 self._advisor.has_answered = True
+                AGENT_ANSWERED.set(True)
                 note_request(stays_open=True)
                 return socket, attempt
             except RefusedAddress as error:
@@ -254,7 +265,9 @@ class WebSocketConnector:
                 else:
                     retryable = was_refused(error)
                 if last or not (shortage or retryable):
-                    raise AgentError(await self._problem(request.url, error)) from None
+                    problem = await self._problem(request.url, error)
+                    is_denied = _denies_access(error) and not AGENT_ANSWERED.get()
+                    raise (AccessDenied if is_denied else AgentError)(problem) from None
             with limit.paused():
                 await anyio.sleep(pause_before_retry(attempt + 1))
         raise AssertionError("unreachable: the last attempt either connects or raises")
@@ -267,6 +280,13 @@ class WebSocketConnector:
         status = 404 if error.status == 403 else error.status
         refused = ProbeResponse(status=status, headers=error.headers or {}, body=b"")
         return await self._advisor.advised(problem, refused)
+
+
+def _denies_access(error: BaseException) -> bool:
+    """Return True if a handshake shows a wrong address or login, and nothing about the agent."""
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return error.status in (200, *DENIED)
+    return isinstance(error, RedirectRefused) or is_tls_error(error)
 
 
 def _problem(url: str, error: BaseException) -> str:

@@ -22,7 +22,12 @@ from agentest.agents.response_features import (
 from agentest.authoring.checks import Check, Tell, bad, good, left_open, subject
 from agentest.authoring.endpoint_detection import LOGIN, is_login, tls_problem
 from agentest.authoring.short_talk import ShortTalk
-from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
+from agentest.config.agent_types import (
+    AgentConfig,
+    advice_for_unseen_calls,
+    gateway_advice,
+    visibility_of_agent,
+)
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
@@ -252,7 +257,6 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
     return None
 
 
-_VISIBILITY_ADVICE = "Scenarios that check only replies need nothing more. To see calls: model_gateway: true."
 _EITHER_SIDE_ADVICE = (
     "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
     "real tool that runs in place of a mock stops the run."
@@ -280,19 +284,19 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         if reply is None:
             text = "not seen yet: no answer came"
         either_side = agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
-        return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else _RETURNED_ADVICE)
+        own_tools = f"To see and mock tools that it runs itself, {gateway_advice(agent)}: {_GATEWAY_PAGE}."
+        return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:
         return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
     judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
     if judged:
         ways = advice_for_unseen_calls(checked.name, agent)
         return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
-    return left_open(name, text, _VISIBILITY_ADVICE)
+    unneeded = "Scenarios that check only replies need nothing more"
+    return left_open(name, text, f"{unneeded}. To see calls, {gateway_advice(agent)}: {_GATEWAY_PAGE}.")
 
 
-_RETURNED_ADVICE = (
-    "If it runs its tools itself, model_gateway: true shows its calls and lets mocks answer them."
-)
+_GATEWAY_PAGE = "agentest docs model-gateway"
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:

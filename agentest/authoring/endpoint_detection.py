@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login
+from agentest.agents.http_sender import speaks_tls
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -43,6 +44,8 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
 
+_ANSWERED = re.compile(r": \d{3}$")
+"""The end of a request that was tried, if it got a response."""
 _CONNECT_S = 5.0
 _PATH = "is the path right?"
 _LIMIT_S = 120.0
@@ -95,6 +98,11 @@ async def _detect(url: str) -> DetectedAgent:
         if problem := await tls_problem(probe.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
         agent = await _detect_with(url, probe, client)
+        if not any(_ANSWERED.search(each) for each in probe.tried) and await speaks_tls(probe.url, client):
+            secure = re.sub("^(http|ws)(?=:)", r"\1s", url)
+            raise UsageError(
+                f"{url} speaks TLS. Nothing was written. Write https: agentest init --endpoint {secure}"
+            )
         await _check_still_listening(url, probe, client)
         return replace(agent, tried=tuple(_joined(probe.tried)))
 

@@ -131,8 +131,8 @@ _TYPES_BY_NAMES = {
     "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
     "pydanticai": f"{_PYTHON_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
     "openaiagents openaiagentssdk": f"{_PYTHON_OBJECT}, or behind a server http",
-    "openai": "chat_completions, or responses; for an agent of its Agents SDK custom or http",
-    "googleadk": "adk, or in Python adk_module or custom; behind to_a2a a2a",
+    "openai": "chat_completions or responses for OpenAI's APIs, custom or http for its Agents SDK",
+    "googleadk": "adk for its server, a2a behind to_a2a, adk_module or custom for an agent in Python",
     "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_PYTHON_OBJECT}",
     "vercel vercelai vercelaisdk usechat nextjs": "ai_sdk",
     "copilotkit": "ag_ui",
@@ -141,7 +141,7 @@ _TYPES_BY_NAMES = {
     "ws socket": "websocket",
     "cli shell process program": "command",
     "python function handler": "custom",
-    "mcp mcpserver": "that which the agent itself speaks; MCP is between it and its tools",
+    "mcp mcpserver": "the protocol between user and agent; MCP is between the agent and its tools",
 }
 """Names in lower case without punctuation → suggested types."""
 _TYPES_BY_NAME = {name: types for names, types in _TYPES_BY_NAMES.items() for name in names.split()}
@@ -152,9 +152,7 @@ def unknown_type_message(name: str) -> str:
     types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
     if types is None:
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
-    return (
-        f"there is no agent type {name!r}: a type is the protocol that the agent speaks. Known types: {types}"
-    )
+    return f"there is no agent type {name!r}. The type is the protocol that the agent speaks: {types}"
 
 
 _MAX_ALTERNATIVES = 2
@@ -178,9 +176,14 @@ _USE_MOCK_SERVER = (
     "rest_mock: {openapi: FILE})"
 )
 _USE_GATEWAY = "set model_gateway: true"
-_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}"
+_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
+
+
+def gateway_advice(agent: AnyAgent) -> str:
+    """Return how to set the model gateway. An agent that runs already must know its address before."""
+    return _USE_GATEWAY if agent.server or agent.in_process else _USE_GATEWAY_AT_PORT
 
 
 def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
@@ -193,7 +196,7 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     if agent.type == "custom":
         ways.append("have its handler make them with ctx.resolve_tool, or report them with ctx.record_tool")
     if agent.urls and not agent.in_process:
-        ways.append(_USE_GATEWAY if agent.server else _USE_GATEWAY_AT_PORT)
+        ways.append(gateway_advice(agent))
     ways.append(_SEND_TRACES)
     return (
         f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "

@@ -21,8 +21,12 @@ from agentest.support.redaction import (
 from agentest.support.text import did_you_mean, snake_case
 
 _INSTANCE_OF = re.compile(r" or instance of \w+")
-
-
+_PARSING = re.compile(r", unable to (parse|interpret) .*")
+_EXAMPLES = {
+    "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}, or run agentest init',
+    "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
+}
+"""Missing key → what to write."""
 _FEW_TYPES = 4
 
 
@@ -50,8 +54,12 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "union_tag_invalid":
         return unknown_type_message(details["ctx"]["tag"])
     if kind == "missing":
-        return "the key is missing"
+        example = _EXAMPLES.get(".".join(map(str, at)))
+        return f"the key is missing{f'; write {example}' if example else ''}"
     message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
+    message = _PARSING.sub("", message)
+    if kind in ("dict_type", "model_type", "model_attributes_type") and value is None:
+        return "has no value; indent its keys below it"
     value_text = _value_text(value, at, redact)
     if kind == "value_error" or value_text is None:
         return redact(message)
@@ -96,6 +104,8 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
     if not holder and key == "server":
         return "it is a key of `agent`; to start more processes, list them under `servers`"
+    if not holder and key in agent_keys():
+        return "it is a key of `agent`; indent it below `agent:`"
     other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
     if other and key in _section_at((other,)).model_fields:
         return f"it is a key of `{other}`"

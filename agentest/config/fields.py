@@ -21,6 +21,7 @@ from agentest.domain.events import ReportRequest
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)|localhost(/|$)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -118,7 +119,8 @@ def check_url(value: str) -> str:
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise ValueError(f"must start with http:// or https://, but is {value!r}")
+        hint = f"; write http://{value}" if _HOST_AND_PORT.match(value) else ""
+        raise ValueError(f"must start with http:// or https://, but is {value!r}{hint}")
     if not parts.hostname or not port_is_valid:
         raise ValueError(f"has no valid host and port: {value!r}")
     return value

@@ -17,6 +17,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_case
 
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+_TAB = re.compile(r" *\t")
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
 MAX_BYTES = 5_000_000
 """Size limit of a YAML file of a user, because YAML needs minutes for larger files."""
@@ -65,7 +66,10 @@ def read_yaml(path: Path, source: bytes | None = None) -> YamlDocument:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
-        hint = _placeholder_hint(text.splitlines(), mark.line) if mark else ""
+        rows = text.splitlines()
+        if mark and mark.line < len(rows) and _TAB.match(rows[mark.line]):
+            problem = "the line is indented with a tab; YAML takes spaces only"
+        hint = _placeholder_hint(rows, mark.line) if mark else ""
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
     except ValueError as error:  # a date such as 2024-13-45
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None

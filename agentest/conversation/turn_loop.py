@@ -11,6 +11,7 @@ from typing import Any
 
 from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.port import (
+    AGENT_ANSWERED,
     Agent,
     AgentReply,
     MockBypassed,
@@ -111,6 +112,7 @@ class TurnLoop:
 
     async def run(self) -> Conversation:
         """Run the conversation to its end. Raises only if it is cancelled."""
+        AGENT_ANSWERED.set(False)
         try:
             self._mocks.begin()
             async with open_conversation(self._agent) as self._connection:
@@ -181,7 +183,10 @@ class TurnLoop:
                     return reply.text
                 if self._mocks.calls_of(turn.turn_index):
                     return ""
-                raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
+                raise AgentError(
+                    "the agent's reply is empty: it has neither text nor tool calls. "
+                    "Look for an error of its model in its log"
+                )
             if answered < MAX_TOOL_ROUNDS:
                 await self._answer_tools(reply, turn)
         raise AgentError(

@@ -52,7 +52,8 @@ _NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 _PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
-    r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+): )?"""
+    r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""
+    r"""(?:, (?:[^:\n]+:\d+|(?:[^:\n]+, )?row \d+|all \d+ rows))?: )?"""
 )
 """The location and the name of a refused scenario; the cause follows them."""
 _ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")
@@ -60,6 +61,7 @@ _SHAPES = {"'": "text", '"': "text", "[": "a list", "(": "a list", "{": "an obje
 _WORDS = {"True": "a boolean", "False": "a boolean", "None": "null"}
 _NON_CAUSES = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
 """Reasons without a cause here: an early end, and judged groups, which are read from the scenario."""
+_ERROR_KINDS = (ReasonKind.FILE, ReasonKind.CONVERSATION, ReasonKind.MODEL)
 _SUMMARIES = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
 """Kinds that only summarize other failures. They count as causes if there are no others."""
 
@@ -134,6 +136,20 @@ def find_scenario_causes(
     return tuple(
         group.cause() for group in causes.values() if not (explaining and group.first.kind in _SUMMARIES)
     )
+
+
+def error_of(scenario: ScenarioResult) -> frozenset[str]:
+    """Return what kept an errored scenario from a verdict, equal for scenarios with the same problem.
+
+    Empty if the scenario is not errored, or if more than its file, an error or a model is to blame.
+    """
+    reasons = scenario.verdict.reasons
+    if scenario.verdict.status is not Status.ERRORED or scenario.errors:
+        return frozenset()
+    if any(reason.kind not in _ERROR_KINDS for reason in reasons):
+        return frozenset()
+    rows = (row for reason in reasons for row in _without_id(reason).splitlines())
+    return frozenset(_REFUSED_SCENARIO.sub("", row) for row in rows)
 
 
 def _conversation_of(failure_id: str) -> str:
@@ -313,7 +329,7 @@ def template(text: str) -> str:
     # Read more characters than are shown, so that the cut does not change the pattern.
     words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
     pattern = [
-        word if word.isalpha() or before == "status" else _without_values(word)
+        word if word.isalpha() or before in ("status", "answered") else _without_values(word)
         for before, word in zip(["", *words], words, strict=False)
     ]
     return _REPEATED.sub("…", " ".join(pattern))

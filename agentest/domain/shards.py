@@ -50,8 +50,7 @@ def parse_shard(text: str) -> Shard:
         raise ValueError(f"{text}: there must be at least one part, as in 1/1")
     if not 1 <= number <= total:
         raise ValueError(
-            f"{text}: of {total} {'parts' if total > 1 else 'part'} there is none with number {number}; "
-            f"they are counted from 1/{total} to {total}/{total}"
+            f"{text}: the parts of {total} are 1/{total}{f' to {total}/{total}' if total > 1 else ''}"
         )
     return Shard(number=number, of=total)
 

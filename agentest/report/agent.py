@@ -21,7 +21,7 @@ from agentest.domain.results import (
     ScenarioResult,
     Status,
 )
-from agentest.domain.root_causes import scenario_causes
+from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
 from agentest.report.viewer.overview import rerun
@@ -118,17 +118,19 @@ class Failures:
     def blocks(self, report: RunReport) -> list[FailureBlock]:
         """Return a block for each scenario that did not pass: one of each cause first, then short repeats."""
         causes = _causes_by_place(report.causes)
-        first: dict[str, str] = {}
-        """Cause → the location of the first scenario with it."""
+        first: dict[str, tuple[str, frozenset[str]]] = {}
+        """Cause → the location of the first scenario with it, and its error."""
         ranked: list[tuple[bool, bool, FailureBlock]] = []
         for scenario in report.not_passed:
             cause = causes.get(_cause_place(scenario.result))
             block = self._block(scenario, cause)
             known = first.get(cause.id) if cause else None
             if known:
-                block = replace(block, turn=None, cause=f"as in {known}")
+                block = replace(block, turn=None, cause=f"as in {known[0]}")
+                if error_of(scenario.result) == known[1] != frozenset():
+                    block = replace(block, expected=(), happened=(), more=0)
             elif cause:
-                first[cause.id] = block.location
+                first[cause.id] = block.location, error_of(scenario.result)
             ranked.append((known is not None, scenario.status is Status.ERRORED, block))
         ranked.sort(key=lambda each: each[:2])
         return [block for _, _, block in ranked]

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentest.config.agent_types import AgentConfig
+from agentest.config.agent_types import AgentConfig, gateway_advice
 from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
@@ -320,7 +320,7 @@ def _entries(
     if unable is not None:
         return unrun(
             f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: model_faults: agent "
-            f"{unable!r} calls its model without Agentest; write model_gateway: true in its settings"
+            f"{unable!r} calls its model without Agentest; {gateway_advice(agents[unable])}"
         )
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
@@ -453,7 +453,8 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
         no_range = (float("-inf"), float("inf"))
         low, high = no_range if name in custom else THRESHOLD_RANGE.get(name, no_range)
         if not low <= least <= high:
-            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
+            percent = f"; write {least / 100:g} for {least:g} %" if high == 1 and 1 < least <= 100 else ""
+            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}{percent}")
 
 
 def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:

@@ -124,7 +124,8 @@ def _unmatched(
         yield _no_match("no scenario", "--scenario", options.scenarios, names)
     tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
     if options.tags and not set(options.tags) & set(tags):
-        yield _no_match("no scenario", "--tag", options.tags, tags)
+        text = _no_match("no scenario", "--tag", options.tags, tags)
+        yield text if tags else f"{text}; no scenario has a tag"
 
 
 def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:

@@ -41,8 +41,8 @@ def define_scenarios(path: Path, source: bytes | None = None) -> None:
         return ScenarioError(f"{path}:{_line_at(lines, at)}: {problem}")
 
     if not isinstance(document.data, dict):
-        found = "it is empty" if document.data is None else f"found {type_text(document.data)}"
-        raise fail(f"expected the key `scenarios` with a list, but {found}")
+        found = "the file is empty" if document.data is None else f"found {type_text(document.data)}"
+        raise fail(f"write the list of scenarios below a key `scenarios:`; {found}")
     try:
         keys = known_keys(document.data, KEYS, "the file")
     except ValueError as error:

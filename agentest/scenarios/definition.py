@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
@@ -51,6 +51,7 @@ from agentest.scenarios.parser import (
     checked_text,
     known_keys,
     listed,
+    meant,
     nonempty_text,
     positive,
 )
@@ -63,7 +64,7 @@ from agentest.support.text import count, did_you_mean, snake_keys
 
 if TYPE_CHECKING:
     from agentest.domain.injections import Injection
-    from agentest.scenarios.rows import MakeOptions, RowSource
+    from agentest.scenarios.rows import MakeOptions, Row, RowSource
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
@@ -270,15 +271,21 @@ def define(
     try:
         new = build_scenario(options, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-        problems: Sequence[str] = [str(error)]
-        if isinstance(error, InvalidOptions):
-            problems = error.problems
-        elif not isinstance(error, ValueError):
-            problems = [describe_unreadable(options, error)]
         if describe is None:
             head = f"{file}:{line}: scenario {brief(options['name'])}: "
             describe = head.__add__
-        return register_invalid(options, file, line, "\n".join(map(describe, problems)), data_file)
+        problem = "\n".join(map(describe, _problems(options, error)))
+        return register_invalid(options, file, line, problem, data_file)
+    return _registered(new, data_file)
+
+
+def _problems(options: Mapping[str, Any], error: Exception) -> Sequence[str]:
+    if isinstance(error, InvalidOptions):
+        return error.problems
+    return [str(error) if isinstance(error, ValueError) else describe_unreadable(options, error)]
+
+
+def _registered(new: Scenario, data_file: Path | None) -> Scenario:
     new = _with_data_file(new, data_file)
     if (registry := _registry.get()) is not None:
         registry.append(new)
@@ -320,26 +327,23 @@ def define_each(
     """
     from agentest.scenarios.rows import RowTemplate, read_rows
 
-    def text_of(options: Mapping[str, Any], location: str, problem: str) -> str:
-        at = locate(problem) if locate else line
-        return f"{file}:{at}: scenario {brief(options['name'])}{location}: {problem}"
-
-    def fail(problem: str, options: Mapping[str, Any], location: str = "") -> Scenario:
-        return register_invalid(options, file, line, text_of(options, location, problem), data_file)
+    def fail(problems: Sequence[str], options: Mapping[str, Any], location: str = "") -> Scenario:
+        head = f"scenario {brief(options['name'])}{location}"
+        texts = (f"{file}:{locate(each) if locate else line}: {head}: {each}" for each in problems)
+        return register_invalid(options, file, line, "\n".join(texts), data_file)
 
     data_file = Path(file).parent / source if isinstance(source, str | os.PathLike) else None
     try:
         options = snake_keys(template, OPTIONS)
         if unknown := [key for key in options if key not in OPTIONS]:
-            raise ValueError(f"unknown option `{unknown[0]}`; {did_you_mean(str(unknown[0]), OPTIONS)}")
+            raise ValueError(f"unknown option `{unknown[0]}`; {meant(str(unknown[0]), OPTIONS)}")
         rows = read_rows(source, Path(file).parent)
     except ValueError as error:
-        return [fail(str(error), template)]
+        return [fail([str(error)], template)]
     filled = RowTemplate(options, OPTIONS, make)
-    scenarios: list[Scenario] = []
+    built: list[tuple[Row, Mapping[str, Any], Scenario | Sequence[str]]] = []
     locations: dict[str, str] = {}
     for row in rows:
-        location = f", {row.location}"
         made: Mapping[str, Any] = template
         try:
             made = filled.options_of(row)
@@ -347,13 +351,18 @@ def define_each(
             if first is not row.location:
                 raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
             made = convert(dict(made)) if convert else made
+            built.append((row, made, build_scenario(made, file, line)))
         except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-            problem = str(error) if isinstance(error, ValueError) else describe_unreadable(made, error)
-            scenarios.append(fail(problem, made, location))
-            continue
-        describe = partial(text_of, made, location)
-        scenarios.append(define(made, file, line, describe, data_file))
-    return scenarios
+            built.append((row, made, _problems(made, error)))
+    problems = [result for *_, result in built if not isinstance(result, Scenario)]
+    if len(problems) == len(rows) > 1 and all(each == problems[0] for each in problems):
+        return [fail(problems[0], template, f", all {len(rows)} rows")]  # a mistake in the template
+    return [
+        _registered(result, data_file)
+        if isinstance(result, Scenario)
+        else fail(result, made, f", {row.location}")
+        for row, made, result in built
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -368,14 +377,13 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     options = {key: value for key, value in options.items() if value is not None or key == "name"}
     collector = ProblemCollector()
     collector.problems += [
-        f"unknown option `{key}`; {did_you_mean(str(key), OPTIONS)}" for key in options if key not in OPTIONS
+        f"unknown option `{key}`; {meant(str(key), OPTIONS)}" for key in options if key not in OPTIONS
     ]
     goal = collector.parse(checked_text, options.get("goal", ""), "goal")
     turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
     if turns == () and goal is not None and not goal.strip():
-        collector.problems.append(
-            "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
-        )
+        missing = "`goal` is empty" if "goal" in options else "has neither `goal` nor `turns`"
+        collector.problems.append(f"{missing}; give a goal for a simulated user, or turns for a script")
     parsed = {
         key: collector.parse(parse, options[key], key) for key, parse in _PARSERS.items() if key in options
     }

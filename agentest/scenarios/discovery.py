@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from agentest.config.file import NAMES, repository_root
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import message_of_error
 from agentest.support.errors import UsageError
 from agentest.support.files import (
     EVERYTHING,
@@ -25,6 +27,7 @@ from agentest.support.files import (
 from agentest.support.importing import Imports, user_traceback
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
+from agentest.support.text import nearest
 
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
@@ -207,10 +210,29 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
 def _broken_file(error: BaseException, path: Path) -> BrokenFile:
     traceback_text, line = user_traceback(error, path)
     if not isinstance(error, UsageError):
-        return BrokenFile(str(path), line, readable(f"importing the file failed\n{traceback_text}"))
+        hint = _import_hint(error)
+        rows = ["importing the file failed", *([hint] if hint else []), traceback_text]
+        return BrokenFile(str(path), line, readable("\n".join(rows)))
     if path.name.endswith(DATA_ENDINGS):
         return BrokenFile(*_at_own_line(str(path), 1, readable(str(error))))
     return BrokenFile(str(path), line, readable(str(error)))
+
+
+def _import_hint(error: BaseException) -> str:
+    """Return how to repair a common mistake; "" if the error itself is clear."""
+    if not isinstance(error, ImportError | TypeError):
+        return ""
+    text = message_of_error(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error.name} is neither in this project nor installed for {sys.executable}"
+    if isinstance(error, ImportError) and error.name == "agentest":
+        close = nearest(text.partition("'")[2].partition("'")[0], sys.modules["agentest"].__all__)
+        return f"did you mean `{close}`?" if close else ""
+    if text.startswith("scenario() takes 1 positional argument"):
+        return 'only the name comes without a keyword: scenario("a name", goal="…")'
+    if text == "'module' object is not callable":
+        return "this name is a module; import the function: from agentest import scenario"
+    return ""
 
 
 def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:

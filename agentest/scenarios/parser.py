@@ -79,6 +79,28 @@ def kind_of(value: Any) -> str:
     return type_text(value) + (" with other keys" if isinstance(value, Mapping) else "")
 
 
+_MEANT = {
+    "says": "contain contains include includes text reply",
+    "never_says": "excludes not_contain not_contains never_contains does_not_contain",
+    "turns": "messages script steps prompts input inputs",
+    "tools": "mock mocked_tools tool_mocks",
+    "trajectory": "calls tool_calls expected_calls expected_tools",
+    "criteria": "criterion rubric rubrics judge",
+    "profile": "persona user description",
+    "expect": "asserts expected expectations",
+    "conversations_per_scenario": "conversations runs repeats",
+}
+"""Key → what users write in its place, as other tools call it."""
+
+
+def meant(name: str, valid: Sequence[str]) -> str:
+    """Return a hint for an unknown key: the key that means this, the most similar one, or all of them."""
+    for key, others in _MEANT.items():
+        if key in valid and snake_case(name) in others.split():
+            return f"did you mean `{key}`?"
+    return did_you_mean(name, valid)
+
+
 def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
     """Return the dict with snake_case keys. Raises ValueError for another type or an unknown key."""
     if not isinstance(value, Mapping):
@@ -89,7 +111,7 @@ def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
         raise ValueError(f"{key}: {error}") from None
     for name in options:
         if name not in valid:
-            raise ValueError(f"{key}: unknown key `{name}`; {did_you_mean(str(name), valid)}")
+            raise ValueError(f"{key}: unknown key `{name}`; {meant(str(name), valid)}")
     return options
 
 

@@ -358,7 +358,8 @@ def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
     if isinstance(value, CallOrder):
         value = {value.kind: value}
     if isinstance(value, str | ExpectedCall | AnyOf):
-        raise ValueError(f"{key}: expected a dict; a call stands in its list `expected`: {{'expected': […]}}")
+        call = repr(value) if isinstance(value, str) else "…"
+        raise ValueError(f"{key}: write calls as a list in `expected`: trajectory={{'expected': [{call}]}}")
     options = known_keys(value, KEYS, key)
     options = {name: option for name, option in options.items() if option is not None}
     if not options:

@@ -237,6 +237,40 @@ def test_refusals(name: str) -> None:
     assert message in failure(handler, blame, reply="reply", error="error")
 
 
+def test_advice_that_is_in_the_configuration_already() -> None:
+    """If `body` has the field that the agent misses, the advice is another; a refused body is shown."""
+
+    def missing(*names: str) -> Handler:
+        places = [{"loc": ["body", name], "msg": "Field required", "type": "missing"} for name in names]
+        return answering({"detail": places}, 422)
+
+    told = failure(missing("message"), reply="reply")
+    assert "`body` has these fields, so the agent reads them from another place: a form takes" in told
+    assert failure(missing("user"), reply="reply").endswith("Add to `body`: user: …")
+    told = failure(answering({"detail": "unknown thread"}, 422), reply="reply")
+    assert told.endswith('unknown thread. The request had this body: {"message": "Hi"}')
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_whom_a_refusal_blames(status: int) -> None:
+    """A conversation whose first request is refused says nothing about the agent, whatever other
+    conversations got; after an answer in the same conversation the refusal is the agent's failure."""
+
+    async def answer(request: web.Request) -> web.Response:
+        is_fine = (await request.json())["message"] == "fine"
+        return web.json_response({"reply": "A"}, status=200 if is_fine else status)
+
+    async def talk() -> list[Blame | None]:
+        async with (
+            served({"POST /chat": answer}) as url,
+            opened(settings(url, {**BODY, "reply": "reply"})) as client,
+        ):
+            conversations = [await held(client, *lines) for lines in (["no"], ["fine", "no"], ["no", "fine"])]
+            return [each.failure.blame if each.failure else None for each in conversations]
+
+    assert anyio.run(talk) == [Blame.INTERNAL, Blame.AGENT, Blame.INTERNAL]
+
+
 def test_texts_in_another_character_set() -> None:
     """The content type names it; one that nobody knows is UTF-8."""
 

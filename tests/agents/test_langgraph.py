@@ -369,7 +369,7 @@ def test_calls_before_an_error_stay() -> None:
 def test_a_run_that_takes_too_long() -> None:
     """The message names the option without which `langgraph dev` takes one run at a time."""
     told = held(GRAPH, ["Hi"], hang, timeout_s=0.1)
-    assert "(request_timeout_ms); `langgraph dev` takes one run at a time unless it was" in told.problem
+    assert "; `langgraph dev` takes one run at a time unless it was" in told.problem
     assert "--n-jobs-per-worker 20" in told.problem
 
 

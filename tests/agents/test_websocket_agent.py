@@ -339,7 +339,7 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
     ("settings", "said"),
     [
         ({"endpoint": "http://h"}, "must start with ws:// or wss://"),
-        ({"endpoint": "ws://h", "body": {"a": 1}}, "the agent would never hear the user"),
+        ({"endpoint": "ws://h", "body": {"a": 1}}, "the request does not contain the user's message"),
         ({"endpoint": "ws://h", "tool_request": "a"}, "belong together"),
         ({"endpoint": "ws://h", "delta": "a"}, "`delta` needs `done`: which message is a turn's last"),
         ({"endpoint": "ws://h", "tool_request": "a", "tool_response": "{{tol}}"}, "{{tol}}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -22,6 +23,7 @@ from stand_ins import (
     reply_to,
     standing_in,
 )
+from tls_server import tls_server
 
 from agentest.authoring.endpoint_detection import detect_agent
 from agentest.support.errors import UsageError
@@ -321,3 +323,10 @@ def test_an_agent_that_dies_while_it_is_asked_is_reported() -> None:
         with pytest.raises(UsageError, match=r"stopped while its protocol was detected \(.*POST /chat: "):
             detect_agent(f"http://127.0.0.1:{listener.getsockname()[1]}/chat")
         thread.join()
+
+
+def test_an_http_address_of_a_tls_server_is_reported(tmp_path: Path) -> None:
+    """The message has the command to run instead, whether or not the certificate is trusted."""
+    with tls_server(tmp_path) as place, pytest.raises(UsageError) as caught:
+        detect_agent(f"http://{place}/v1/chat/completions")
+    assert str(caught.value).endswith(f"agentest init --endpoint https://{place}/v1/chat/completions")

@@ -238,11 +238,11 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
         (
             "agent: {type: FastAPI}\n",
-            "there is no agent type 'FastAPI': a type is the protocol that the agent sp",
+            "there is no agent type 'FastAPI'. The type is the protocol that the agent speaks: http",
         ),
         (
             "agent: {type: pydantic-ai}\n",
-            "Known types: custom (the agent object in Python), or behind a server ag_ui",
+            "custom (the agent object in Python), or behind a server ag_ui",
         ),
         (
             "agent: {handler: a:b}\n",

@@ -66,7 +66,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no endpoint": ({"endpoint": None}, "agent.endpoint: the key is missing"),
     "setup url": ({"setup": {"endpoint": "ftp://h/x"}}, "`setup[0].endpoint` must start with http://"),
     "method": ({"method": "SEND"}, "agent.method: is 'SEND', expected one of GET, POST, PUT, PATCH, DELETE"),
-    "nobody hears": ({"body": {"m": "hello"}}, "the agent would never hear the user: put {{message}}"),
+    "nobody hears": (
+        {"body": {"m": "hello"}},
+        "the request does not contain the user's message: put {{message}}",
+    ),
     "nothing sends": (
         {"session": "sid"},
         "`session` reads an id that nothing sends back: put {{session_id}} into",

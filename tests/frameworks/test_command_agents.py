@@ -25,5 +25,5 @@ def test_a_program_that_tells_of_its_calls(tmp_path: Path) -> None:
 
 def test_a_program_that_asks_for_its_tools(tmp_path: Path) -> None:
     """A program of Node that asks for its tools is answered by the mocks."""
-    program = Served(id="jsonl", type="command", page="agents/command", after="What is seen", cwd="node")
+    program = Served(id="jsonl", type="command", page="agents/command", after="## Tool calls", cwd="node")
     assert_mocked_tools(run(program, tmp_path, "mocked_tools"))

@@ -39,7 +39,7 @@ def test_what_a_graph_does_is_told(streaming: bool, tmp_path: Path) -> None:
 
 def test_a_graph_without_messages(tmp_path: Path) -> None:
     """A state of another shape is filled by `body` and read by `reply`; its errors are the agent's."""
-    agent = replace(served("--config", "question.json"), after="**A state of another shape.**")
+    agent = replace(served("--config", "question.json"), after="If the graph's state has no `messages`")
     project = run(agent, tmp_path, "questions")
     assert statuses(project) == {"asks": "passed", "fails": "failed"}
     assert conversation(project, "fails")["errorSource"] == "agent"

@@ -9,7 +9,7 @@ from framework_lab import MARKS, Served, assert_mocked_tools, assert_own_tools, 
 
 pytestmark = MARKS
 
-LEFT = "An agent that hands its calls to the caller"
+LEFT = "If the agent returns calls to the caller"
 
 
 def host(name: str, *options: str, **agent: object) -> Served:

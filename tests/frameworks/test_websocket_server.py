@@ -29,4 +29,4 @@ def test_calls_that_a_socket_tells_are_judged(tmp_path: Path) -> None:
 
 def test_tools_that_a_socket_asks_for_are_mocked(tmp_path: Path) -> None:
     """What the agent asks its caller for is answered by the mocks."""
-    assert_mocked_tools(run(served(after="What is seen"), tmp_path, "mocked_tools"))
+    assert_mocked_tools(run(served(after="## Tool calls"), tmp_path, "mocked_tools"))

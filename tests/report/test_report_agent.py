@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import events, run_result, skipped_scenario
+from builders import events, run_result, scenario_result, skipped_scenario, verdict
 from sample_run import compared_run, passing, sample_run, wrong_calls
 
-from agentest.domain.results import RunResult
+from agentest.domain.results import RunResult, Status
 from agentest.report.agent import MOST_CHARS, AgentReporter
 
 
@@ -38,6 +38,16 @@ def test_a_failure_says_what_to_repair() -> None:
     assert any(row.startswith("  turn 0 of conversation") for row in rows), "the turn of the banned call"
     assert any(row.startswith("  likely cause: the agent; ") for row in rows)
     assert rows[-1].startswith("  repeat: agentest run scenarios/booking.sim.py:")
+
+
+def test_an_error_that_many_scenarios_meet_is_written_once() -> None:
+    """The others name the first and how to repeat them."""
+    why = verdict(Status.ERRORED, "answered 401: missing token")
+    errored = [scenario_result(name, (), verdict=why, line=n) for n, name in enumerate("abc", 1)]
+    text = reported(run_result(*errored))
+    assert text.count("missing token") == 1
+    assert text.count("likely cause: as in scenarios/booking.sim.py:1") == 2
+    assert text.count("repeat: agentest run") == 3
 
 
 def test_whatever_happened_the_report_stays_within_its_limit() -> None:

@@ -615,6 +615,25 @@ def test_a_file_that_does_not_load_shows_its_traceback() -> None:
     assert text.rstrip().endswith("        row 49\n      NameError: x")
 
 
+def test_an_error_that_many_scenarios_meet_is_shown_once() -> None:
+    """The causes count it; another error, and every failure, has lines of its own."""
+    kinds = [
+        (Status.ERRORED, "answered 401: no"),
+        (Status.ERRORED, "answered 404: no"),
+        (Status.FAILED, "late"),
+    ]
+    results = [
+        replace(scenario(name=f"{name} {n}"), verdict=Verdict(status, (Reason(status, kind, text),)))
+        for name, (status, text) in zip("abc", kinds, strict=True)
+        for n, kind in enumerate([ReasonKind.CONVERSATION] * 3)
+    ]
+    text = tell(console(120), *results)
+    before = text.partition("cause")[0]
+    assert [before.count(each) for _, each in kinds] == [1, 1, 3]
+    assert "3 × answered 401: no  errored" in text
+    assert tell(console(120), *results, verbose=True).partition("cause")[0].count("answered 401: no") == 3
+
+
 def test_only_skipped_is_not_a_pass() -> None:
     """A run in which every scenario was skipped says that it is not a pass."""
     text = tell(console(80), skipped("a"), skipped("b"))

@@ -181,8 +181,8 @@ def test_all_mistakes_are_reported_at_once_each_with_its_line(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("", 1, "expected the key `scenarios` with a list, but it is empty"),
-        ("- name: x\n", 1, "expected the key `scenarios` with a list, but found a list"),
+        ("", 1, "write the list of scenarios below a key `scenarios:`; the file is empty"),
+        ("- name: x\n", 1, "write the list of scenarios below a key `scenarios:`; found a list"),
         ("\nscenario:\n  - name: x\n", 2, "the file: unknown key `scenario`; did you mean `scenarios`?"),
         ("scenarios: []\n", 1, "scenarios: expected a list of scenarios that is not empty"),
         ("scenarios:\n  - name: x\n    goal: [\n", 4, "the YAML does not parse"),

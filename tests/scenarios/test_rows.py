@@ -145,7 +145,7 @@ ORDERS = 'id,question\n17,Where is it?\n18,"Two\nlines"\n19,\n'
         (
             ORDERS,
             "'o.csv', 'o {idd}', goal='g'",
-            "o.csv:2: name: there is no column `idd`; did you mean `id`?",
+            "scenario 'o {idd}', all 3 rows: name: there is no column `idd`; did you mean `id`?",
         ),
         (ORDERS, "'o.csv', 'o', goal='g'", "o.csv:3: name: is that of o.csv:2, too"),
         (
@@ -188,7 +188,9 @@ def test_a_mistake_names_file_row_and_column(tmp_path: Path, content: str, call_
 
 def test_a_mistake_outside_a_discovery_raises() -> None:
     """As for `scenario()`, the error has file and line."""
-    with pytest.raises(ScenarioError, match=r"test_rows.py:\d+: scenario 'row 17', row 1: max_turns: "):
+    with pytest.raises(
+        ScenarioError, match=r"test_rows.py:\d+: scenario 'row \{id\}', all 2 rows: max_turns: "
+    ):
         defined(ROWS, max_turns=0)
 
 

@@ -130,7 +130,7 @@ def test_a_scenario_is_immutable() -> None:
     ("options", "said"),
     [
         ({}, "'s': has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"),
-        ({"goal": "  "}, "has neither `goal` nor `turns`"),
+        ({"goal": "  "}, "`goal` is empty; give a goal"),
         ({"goal": 5}, "goal: expected a text, found 5"),
         ({"goal": "g", "golas": "g"}, "unknown option `golas`; did you mean `goal`?"),
         ({"goal": "g", "maxTurn": 3}, "unknown option `maxTurn`; did you mean `max_turns`?"),
@@ -138,7 +138,7 @@ def test_a_scenario_is_immutable() -> None:
         ({"goal": "g", "max_turns": 0}, "max_turns: expected a whole number of at least 1, found 0"),
         ({"goal": "g", "maxTurns": 1.5}, "max_turns: expected a whole number of at least 1, found 1.5"),
         ({"goal": "g", "conversations_per_scenario": True}, "conversations_per_scenario: expected a whole"),
-        ({"goal": "g", "profile": ["p"]}, "profile: expected a text, found ['p']"),
+        ({"goal": "g", "profile": ["p"]}, "profile: expected a text or persona(…), found list"),
         ({"goal": "g", "knowledge": "fact"}, "knowledge: expected a list of texts, found 'fact'"),
         ({"goal": "g", "knowledge": ["a", ""]}, "knowledge[1]: is empty"),
         (

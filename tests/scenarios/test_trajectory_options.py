@@ -138,7 +138,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("name-blank", {"name": " ", "max_calls": 1}, "trajectory.name: is empty"),
     ("only-name", {"name": "x"}, "trajectory.expected: is missing"),
     ("only-reads", {"reads": ["a"]}, "write the calls that `reads` is about"),
-    ("a-call", ["a"], "trajectory[0]: expected a dict; a call stands in its list `expected`"),
+    ("a-call", ["a"], "trajectory[0]: write calls as a list in `expected`: trajectory={'expected': ['a']}"),
     ("bool", {"expected": ["a"], "ignore_failed": 1}, "trajectory.ignore_failed: expected True or False"),
     ("reads", {"expected": ["a"], "reads": [5]}, "trajectory.reads[0]: expected the name of a tool"),
     ("mode", {"expected": ["a"], "default_arg_match_mode": "exakt"}, "did you mean `exact`?"),

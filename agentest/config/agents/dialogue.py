@@ -127,5 +127,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
             raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
         self._check_dialogue()
         if not Template([self.body, self.endpoint]).names & {"message", "messages"}:
-            raise ValueError('the agent would never hear the user: put "{{message}}" into `body`')
+            raise ValueError(
+                'the request does not contain the user\'s message: put "{{message}}" into `body`'
+            )
         return self

@@ -144,8 +144,9 @@ class HttpTemplateAgent(HttpAgent):
     def _the_user_is_heard(self) -> Self:
         if not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
             raise ValueError(
-                "the agent would never hear the user: put {{message}} (the last one) or {{messages}} (all of "
-                'them) into `body`, `params`, `headers` or `endpoint`, like body: {message: "{{message}}"}'
+                "the request does not contain the user's message: put {{message}} (the last one) or "
+                "{{messages}} (all of them) into `body`, `params`, `headers` or `endpoint`, like body: "
+                '{message: "{{message}}"}'
             )
         return self
 

@@ -130,6 +130,8 @@ class ConsoleReporter:
         self._at_end: list[ScenarioResult] = []
         """The scenarios that are shown at the end of the run: unfinished ones, and with `quiet` failures."""
         self._files = FileLines(self._display)
+        self._errors: set[frozenset[str]] = set()
+        """The errors that have been shown. One that many scenarios meet is shown once."""
         self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
@@ -220,6 +222,13 @@ class ConsoleReporter:
             self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
+        if result.verdict.status is Status.ERRORED and not self._display.detailed:
+            from agentest.domain.root_causes import error_of
+
+            error = error_of(result)
+            if error in self._errors:  # the causes at the end count it
+                return
+            self._errors |= {error} if error else set()
         self._printer.write(scenario_lines(result, self._display))
         if self._case_tables:
             from agentest.report.console.case import detail_tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from typing import Any
 
 from agentest.domain.end_reason import IN_WORDS
@@ -93,8 +94,21 @@ def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[Co
     ids = {each.conversation.conversation_id for each in result.conversations}
     for reason in result.verdict.reasons:
         if reason.conversation_id not in ids and reason.group not in result.errors:
+            if reason.kind is ReasonKind.FILE:
+                reason = replace(reason, message=_without_place(reason.message, result))
             yield reason_line(reason, look, 4)
             yield from _more_rows(reason, 6)
+
+
+def _without_place(message: str, result: ScenarioResult) -> str:
+    """Return a message about a scenario without its location and name, which the headline shows."""
+    name = re.escape(repr(result.name))
+    place = re.compile(rf"^\S.*?:(\d+): scenario {name}(?:: |, )")
+
+    def line_if_another(found: re.Match[str]) -> str:
+        return "" if int(found[1]) == result.line else f"line {found[1]}: "
+
+    return "\n".join(place.sub(line_if_another, row) for row in message.splitlines())
 
 
 def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
