@@ -156,6 +156,8 @@ def _records(path: Path, found: ReadTraces) -> Iterator[Any]:
 
 
 def _document(content: bytes, path: Path, found: ReadTraces) -> Any:
+    if not content.strip():
+        raise UsageError(f"{path} is empty")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
