@@ -59,7 +59,7 @@ _SPLIT = "train"
 class ImportRequest:
     """What to import. Templates have placeholders for columns; None derives them from the columns."""
 
-    source: str
+    source: str = ""
     """A file of rows, or the name of a Hugging Face dataset."""
     output: Path | None = None
     name: str | None = None

@@ -1,0 +1,638 @@
+"""Read recorded sessions of an agent from traces, logs and exports of observability tools.
+
+Every form becomes *exchanges*: what a model received and what it answered. The exchanges of a session are
+joined to one history, because most models receive the whole conversation again with every request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
+
+FORMS = ("otlp", "langfuse", "langsmith", "phoenix", "openai", "adk", "jsonl")
+"""The forms that can be named; without a name they are recognised by their keys."""
+_MOST_DOCUMENT_BYTES = 200_000_000
+"""A file that is one JSON document is read as a whole."""
+
+
+class Item(NamedTuple):
+    """One step of a session: a message, a tool call or its result."""
+
+    kind: str
+    """`user`, `assistant`, `call` or `result`."""
+    text: str = ""
+    """The message, or the name of the tool."""
+    value: Any = None
+    """The arguments of a call; the result of a tool."""
+    id: str = ""
+    """Of the call, if known."""
+
+
+@dataclass(slots=True)
+class RecordedSession:
+    """One session, as far as the records show it."""
+
+    id: str
+    file: str
+    items: list[Item] = field(default_factory=list)
+    failed: bool = False
+    """True if a record of it reports an error."""
+    results: dict[str, list[Any]] = field(default_factory=dict)
+    """Call id, or name of a tool without one → its results in order, from records of tools."""
+    responses: set[str] = field(default_factory=set)
+    """Ids of the model's responses."""
+
+    def add(self, received: Sequence[Item], answered: Sequence[Item]) -> None:
+        """Join an exchange to the history."""
+        self.items = joined(joined(self.items, received), answered)
+
+    def add_result(self, key: Any, result: Any) -> None:
+        """Note the result that a record of a tool has."""
+        self.results.setdefault(str(key or ""), []).append(parsed(result))
+
+
+@dataclass(slots=True)
+class ReadTraces:
+    """What was found in the files."""
+
+    sessions: dict[str, RecordedSession] = field(default_factory=dict)
+    forms: Counter[str] = field(default_factory=Counter)
+    """Form → number of its records."""
+    broken_lines: list[str] = field(default_factory=list)
+    """`FILE:LINE: problem` of the first ones."""
+    broken: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Keys of records of unknown form → how many there are."""
+
+    def session(self, id: str, file: str) -> RecordedSession:
+        return self.sessions.setdefault(id, RecordedSession(id, file))
+
+
+def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
+    """Return a history with the part of further items that it does not contain yet."""
+    if not more:
+        return history
+    if len(more) >= len(history) and [*map(_same, more[: len(history)])] == [*map(_same, history)]:
+        return list(more)
+    old, new = [*map(_same, history)], [*map(_same, more)]
+    for size in range(min(len(old), len(new)), 0, -1):
+        if old[-size:] == new[:size]:
+            return [*history, *more[size:]]
+    # An answer that was recorded before, with the messages after it left out.
+    return history if len(new) <= len(old) and _contains(old, new) else [*history, *more]
+
+
+def _same(item: Item) -> tuple[str, str, str]:
+    value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
+    return item.kind, " ".join(item.text.split()), value
+
+
+def _contains(whole: Sequence[Any], part: Sequence[Any]) -> bool:
+    return any(list(whole[at : at + len(part)]) == list(part) for at in range(len(whole) - len(part) + 1))
+
+
+def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
+    """Read all sessions of files. Raises UsageError if a file cannot be read.
+
+    Args:
+        form: one of `FORMS`; None recognises each record by its keys.
+    """
+    found = ReadTraces()
+    for path in paths:
+        for number, record in enumerate(_records(path, found), 1):
+            read = _READERS.get(form or "") or _reader_of(record)
+            if read is None or not read(record, path, number, found):
+                keys = (
+                    ", ".join(sorted(map(str, record))[:6])
+                    if isinstance(record, Mapping)
+                    else type(record).__name__
+                )
+                found.unknown[keys] += 1
+    return found
+
+
+def has_sessions(path: Path) -> bool:
+    """Return True if the first record of a file is of a known form."""
+    try:
+        first = next(_records(path, ReadTraces()), None)
+    except UsageError:
+        return False
+    return first is not None and _reader_of(first) is not None
+
+
+def _records(path: Path, found: ReadTraces) -> Iterator[Any]:
+    """Yield the records of a JSON document or of JSON lines, without reading long files at once."""
+    try:
+        with path.open("rb") as file:
+            head = file.readline(_MOST_DOCUMENT_BYTES)
+            try:
+                first = json.loads(head)
+            except (ValueError, RecursionError):
+                first = None
+            if first is None or (isinstance(first, list) and not file.readline().strip()):
+                if path.stat().st_size > _MOST_DOCUMENT_BYTES:
+                    raise UsageError(
+                        f"{path} is one document of {path.stat().st_size:,} bytes; export it as JSON lines"
+                    )
+                file.seek(0)
+                yield from _unwrapped(_document(file.read(), path, found))
+                return
+            file.seek(0)
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    try:
+                        yield from _unwrapped(json.loads(line))
+                    except (ValueError, RecursionError) as error:
+                        _note_broken(found, f"{path}:{number}: {error}")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _document(content: bytes, path: Path, found: ReadTraces) -> Any:
+    if not content.strip():
+        raise UsageError(f"{path} is empty")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        lines = content.splitlines()
+        parsed = []
+        for number, line in enumerate(lines, 1):
+            try:
+                parsed += [json.loads(line)] if line.strip() else []
+            except (ValueError, RecursionError) as problem:
+                _note_broken(found, f"{path}:{number}: {problem}")
+        if not parsed:
+            raise UsageError(f"{path} is not JSON: {error}") from None
+        return parsed
+
+
+def _note_broken(found: ReadTraces, text: str) -> None:
+    found.broken += 1
+    if len(found.broken_lines) < 3:
+        found.broken_lines.append(text)
+
+
+_LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conversations", "items")
+
+
+def _unwrapped(value: Any) -> Iterator[Any]:
+    """Yield the records of a document: its elements, or those of the list that it contains."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _unwrapped(each) if isinstance(each, list) else (each,)
+        return
+    if isinstance(value, Mapping) and _reader_of(value) is None:
+        inner = next((value[key] for key in _LISTS if isinstance(value.get(key), list)), None)
+        if inner is not None:
+            yield from _unwrapped(inner)
+            return
+    yield value
+
+
+# Messages, in the shapes of all providers.
+
+_ROLES = {
+    **dict.fromkeys(("user", "human", "humanmessage"), "user"),
+    **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
+    **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
+}
+
+
+def items_of(messages: Any) -> list[Item]:
+    """Return the steps in messages of any known shape. Instructions to the model are left out."""
+    value = parsed(messages)
+    if isinstance(value, str):
+        return [Item("user", value)] if value.strip() else []
+    if isinstance(value, Mapping):
+        if "messages" in value:
+            return items_of(value["messages"])
+        value = [value]
+    if not isinstance(value, Sequence):
+        return []
+    found: list[Item] = []
+    for each in value:
+        found += items_of(each) if isinstance(each, list) else _items_of_message(each)
+    return found
+
+
+def answer_items(value: Any) -> list[Item]:
+    """Return the steps in a model's answer, whose texts are the assistant's."""
+    value = parsed(value)
+    if isinstance(value, str):
+        return [Item("assistant", value)] if value.strip() else []
+    if isinstance(value, Mapping):
+        for key in ("choices", "generations", "output", "messages"):
+            if isinstance(value.get(key), list):
+                return [item for each in _flat(value[key]) for item in answer_items(each)]
+        for key in ("message", "content", "text", "output"):
+            if key in value and "role" not in value and "parts" not in value and "type" not in value:
+                return answer_items(value[key])
+        value = [{"role": "assistant", **value}]
+    return [item for item in items_of(value) if item.kind != "user"]
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    for each in value:
+        if isinstance(each, list):
+            yield from _flat(each)
+        else:
+            yield each
+
+
+def parsed(value: Any) -> Any:
+    """Return the value of a text that is JSON; any other value unchanged."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _items_of_message(message: Any) -> list[Item]:
+    if isinstance(message, str):
+        return [Item("user", message)]
+    if not isinstance(message, Mapping):
+        return []
+    if isinstance(message.get("id"), list) and isinstance(message.get("kwargs"), Mapping):  # LangChain
+        message = {"type": message["id"][-1], **message["kwargs"]}
+    if isinstance(message.get("data"), Mapping):
+        message = {**message["data"], "type": message.get("type")}
+    if isinstance(message.get("message"), Mapping) and "role" not in message:
+        message = message["message"]
+    kind = str(message.get("type") or "")
+    if kind in ("function_call", "function_call_output"):
+        return _call_items([message])
+    role = _ROLES.get(str(message.get("role") or kind or message.get("author") or "").lower())
+    if role is None:
+        return []
+    content = message.get("parts", message.get("content"))
+    items = _content_items(role, content)
+    if role == "tool" and not items:
+        items = [Item("result", str(message.get("name") or ""), parsed(content), _id(message))]
+    return [*items, *_call_items(message.get("tool_calls") or ())]
+
+
+def _id(message: Mapping[str, Any]) -> str:
+    keys = ("tool_call_id", "call_id", "tool_use_id", "id")
+    return next((str(message[key]) for key in keys if message.get(key)), "")
+
+
+def _content_items(role: str, content: Any) -> list[Item]:
+    if role == "tool" and not (isinstance(content, list) and any(_is_call_part(each) for each in content)):
+        return []
+    if isinstance(content, Mapping):
+        content = content.get("parts", [content])
+    if isinstance(content, str):
+        return [Item(role, content)] if content.strip() else []
+    items: list[Item] = []
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, str):
+            texts.append(part)
+        elif not isinstance(part, Mapping):
+            continue
+        elif _is_call_part(part):
+            items += _call_items([part])
+        elif part.get("thought") or part.get("type") in ("reasoning", "thinking"):
+            continue
+        else:
+            text = part.get("text", part.get("content"))
+            if isinstance(text, Mapping):
+                text = text.get("value")
+            texts += [text] if isinstance(text, str) and text.strip() else []
+    said = [Item(role, "\n".join(texts))] if texts else []
+    return [*items, *said] if role != "assistant" else [*said, *items]
+
+
+_CALL_PARTS = {
+    "tool_use",
+    "tool_call",
+    "function_call",
+    "tool_result",
+    "tool_call_response",
+    "function_call_output",
+}
+_CALL_KEYS = ("functionCall", "function_call", "functionResponse", "function_response")
+
+
+def _is_call_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and (
+        part.get("type") in _CALL_PARTS or any(isinstance(part.get(key), Mapping) for key in _CALL_KEYS)
+    )
+
+
+def _call_items(calls: Any) -> list[Item]:
+    items: list[Item] = []
+    for call in parsed(calls) or ():
+        if not isinstance(call, Mapping):
+            continue
+        made = next((call[key] for key in _CALL_KEYS[:2] if isinstance(call.get(key), Mapping)), None)
+        answered = next((call[key] for key in _CALL_KEYS[2:] if isinstance(call.get(key), Mapping)), None)
+        if isinstance(call.get("function"), Mapping):
+            made = {**call["function"], "id": call.get("id")}
+        kind = call.get("type")
+        if answered is not None or kind in ("tool_result", "tool_call_response", "function_call_output"):
+            given = answered or call
+            keys = ("response", "result", "output", "content")
+            value = next((given[key] for key in keys if key in given), None)
+            items.append(Item("result", str(given.get("name") or ""), _plain_result(value), _id(given)))
+        else:
+            given = made or call
+            named = ("arguments", "args", "input")
+            arguments: Any = next((given[key] for key in named if given.get(key) is not None), {})
+            items.append(Item("call", str(given.get("name") or ""), parsed(arguments), _id(given)))
+    return items
+
+
+def _plain_result(value: Any) -> Any:
+    """Return a tool's result without the list of text parts around it."""
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(part, Mapping) and "text" in part for part in value)
+    ):
+        value = "\n".join(str(part["text"]) for part in value)
+    return parsed(value)
+
+
+# Records, in each form.
+
+Read = Callable[[Mapping[str, Any], Path, int, ReadTraces], bool]
+"""Adds a record to the sessions. Returns False if it has not the form."""
+
+
+def _otlp(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> bool:
+    groups = record.get("resourceSpans", record.get("resource_spans"))
+    spans = [
+        span
+        for resource in groups or ()
+        for scope in resource.get("scopeSpans", resource.get("scope_spans", ()))
+        for span in scope.get("spans", ())
+    ]
+    conversations: dict[str, str] = {}
+    rows = []
+    for span in spans:
+        attributes = {each["key"]: _attribute(each.get("value")) for each in span.get("attributes", ())}
+        for event in span.get("events", ()):
+            for each in event.get("attributes", ()):
+                attributes.setdefault(each["key"], _attribute(each.get("value")))
+        trace = str(span.get("traceId", span.get("trace_id", "")))
+        if named := attributes.get("gen_ai.conversation.id", attributes.get("session.id")):
+            conversations[trace] = str(named)
+        rows.append((int(span.get("startTimeUnixNano") or 0), trace, span, attributes))
+    for _at, trace, span, attributes in sorted(rows, key=lambda row: row[0]):
+        session = found.session(conversations.get(trace, trace), str(path))
+        session.failed |= (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR")
+        if (
+            attributes.get("gen_ai.operation.name") == "execute_tool"
+            or "gen_ai.tool.call.result" in attributes
+        ):
+            key = attributes.get("gen_ai.tool.call.id") or attributes.get("gen_ai.tool.name")
+            session.add_result(key, attributes.get("gen_ai.tool.call.result"))
+        received = attributes.get("gen_ai.input.messages")
+        answered = attributes.get("gen_ai.output.messages")
+        if received is not None or answered is not None:
+            found.forms["otlp"] += 1
+            session.add(items_of(received), answer_items(answered))
+        elif any(str(key).startswith(("llm.", "openinference.")) for key in attributes):
+            _openinference(attributes, session, found)
+    return bool(spans)
+
+
+def _attribute(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if "arrayValue" in value:
+        return [_attribute(each) for each in value["arrayValue"].get("values", ())]
+    if "kvlistValue" in value:
+        return {each["key"]: _attribute(each.get("value")) for each in value["kvlistValue"].get("values", ())}
+    return next(iter(value.values()), None)
+
+
+def _phoenix(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> bool:
+    context = record.get("context") if isinstance(record.get("context"), Mapping) else {}
+    assert isinstance(context, Mapping)
+    attributes = record.get("attributes", record)
+    flat = dict(_flattened(parsed(attributes)))
+    trace = str(record.get("trace_id") or context.get("trace_id") or record.get("context.trace_id") or "")
+    session = found.session(str(flat.get("session.id") or trace), str(path))
+    session.failed |= str(record.get("status_code") or "").upper() == "ERROR"
+    kind = record.get("span_kind") or flat.get("openinference.span.kind")
+    return _openinference({**flat, "openinference.span.kind": kind}, session, found)
+
+
+def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flattened(item, f"{prefix}{key}.")
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        for at, item in enumerate(value):
+            yield from _flattened(item, f"{prefix}{at}.")
+    elif prefix:
+        yield prefix[:-1].removeprefix("attributes."), value
+
+
+def _openinference(attributes: Mapping[str, Any], session: RecordedSession, found: ReadTraces) -> bool:
+    kind = str(attributes.get("openinference.span.kind") or "").upper()
+    if kind == "TOOL":
+        found.forms["phoenix"] += 1
+        key = attributes.get("tool_call.id") or attributes.get("tool.name")
+        session.add_result(key, attributes.get("output.value"))
+        return True
+    received = _numbered(attributes, "llm.input_messages.")
+    answered = _numbered(attributes, "llm.output_messages.")
+    if kind != "LLM" and not received:
+        return bool(kind)
+    found.forms["phoenix"] += 1
+    session.add(
+        [item for each in received for item in items_of([each])],
+        [item for each in answered for item in answer_items(each)],
+    )
+    return True
+
+
+def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """Return messages from attributes such as `llm.input_messages.0.message.tool_calls.0.tool_call.id`."""
+    messages: dict[int, dict[str, Any]] = {}
+    for key, value in attributes.items():
+        if not key.startswith(prefix):
+            continue
+        number, _, rest = key.removeprefix(prefix).removeprefix("message.").partition(".")
+        if not number.isdecimal():
+            continue
+        message = messages.setdefault(int(number), {})
+        rest = rest.removeprefix("message.")
+        if rest.startswith("tool_calls."):
+            at, _, name = rest.removeprefix("tool_calls.").partition(".")
+            calls = message.setdefault("tool_calls", {})
+            call = calls.setdefault(at, {"function": {}})
+            last = name.removeprefix("tool_call.")
+            (call["function"] if last.startswith("function.") else call)[last.removeprefix("function.")] = (
+                value
+            )
+        elif rest in ("role", "content", "name", "tool_call_id"):
+            message[rest] = value
+        elif rest.endswith("message_content.text"):
+            message["content"] = f"{message.get('content', '')}{value}"
+    made = [messages[number] for number in sorted(messages)]
+    for message in made:
+        if isinstance(message.get("tool_calls"), Mapping):
+            message["tool_calls"] = list(message["tool_calls"].values())
+    return made
+
+
+def _langfuse(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> bool:
+    observations = record.get("observations")
+    rows = observations if isinstance(observations, list) else [record]
+    rows = [row for row in rows if isinstance(row, Mapping)]
+    rows.sort(key=lambda row: str(row.get("startTime") or row.get("start_time") or ""))
+    for row in rows:
+        trace = row.get("traceId") or row.get("trace_id") or record.get("id")
+        id = record.get("sessionId") or row.get("sessionId") or record.get("session_id") or trace
+        session = found.session(str(id), str(path))
+        session.failed |= str(row.get("level") or "").upper() == "ERROR"
+        kind = str(row.get("type") or "").upper()
+        if kind == "GENERATION":
+            found.forms["langfuse"] += 1
+            session.add(items_of(row.get("input")), answer_items(row.get("output")))
+        elif kind == "TOOL":
+            session.add_result(row.get("name"), row.get("output"))
+    return bool(rows)
+
+
+def _langsmith(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> bool:
+    extra = record.get("extra") if isinstance(record.get("extra"), Mapping) else {}
+    assert isinstance(extra, Mapping)
+    metadata = extra.get("metadata") if isinstance(extra.get("metadata"), Mapping) else {}
+    assert isinstance(metadata, Mapping)
+    named = metadata.get("thread_id") or metadata.get("session_id") or record.get("thread_id")
+    session = found.session(str(named or record.get("trace_id") or record.get("id")), str(path))
+    session.failed |= bool(record.get("error"))
+    inputs, outputs = record.get("inputs"), record.get("outputs")
+    if record.get("run_type") in ("llm", "chat_model"):
+        found.forms["langsmith"] += 1
+        session.add(items_of(inputs), answer_items(outputs))
+    elif record.get("run_type") == "tool":
+        output = outputs.get("output", outputs) if isinstance(outputs, Mapping) else outputs
+        result = output.get("content", output) if isinstance(output, Mapping) else output
+        session.add_result(record.get("name"), result)
+    for child in record.get("child_runs") or ():
+        _langsmith({"trace_id": session.id, **child}, path, 0, found)
+    return True
+
+
+def _openai(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) -> bool:
+    request = record.get("request") or record.get("body") or record
+    response = record.get("response") or record.get("completion") or record
+    if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
+        response = response["body"]
+    request, response = parsed(request), parsed(response)
+    if not isinstance(request, Mapping) or not isinstance(response, Mapping):
+        return False
+    received = items_of(request.get("messages", request.get("input")))
+    answered = answer_items({key: response[key] for key in ("choices", "output") if key in response})
+    if not received and not answered:
+        return False
+    found.forms["openai"] += 1
+    earlier = request.get("previous_response_id")
+    id = _continued(found, earlier, received, path) or f"{path.name}:{number}"
+    session = found.session(id, str(path))
+    session.add(received, answered)
+    if response.get("id"):
+        session.responses.add(str(response["id"]))
+    return True
+
+
+def _continued(found: ReadTraces, earlier: Any, received: Sequence[Item], path: Path) -> str | None:
+    """Return the session that a request continues: by response id, or because it repeats its messages."""
+    for session in reversed(found.sessions.values()):
+        if earlier and str(earlier) in session.responses:
+            return session.id
+        known = [*map(_same, session.items)]
+        if session.file == str(path) and known and [*map(_same, received[: len(known)])] == known:
+            return session.id
+    return None
+
+
+def _adk(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) -> bool:
+    events = record.get("events")
+    if not isinstance(events, list):
+        return False
+    found.forms["adk"] += 1
+    session = found.session(str(record.get("id") or f"{path.name}:{number}"), str(path))
+    for event in events:
+        content = event.get("content") if isinstance(event, Mapping) else None
+        if isinstance(content, Mapping):
+            role = "user" if event.get("author") == "user" else content.get("role") or "model"
+            parts = content.get("parts") or []
+            is_answer = any(_is_call_part(part) and "esponse" in "".join(part) for part in parts)
+            role = "tool" if is_answer else "assistant" if role not in ("user",) else role
+            session.items += _items_of_message({"role": role, "parts": parts})
+            session.failed |= bool(event.get("errorCode") or event.get("error_code"))
+    return True
+
+
+def _jsonl(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) -> bool:
+    keys = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "id")
+    named = next((record[key] for key in keys if record.get(key)), None)
+    if "messages" in record:
+        session = found.session(str(named or f"{path.name}:{number}"), str(path))
+        session.add(items_of(record["messages"]), ())
+    elif "role" in record:
+        session = found.session(str(named or path.name), str(path))
+        session.items += items_of([record])
+    else:
+        return False
+    found.forms["jsonl"] += 1
+    session.failed |= bool(record.get("error"))
+    return True
+
+
+_READERS: Mapping[str, Read] = {
+    "otlp": _otlp,
+    "langfuse": _langfuse,
+    "langsmith": _langsmith,
+    "phoenix": _phoenix,
+    "openai": _openai,
+    "adk": _adk,
+    "jsonl": _jsonl,
+}
+
+
+def _reader_of(record: Any) -> Read | None:
+    """Return the reader for a record by its keys; None if its form is unknown."""
+    if not isinstance(record, Mapping):
+        return None
+    if "resourceSpans" in record or "resource_spans" in record:
+        return _otlp
+    if "run_type" in record:
+        return _langsmith
+    kinds = ("GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER")
+    if isinstance(record.get("observations"), list) or (
+        ("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds
+    ):
+        return _langfuse
+    attributes = record.get("attributes")
+    if "span_kind" in record or (
+        isinstance(attributes, Mapping)
+        and any(str(key).startswith(("llm", "openinference")) for key in attributes)
+    ):
+        return _phoenix
+    if isinstance(record.get("events"), list):
+        return _adk
+    is_log = any(
+        key in record for key in ("choices", "request", "response", "completion", "previous_response_id")
+    )
+    if is_log or ("input" in record and "output" in record and isinstance(record["input"], list)):
+        return _openai
+    if isinstance(record.get("messages"), list) or ("role" in record and "content" in record):
+        return _jsonl
+    return None

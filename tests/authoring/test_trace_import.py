@@ -1,0 +1,331 @@
+"""`agentest import` of traces: every form gives the same session, without personal data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.authoring.personal_data import PersonalData
+from agentest.authoring.trace_import import TraceRequest, import_traces
+from agentest.authoring.trace_sessions import Item, joined
+from agentest.cli.row_import import import_
+from agentest.scenarios.discovery import discover_file
+from agentest.support.errors import UsageError
+from agentest.support.importing import Imports
+
+ASKED, FOUND, CANCEL, DONE = "Where is order 17?", "It is shipped.", "Cancel it.", "Cancelled."
+CALLS = (
+    ("c1", "get_order", {"id": "17"}, {"status": "shipped"}),
+    ("c2", "cancel_order", {"id": "17"}, {"ok": True}),
+)
+"""The session that every form below records: two questions, a read and a write."""
+
+
+def openai_messages() -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You help."}]
+    for (id, name, args, result), user, agent in zip(CALLS, (ASKED, CANCEL), (FOUND, DONE), strict=True):
+        call = {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
+        messages += [
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": id, "content": json.dumps(result)},
+            {"role": "assistant", "content": agent},
+        ]
+    return messages
+
+
+def exchanges() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """What the model received and answered, request by request."""
+    messages = openai_messages()
+    return [(messages[:at], each) for at, each in enumerate(messages) if each["role"] == "assistant"]
+
+
+def gen_ai(message: dict[str, Any]) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    if message["role"] == "tool":
+        result = json.loads(message["content"])
+        return {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": message["tool_call_id"], "response": result}],
+        }
+    if message["content"]:
+        parts.append({"type": "text", "content": message["content"]})
+    for call in message.get("tool_calls", ()):
+        made = call["function"]
+        arguments = json.loads(made["arguments"])
+        parts.append({"type": "tool_call", "id": call["id"], "name": made["name"], "arguments": arguments})
+    return {"role": message["role"], "parts": parts}
+
+
+def otlp() -> str:
+    spans = []
+    for at, (received, answered) in enumerate(exchanges()):
+        values = {
+            "gen_ai.conversation.id": "s-1",
+            "gen_ai.input.messages": json.dumps([*map(gen_ai, received)]),
+            "gen_ai.output.messages": json.dumps([gen_ai(answered)]),
+        }
+        attributes = [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+        spans.append(
+            {"traceId": f"t{at}", "name": "chat", "startTimeUnixNano": str(at), "attributes": attributes}
+        )
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(reversed(spans))}]}]})
+
+
+def langfuse() -> str:
+    rows = [
+        {"type": "GENERATION", "startTime": f"2026-01-0{at + 1}", "input": received, "output": answered}
+        for at, (received, answered) in enumerate(exchanges())
+    ]
+    return json.dumps({"data": [{"id": "t", "sessionId": "s-1", "observations": rows}]})
+
+
+def langchain(message: dict[str, Any]) -> dict[str, Any]:
+    kind = {"system": "System", "user": "Human", "assistant": "AI", "tool": "Tool"}[message["role"]]
+    fields: dict[str, Any] = {"content": message["content"] or ""}
+    if message["role"] == "tool":
+        fields["tool_call_id"] = message["tool_call_id"]
+    fields["tool_calls"] = [
+        {
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "args": json.loads(call["function"]["arguments"]),
+        }
+        for call in message.get("tool_calls", ())
+    ]
+    return {"lc": 1, "type": "constructor", "id": ["langchain", f"{kind}Message"], "kwargs": fields}
+
+
+def langsmith() -> str:
+    rows = [
+        {
+            "id": str(at),
+            "run_type": "llm",
+            "inputs": {"messages": [[*map(langchain, received)]]},
+            "outputs": {"generations": [[{"text": "", "message": langchain(answered)}]]},
+            "extra": {"metadata": {"thread_id": "s-1"}},
+        }
+        for at, (received, answered) in enumerate(exchanges())
+    ]
+    return "\n".join(map(json.dumps, rows))
+
+
+def phoenix() -> str:
+    def flat(prefix: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for at, message in enumerate(messages):
+            for key in ("role", "content", "tool_call_id"):
+                if message.get(key):
+                    found[f"{prefix}.{at}.message.{key}"] = message[key]
+            for n, call in enumerate(message.get("tool_calls", ())):
+                start = f"{prefix}.{at}.message.tool_calls.{n}.tool_call"
+                found[f"{start}.id"] = call["id"]
+                found |= {f"{start}.function.{key}": value for key, value in call["function"].items()}
+        return found
+
+    rows = []
+    for received, answered in exchanges():
+        attributes = {
+            "session.id": "s-1",
+            **flat("llm.input_messages", received),
+            **flat("llm.output_messages", [answered]),
+        }
+        rows.append({"span_kind": "LLM", "context": {"trace_id": "t"}, "attributes": attributes})
+    return json.dumps(rows)
+
+
+def openai() -> str:
+    rows = [
+        {
+            "request": {"model": "m", "messages": received},
+            "response": {"id": str(at), "choices": [{"message": answered}]},
+        }
+        for at, (received, answered) in enumerate(exchanges())
+    ]
+    return "\n".join(map(json.dumps, rows))
+
+
+def responses() -> str:
+    """The API that keeps the conversation: each request has only what is new."""
+    rows, earlier, received = [], None, list[Any]()
+    for at, message in enumerate(openai_messages()):
+        if message["role"] == "assistant":
+            output: list[dict[str, Any]] = [
+                {"type": "function_call", "call_id": call["id"], **call["function"]}
+                for call in message.get("tool_calls", ())
+            ]
+            if message["content"]:
+                text = [{"type": "output_text", "text": message["content"]}]
+                output.append({"type": "message", "role": "assistant", "content": text})
+            request = {"input": received, "previous_response_id": earlier}
+            rows.append({"request": request, "response": {"id": f"r{at}", "output": output}})
+            earlier, received = f"r{at}", []
+        elif message["role"] == "tool":
+            result = {"call_id": message["tool_call_id"], "output": message["content"]}
+            received.append({"type": "function_call_output", **result})
+        else:
+            received.append(message)
+    return "\n".join(map(json.dumps, rows))
+
+
+def adk() -> str:
+    events: list[dict[str, Any]] = []
+    for (id, name, args, result), user, agent in zip(CALLS, (ASKED, CANCEL), (FOUND, DONE), strict=True):
+        called = {"functionCall": {"id": id, "name": name, "args": args}}
+        answered = {"functionResponse": {"id": id, "name": name, "response": result}}
+        events += [
+            {"author": "user", "content": {"role": "user", "parts": [{"text": user}]}},
+            {"author": "shop", "content": {"role": "model", "parts": [called]}},
+            {"author": "shop", "content": {"role": "user", "parts": [answered]}},
+            {"author": "shop", "content": {"role": "model", "parts": [{"text": agent}]}},
+        ]
+    return json.dumps({"id": "s-1", "appName": "shop", "userId": "u", "events": events})
+
+
+def jsonl() -> str:
+    return json.dumps({"session_id": "s-1", "messages": openai_messages()})
+
+
+def message_lines() -> str:
+    return "\n".join(json.dumps({"session_id": "s-1", **each}) for each in openai_messages())
+
+
+def imported(folder: Path, content: str, **more: Any) -> tuple[list[Any], Any]:
+    path = folder / "traces.json"
+    path.write_text(content)
+    result = import_traces(TraceRequest(paths=(path,), output=folder / "out.sim.py", force=True, **more))
+    return list(discover_file(result.output, Imports()).scenarios), result
+
+
+FORMS = [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, message_lines]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_session_with_mocks_and_its_writes(
+    form: Callable[[], str], tmp_path: Path
+) -> None:
+    """The users' texts become the script, results the mocks, and the write is expected."""
+    (scenario,), result = imported(tmp_path, form())
+    assert result.is_valid
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
+    assert {name: scenario.tools[name] for name in sorted(scenario.tools)} == {
+        name: answer for _, name, _, answer in reversed(CALLS)
+    }
+    (trajectory,) = scenario.trajectory
+    assert trajectory.match_mode == "contains"
+    assert [(each.name, each.args) for each in trajectory.expected] == [("cancel_order", {"id": "17"})]
+
+
+def test_sessions_that_show_nothing_new_are_left_out(tmp_path: Path) -> None:
+    """Thirty refunds of which one fails are two scenarios, and the failing one expects no call."""
+    lines = []
+    for n in range(30):
+        result = {"error": "closed"} if n == 21 else {"ok": True}
+        call = {"id": "a", "function": {"name": "refund", "arguments": json.dumps({"order": n})}}
+        messages = [
+            {"role": "user", "content": f"Refund order {n}"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": json.dumps(result)},
+            {"role": "assistant", "content": "Well."},
+        ]
+        lines.append(json.dumps({"id": f"s{n}", "messages": messages}))
+    scenarios, result = imported(tmp_path, "\n".join(lines))
+    assert [bool(each.trajectory) for each in scenarios] == [True, False]
+    assert "session s21" in scenarios[1].name
+    assert result.summary == "2 scenarios from 30 sessions"
+
+
+def test_personal_data_gets_stand_ins_that_still_match(tmp_path: Path) -> None:
+    """What the user says and what tools return have the same stand-ins; nothing of the original stays."""
+    private = {
+        "customer_name": "Anna Schmidt",
+        "email": "anna.schmidt@gmail.com",
+        "iban": "DE89 3704 0044 0532 0130 00",
+        "card": "4111 1111 1111 1111",
+        "ip": "203.0.113.77",
+        "phone": "+49 170 1234567",
+    }
+    said = (
+        "I am Anna Schmidt: " + ", ".join(private.values()) + ". Key sk-proj-abcdefgh12345678. Ticket T-77."
+    )
+    call = {
+        "id": "a",
+        "function": {"name": "find_customer", "arguments": json.dumps({"email": private["email"]})},
+    }
+    messages = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": json.dumps(private)},
+        {"role": "assistant", "content": "Hello Anna!"},
+    ]
+    imported(tmp_path, json.dumps({"id": "s", "messages": messages}), redact=(r"T-\d+",))
+    written = (tmp_path / "out.sim.py").read_text()
+    for text in (*private.values(), "Anna", "sk-proj", "T-77"):
+        assert text not in written
+    (stand_in,) = {*re.findall(r"person\d+@example\.com", written)}
+    assert written.count(stand_in) >= 3
+    assert re.search(r"DE\d\d \d{4} \d{4} \d{4} \d{4} \d\d", written)
+
+
+@given(st.text(max_size=200))
+def test_texts_without_personal_data_stay_and_equal_ones_stay_equal(text: str) -> None:
+    """Hiding twice changes nothing more."""
+    personal = PersonalData()
+    hidden = personal.text(text)
+    assert personal.text(text) == hidden
+    if not any(each.isdecimal() for each in text) and "@" not in text and len(text) < 8:
+        assert hidden == text
+
+
+_KINDS = st.sampled_from(["user", "assistant"])
+_ITEMS = st.lists(st.tuples(_KINDS, st.sampled_from("abcd")).map(lambda pair: Item(*pair)), max_size=8)
+
+
+@given(_ITEMS, st.integers(0, 8))
+def test_a_history_is_joined_once(items: list[Item], cut: int) -> None:
+    """Requests that repeat the conversation add only what is new."""
+    assert joined(items[:cut], items) == items
+    assert joined(items, items) == items
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"colour": 1, "size": 2}]', "left out 1 record of unknown form: 1 with colour, size"),
+        ("{broken", "is not JSON"),
+        (
+            '{"messages": [{"role": "assistant", "content": "Hi"}]}',
+            "no session with a user's message was found",
+        ),
+        (" \n", "traces.json is empty"),
+    ],
+)
+def test_what_cannot_be_imported_is_explained(content: str, message: str, tmp_path: Path) -> None:
+    """The message says what was recognised and what was not, and nothing is written."""
+    with pytest.raises(UsageError, match=re.escape(message)):
+        imported(tmp_path, content)
+    assert not (tmp_path / "out.sim.py").exists()
+
+
+def test_broken_lines_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    """The note names the first broken lines."""
+    (_,), result = imported(tmp_path, "{half\n" + jsonl())
+    assert any("left out 1 broken line" in note and "traces.json:1" in note for note in result.notes)
+
+
+def test_the_command_tells_traces_from_rows(tmp_path: Path) -> None:
+    """The same command imports rows; options of rows are refused for traces."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(jsonl())
+    done = CliRunner().invoke(import_, [str(path)], standalone_mode=False)
+    assert "1 scenario from 1 session" in done.output
+    refused = CliRunner().invoke(import_, [str(path), "--force", "--name", "x"], standalone_mode=False)
+    assert "recorded sessions" in refused.output + str(refused.exception)
