@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from agentest.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
 from agentest.authoring.personal_data import PersonalData
-from agentest.authoring.trace_sessions import Item, ReadTraces, RecordedSession, read_traces
+from agentest.authoring.trace_messages import Item
+from agentest.authoring.trace_sessions import ReadTraces, RecordedSession, read_traces
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import Conversation, ToolCall, Turn

@@ -40,6 +40,7 @@ from agentest.scenarios.model import (
     ScriptedTurn,
     parse_criteria,
     parse_model_faults,
+    parse_profile,
     parse_session,
 )
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
@@ -456,14 +457,6 @@ def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
     return parse_option
 
 
-def _profile(value: Any, key: str) -> str | Persona:
-    if isinstance(value, str):
-        return value
-    from agentest.scenarios.personas import parse_profile
-
-    return parse_profile(value, key)
-
-
 def _knowledge(facts: Any, key: str) -> tuple[str, ...]:
     texts = []
     for i, item in enumerate(listed(facts, key, "a list of texts")):
@@ -533,7 +526,7 @@ def _template(template: Any, key: str) -> str:
 
 _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "name": nonempty_text,
-    "profile": _profile,
+    "profile": parse_profile,
     "knowledge": _knowledge,
     "user_prompt_template": _template,
     "conversations_per_scenario": positive,

@@ -122,16 +122,14 @@ def persona(*names: str, text: str = "", patience: int | None = None, **traits: 
     return Persona(" ".join(sentences), gives_up_after, counted)
 
 
-def parse_profile(value: Any, key: str) -> str | Persona:
-    """Parse a text, a `Persona`, or `{"persona": [names], …}` with the arguments of `persona`."""
-    if isinstance(value, Mapping):
-        options = known_keys(value, ("persona", "text", "patience", *COUNTS), key)
-        named = options.pop("persona", ())
-        names = [named] if isinstance(named, str) else listed(named, f"{key}.persona", "a list of names")
-        try:
-            value = persona(*(nonempty_text(name, f"{key}.persona") for name in names), **options)
-        except ValueError as error:
-            raise ValueError(f"{key}: {error}") from None
-    if isinstance(value, str | Persona):
-        return value
-    raise ValueError(f"{key}: expected a text or persona(…), found {type(value).__name__}")
+def parse_persona(value: Any, key: str) -> Persona:
+    """Parse `{"persona": [names], …}` with the arguments of `persona`. Raises ValueError."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected a text or persona(…), found {type(value).__name__}")
+    options = known_keys(value, ("persona", "text", "patience", *COUNTS), key)
+    named = options.pop("persona", ())
+    names = [named] if isinstance(named, str) else listed(named, f"{key}.persona", "a list of names")
+    try:
+        return persona(*(nonempty_text(name, f"{key}.persona") for name in names), **options)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None

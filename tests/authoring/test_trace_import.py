@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from agentest.authoring.personal_data import PersonalData
 from agentest.authoring.trace_import import TraceRequest, import_traces
-from agentest.authoring.trace_sessions import Item, joined
+from agentest.authoring.trace_messages import Item
+from agentest.authoring.trace_sessions import joined
 from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
