@@ -40,10 +40,9 @@ from agentest.scenarios.model import (
     ScriptedTurn,
     parse_criteria,
     parse_model_faults,
-    parse_profile,
     parse_session,
 )
-from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
+from agentest.scenarios.options import parse_check, parse_profile, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import (
     InvalidOptions,
     ProblemCollector,

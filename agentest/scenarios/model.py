@@ -40,15 +40,6 @@ class Persona:
     """Trait → value, such as `words` → 15."""
 
 
-def parse_profile(value: Any, key: str) -> str | Persona:
-    """Parse a text, a `Persona`, or a dict with the arguments of `persona`. Raises ValueError."""
-    if isinstance(value, str | Persona):
-        return value
-    from agentest.scenarios.personas import parse_persona
-
-    return parse_persona(value, key)
-
-
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 
 

@@ -21,6 +21,7 @@ from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
+from agentest.scenarios.model import Persona
 from agentest.scenarios.parser import (
     ProblemCollector,
     checked,
@@ -36,6 +37,15 @@ from agentest.support.text import snake_case
 
 CHECK_PARAMETERS = ("conversation", "state")
 """Parameters that a `check` may have."""
+
+
+def parse_profile(value: Any, key: str) -> str | Persona:
+    """Parse a text, a `Persona`, or a dict with the arguments of `persona`. Raises ValueError."""
+    if isinstance(value, str | Persona):
+        return value
+    from agentest.scenarios.personas import parse_persona
+
+    return parse_persona(value, key)
 
 
 def parse_state(value: Any, key: str = "state") -> Mapping[str, Any] | None:
