@@ -250,7 +250,8 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
         return "it asks for the name of a model", "Write: body: {model: …}"
     if response.status in (401, 403):
         why = f"it answers with status {response.status}"
-        return why, hint(response.status, "").capitalize()
+        advice = hint(response.status, "")
+        return why, f"{advice[0].upper()}{advice[1:]}"
     if names := missing_headers(response.json):
         why = f"it requires {count(len(names), 'header')} that it does not receive"
         return why, f"Write: headers: {{{', '.join(f'{name}: …' for name in names)}}}"

@@ -242,7 +242,7 @@ PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat
     [
         ("404 Not Found", b'{"detail":"Not Found"}', f"answered 404 ({PLACE}): Not Found"),
         ("405 Method Not Allowed", b"", f"answered 405 (no POST is taken there; {PLACE}): (empty body)"),
-        ("401 Unauthorized", b"no", "answered 401 (are the credentials right? `headers` of the agent"),
+        ("401 Unauthorized", b"no", "answered 401 (are the credentials right? In `agent`, write headers: {"),
         ("403 Forbidden", b"no", "answered 403 (are the credentials right?"),
         (
             "422 Unprocessable Content",
