@@ -20,6 +20,9 @@ from project import Project, free_port
 from wire import closed_port
 
 from agentest.authoring.new_project import (
+    InitRequest,
+    NextStep,
+    begin,
     ci_text,
 )
 
@@ -347,6 +350,17 @@ def test_existing_files_are_not_changed(project: Project) -> None:
     assert not (project.root / "scenarios").exists()
     refused = written(project, "--demo", status=2)
     assert "name another folder" in refused.stderr
+
+
+def test_a_configuration_that_is_complete_is_not_called_incomplete(tmp_path: Path) -> None:
+    """What was found is named only if the configuration has no agent like it."""
+    with serving({"/list-apps": ["shop"]}, {}) as url:
+        own = f"agent: {{type: adk, endpoint: '{url}', app_name: shop, name: mine}}\n"
+        for text, is_named in ((own, False), ("agents: {a: {endpoint: 'http://localhost:1'}}\n", True)):
+            (tmp_path / CONFIG).write_text(text)
+            done = begin(InitRequest(folder=tmp_path, endpoint=url))
+            assert done.step is NextStep.LOOK
+            assert any("app_name: shop" in note for note in done.notes) is is_named
 
 
 def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Project) -> None:
