@@ -291,11 +291,25 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
     assert agent_of(project.root)["app_name"] == "$" + name
 
 
-def test_an_unknown_protocol_is_reported(project: Project) -> None:
-    """The files are written with a note of what to check: exit status 2."""
-    with serving({}, {}, refusal=401) as url:
+@pytest.mark.parametrize(
+    ("status", "refused", "said"),
+    [
+        (401, {}, "was not recognized: it answered 401. Write its credentials"),
+        (
+            400,
+            {"detail": "thread and\ninput.q"},
+            "was not recognized: it answered a message with 400: thread and input.q.",
+        ),
+    ],
+)
+def test_an_unknown_protocol_is_reported(status: int, refused: Any, said: str, project: Project) -> None:
+    """The files are written with what the server said and lines for an own API: exit status 2."""
+    with serving({}, {}, refusal=status, refused=refused) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
-    assert "was not recognised: it answered 401. Write its credentials" in done.stderr
+    assert said in done.stderr
+    text = (project.root / CONFIG).read_text(encoding="utf-8")
+    assert "  # type: http\n  # body: {" in text
+    assert "model_gateway" not in text, "nothing is known of its calls"
     assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
     assert "doctor" in done.stdout
 
