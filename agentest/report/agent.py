@@ -278,13 +278,17 @@ def _likely_cause(
     if cause and "…" not in cause.title:
         titles.insert(0, cause.title)
     further = [each for each in dict.fromkeys(titles) if not _is_said(each, rows)][:_MOST_REASONS]
-    others = cause.scenarios - 1 if cause else 0
-    shared = f" (also in {count(others, 'other scenario')})" if others > 0 else ""
-    return "; ".join((where, *(shortened(each, _TEXT_CHARS) for each in further))) + shared
+    parts = [where, *(shortened(each, _TEXT_CHARS) for each in further)]
+    if cause and cause.scenarios > 1:
+        parts[cause.title in further[:1]] += f" (also in {count(cause.scenarios - 1, 'other scenario')})"
+    return "; ".join(parts)
 
 
 def _is_said(title: str, rows: Sequence[str]) -> bool:
     """Return True if a row has the title of a cause, or is part of it."""
+    tool, is_call, _ = title.partition(" called although it is ")
+    if is_call and any("calls were made: " in row and tool in row for row in rows):
+        return True
     texts = [each.rstrip("…") for each in (title, title.partition(": ")[2]) if each]
     return any(text in row or (row and row in text) for text in texts for row in rows)
 
