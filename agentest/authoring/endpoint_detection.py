@@ -289,6 +289,8 @@ def _response_text(response: ProbeResponse | None) -> str:
             f"it answered {response.status}. Write its credentials into `headers`, and run agentest doctor, "
             "which detects its protocol."
         )
+    if response.status in (405, 501):
+        return f"it does not accept POST ({response.status}). Is the path right? For a GET, write `method` and `params`."
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
     if _is_json_rpc(response):

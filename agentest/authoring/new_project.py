@@ -131,7 +131,7 @@ def begin(request: InitRequest) -> InitResult:
 
 def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
     """Return True if a configuration in YAML has an agent with all of these settings."""
-    with suppress(yaml.YAMLError):
+    with suppress(yaml.YAMLError, OSError):
         found = yaml.safe_load(_text_of(config)) if config.suffix != ".py" else None
         known = found if isinstance(found, dict) else {}
         several = known.get("agents")

@@ -294,6 +294,11 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
 @pytest.mark.parametrize(
     ("status", "refused", "said"),
     [
+        (
+            405,
+            {},
+            "it does not accept POST (405). Is the path right? For a GET, write `method` and `params`.",
+        ),
         (401, {}, "was not recognized: it answered 401. Write its credentials"),
         (
             400,
