@@ -290,7 +290,8 @@ def _response_text(response: ProbeResponse | None) -> str:
             "which detects its protocol."
         )
     if response.status in (405, 501):
-        return f"it does not accept POST ({response.status}). Is the path right? For a GET, write `method` and `params`."
+        refused = f"it does not accept POST ({response.status})"
+        return f"{refused}. Is the path right? If it takes GET, write `method` and `params`."
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
     if _is_json_rpc(response):

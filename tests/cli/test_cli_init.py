@@ -297,7 +297,7 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
         (
             405,
             {},
-            "it does not accept POST (405). Is the path right? For a GET, write `method` and `params`.",
+            "it does not accept POST (405). Is the path right? If it takes",
         ),
         (401, {}, "was not recognized: it answered 401. Write its credentials"),
         (
