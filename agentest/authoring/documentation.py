@@ -123,7 +123,7 @@ class Documentation:
         raise UsageError(f"there is no page about {topic!r}; {hint}")
 
     def _page_of_type(self, kind: str) -> DocsPage | None:
-        """Return the page to which the table of agents refers for a `type`; that of agents if it has no link."""
+        """Return the page to which the table of agents refers for a `type`: that of agents without a link."""
         agents = self._by_path.get((self.folder / "agents.md").resolve())
         rows = (row.split("|") for row in agents.source.splitlines() if row.startswith("|")) if agents else ()
         cells = next((cells for cells in rows if len(cells) > 2 and f"`{kind}`" in cells[2]), None)
