@@ -299,7 +299,8 @@ def _response_text(response: ProbeResponse | None) -> str:
     if advice := hint(response.status, _PATH):
         return advice if advice.endswith("?") else f"{advice}."
     said = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
-    return f"it answered a message with {response.status}{f': {said}' if said else ''}."
+    advice = " If this begins a session or a job, write `setup` or `poll`." if response.is_success else ""
+    return f"it answered a message with {response.status}{f': {said}' if said else ''}.{advice}"
 
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:
