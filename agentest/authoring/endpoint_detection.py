@@ -13,7 +13,7 @@ import anyio
 from pydantic import ValidationError
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable
+from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -296,8 +296,8 @@ def _response_text(response: ProbeResponse | None) -> str:
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
     if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
-    if advice := hint(response.status, _PATH):
-        return advice if advice.endswith("?") else f"{advice}."
+    if response.status == 404:
+        return _PATH
     said = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
     advice = " If this begins a session or a job, write `setup` or `poll`." if response.is_success else ""
     return f"it answered a message with {response.status}{f': {said}' if said else ''}.{advice}"

@@ -301,9 +301,9 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
         ),
         (401, {}, "was not recognized: it answered 401. Write its credentials"),
         (
-            400,
+            422,
             {"detail": "thread and\ninput.q"},
-            "was not recognized: it answered a message with 400: thread and input.q.",
+            "was not recognized: it answered a message with 422: thread and input.q.",
         ),
     ],
 )
