@@ -46,8 +46,9 @@ _DETECTION_S = 60.0
 _SHOWN_CHARS = 80
 _VISIBILITY_TEXTS = {
     ToolVisibility.RETURNED: "none was handed over in the answer",
-    ToolVisibility.REPORTED: "{who} of them",
-    ToolVisibility.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    ToolVisibility.REPORTED: "reported by {sources}",
+    ToolVisibility.PARTIAL: "partly seen: reported by {sources}, and the agent may have other tools\n"
+    "If it has none, write tool_visibility: reported, so that strict expectations can be judged.",
     ToolVisibility.UNSEEN: "not visible: nothing reports them",
 }
 
@@ -280,7 +281,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         return good(name, f"handed over in the answer: {reply.tool_requests[0].name}")
     if reply and reply.observed:
         return good(name, f"reported in the answer: {reply.observed[0].name}")
-    text = _VISIBILITY_TEXTS[visibility].format(who=" and ".join(_visibility_sources(agent)))
+    text = _VISIBILITY_TEXTS[visibility].format(sources=" and ".join(_visibility_sources(agent)))
     if visibility is ToolVisibility.RETURNED:
         if reply is None:
             text = "not seen yet: no answer came"
@@ -302,10 +303,10 @@ _GATEWAY_PAGE = "agentest docs model-gateway"
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
     if agent.natural_visibility is ToolVisibility.REPORTED:
-        yield "none came with the answer; its protocol can report them"
+        yield "its replies (none so far)"
     if agent.mock_servers:
-        yield "mock servers tell"
+        yield "mock servers"
     if agent.model_gateway:
-        yield "its model gateway reports them"
+        yield "its model gateway"
     if "traces" in agent.beside:
-        yield "its traces tell"
+        yield "its traces"

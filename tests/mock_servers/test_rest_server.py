@@ -182,7 +182,7 @@ def test_statuses_and_headers_of_mocks(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert one.calls[0].result == {"error": "no such order"}
     assert one.notes == [
-        "the mock of place_order answered what POST /orders does not by shop.json: the status 202 is none of "
+        "the mock of place_order does not fit POST /orders in shop.json: the status 202 is none of "
         "its own: 201"
     ]
 
@@ -441,11 +441,11 @@ def test_an_answer_that_the_document_does_not_have(tmp_path: Path) -> None:
     one = held(tmp_path, tools, *asked)
     assert [t.status for t in one.told] == [200, 200, 200, 204]
     assert one.notes == [
-        f"the mock of {tool} answered what {what} does not by shop.json: {problem}"
+        f"the mock of {tool} does not fit {what} in shop.json: {problem}"
         for tool, what, problem in (
             ("get_order", "GET /orders/{id}", "body: lacks `total`"),
             ("list_orders", "GET /orders", "body: is {}, expected array"),
-            ("cancel_order", "DELETE /orders/{id}", "an answer with status 204 has no body"),
+            ("cancel_order", "DELETE /orders/{id}", "a response with status 204 has no body"),
         )
     ]
 

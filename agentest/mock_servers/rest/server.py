@@ -211,8 +211,8 @@ class _RestServer:
         problem = await in_thread(misfits, *arguments) if self._in_threads else misfits(*arguments)
         if problem:
             self._note(
-                f"the mock of {operation.tool} answered what {operation} does not by "
-                f"{self._document.path.name}: {shortened(problem, 300)}",
+                f"the mock of {operation.tool} does not fit {operation} in {self._document.path.name}: "
+                f"{shortened(problem, 300)}",
                 about=f"answers of {operation.tool}",
             )
 
@@ -375,7 +375,11 @@ def misfits(operation: Operation, answer: ToolHttpResponse, result: Any) -> str 
         failing = answer.status >= 400  # documents rarely describe failures
         return None if failing or not known else f"the status {answer.status} is none of its own: {known}"
     if answer.status in _NO_BODY or (not content.kinds and answer.status < 300):
-        return None if result in NOTHING else f"an answer with status {answer.status} has no body"
+        if result in NOTHING:
+            return None
+        if answer.status in _NO_BODY:
+            return f"a response with status {answer.status} has no body"
+        return f"its response {answer.status} has no `content`, but the mock returns a body"
     kind = next((kind for kind in content.kinds if is_json(kind)), None)
     schema = content.kinds[kind] if kind else None
     problems = schema.problems(result, "body", answered=True) if schema else []
