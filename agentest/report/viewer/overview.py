@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 from agentest.domain.metrics import Range, scale_of
+from agentest.report.viewer.pictures import pictures
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
@@ -43,6 +44,7 @@ def brief(conversation: Json) -> Json:
         "turns": len(every),
         "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
         "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
+        "latencies": [round(turn["latencyMs"], 1) for turn in turns],
         "totalMs": time.get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),
@@ -155,6 +157,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         **{key: scenario[key] for key in ("passRate", "flaky", "evalSetId", "evalId") if key in scenario},
         "turns": sum(row["turns"] for row in rows),
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
+        "latencies": [ms for row in rows for ms in row.get("latencies", ())],
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
@@ -198,7 +201,8 @@ def overview(
         "figures": figures(scenarios),
         "scenarios": rows,
         "causes": root_causes,
-        "trend": trend,
+        "trend": [{key: each[key] for key in each if key != "statuses"} for each in trend],
+        "pictures": pictures(scenarios, trend),
         "leftOut": left_out,
         **more,
     }

@@ -198,6 +198,9 @@ def _points(record: RunRecord) -> Iterator[Json]:
             "cost": ended.cost,
             "durationMs": round(ended.duration_ms, 3),
             "partial": record.partial or record.shard is not None,
+            "statuses": [
+                [each.scenario, each.agent, str(each.status)] for each in record.took if each.status
+            ],
         }
 
 
