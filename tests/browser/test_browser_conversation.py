@@ -124,7 +124,8 @@ SHOWN = {
         (CRASHED, "1"),
         (
             "(unfinished)",
-            "No reply came (1 request, 0 retries).",
+            "the agent answered with status 500",
+            "No reply after 1 request, 0 retries.",
             "ended with status -9",
             "… 40 lines before",
         ),
@@ -171,7 +172,7 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
     focused(page, "turn-1")
     assert (
         text_of(page, ".why-box")
-        == "Why it did not pass turn 1: The agent's error: the agent answered with status 500"
+        == "Why it did not pass Turn 2: The agent's error: the agent answered with status 500"
     )
     page.wait_for_url(re.compile(r"id=c1&turn=1$"))
     source.open(PAYS)
@@ -179,14 +180,14 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
         page, ".why-box"
     )
     source.open(PAYS, id="c3")
-    page.get_by_text("Invalid, so this says nothing of the agent").wait_for()
+    page.locator(".why-box").get_by_text("Invalid, so this says nothing of the agent").wait_for()
     source.open(JUDGED)
     assert "Root cause: wrong hours (critical)" in text_of(page, ".why-box")
     page.get_by_text("Of the scenario as a whole").click()
     page.get_by_text("helpfulness: average 3.00 is below the threshold 4").wait_for()
     source.open(WRONG)  # the first call that its trajectory forbids, not the later turn with one of its own
     focused(page, "turn-0")
-    assert "Turn 0 ✗ Tool calls" in text_of(page, "#turn-0")
+    assert "Turn 1 ✗ Tool calls" in text_of(page, "#turn-0")
     source.open(FINE)
     assert page.locator(".why-box").count() == 0
     source.open("scenarios/broken.sim.py", agent="")
@@ -319,7 +320,7 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
         ("Copy command", "agentest run 'a b.sim.py:7'"),
         ("Copy as scripted scenario", "scenario('x')\n"),
         (
-            "Copy the link to turn 1",
+            "Copy the link to Turn 2",
             f"{HOST}/#/conversation?scenario=user+books+a+morning+slot&agent=booking&id=c1&turn=1",
         ),
     ):
@@ -346,7 +347,7 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
     held["turns"][0].pop("toolsMs", None)
     source.open(CRASHED)
     rows = page.locator(".timeline tbody tr")
-    assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 0 300 ms 600 ms ? ? 900 ms"
+    assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 1 300 ms 600 ms ? ? 900 ms"
     widths = (
         rows.nth(0).locator(".bar > span").evaluate_all("all => all.map(e => [e.className, e.style.width])")
     )
@@ -471,7 +472,7 @@ def test_a_hostile_transcript_changes_nothing_but_its_own_place(page: Any, tmp_p
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [each.inner_text() for each in page.locator(".turn h3").all()] == [
-            f"Turn {i}" for i in range(9)
+            f"Turn {i + 1}" for i in range(9)
         ]
     assert set(page.noise.asked) == {page.noise.asked[0]}
 

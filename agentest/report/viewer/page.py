@@ -26,6 +26,12 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<nam
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
+_LITERAL = re.compile(
+    r'("(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`'
+    r"|(?<=[(,=:\[!&|?{};\n])\s*/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"
+)
+"""A string, a template or a regular expression of a script."""
+_AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -151,9 +157,11 @@ def page_text(parts: Page) -> str:
 
 
 def without_layout(script: str) -> str:
-    """Remove indentation, blank lines and lines of comments. No text in backticks may span lines."""
+    """Remove lines of comments and spaces without meaning. No text in backticks may span lines."""
     rows = (row.strip() for row in script.split("\n"))
-    return "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    text = "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    pieces = _LITERAL.split(text)
+    return "".join(piece if at % 2 else _AROUND_SIGNS.sub(r"\1", piece) for at, piece in enumerate(pieces))
 
 
 CHUNK_BYTES = 256 * 1024

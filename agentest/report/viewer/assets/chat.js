@@ -3,14 +3,14 @@
 import { callItem, known } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list, notice } from "./folding.js";
-import { count, duration } from "./format.js";
+import { count, duration, turnName } from "./format.js";
 import { modelRequests } from "./model_requests.js";
 import { copyButton, longText } from "./parts.js";
 import { turnScores } from "./scores.js";
 import { spansOfTurn } from "./spans.js";
 import { stateChange } from "./state.js";
 import { comparison, invocation, rowsByCall } from "./trajectory.js";
-import { allTurns } from "./troubles.js";
+import { allTurns, BLAME, httpError } from "./troubles.js";
 
 const NO_TEXT = "(no text; the agent called tools only)";
 const TURNS_AT_ONCE = 100;
@@ -52,7 +52,7 @@ function turnItem(mine, at) {
     said("user", "User", turn.userMessage),
     between(turn, position, (place) => own.get(place) || rows.get(position + place)),
     turn === unfinishedTurn
-      ? unfinished(turn)
+      ? unfinished(turn, conversation)
       : [said("agent", agent, turn.agentMessage || NO_TEXT), stateChange(before, turn)],
     trajectory && comparison(trajectory, turn.toolCalls, link, "Expected and actual calls of this turn"),
     turnScores(conversation, scenario, index),
@@ -68,7 +68,7 @@ function head({ turn, troubles, turnLink, urlOf }, isOpen) {
   const named = wrong.slice(0, MOST_NAMED).join(" · ");
   const more = wrong.length > MOST_NAMED ? ` and ${wrong.length - MOST_NAMED} more` : "";
   const copy = copyButton(() => urlOf(index), "Copy link");
-  copy.setAttribute("aria-label", `Copy the link to turn ${index}`);
+  copy.setAttribute("aria-label", `Copy the link to ${turnName(index)}`);
   return h(
     "div.turn-head",
     h("h3", { id: `turn-${index}-name` }, turnLink(index), isOpen && " (unfinished)"),
@@ -130,9 +130,28 @@ function remark({ author, text }) {
   return h("li.remark", h("span.who", foreign(author), " on the way: "), longText(text, "span"));
 }
 
-function unfinished({ requests, retries, serverOutput = [] }) {
-  const words = `No reply came (${count(requests, "request")}, ${count(retries, "retry", "retries")}).`;
-  return [notice(words), serverOutput.map(printed)];
+// Why there is no reply: the agent's error as it answered, or what else ended the turn.
+function unfinished({ requests, retries, serverOutput = [] }, { error, errorSource }) {
+  const sent = `No reply after ${count(requests, "request")}, ${count(retries, "retry", "retries")}.`;
+  const { status, address, advice, body } = httpError(error || "");
+  return [
+    h("div.who", BLAME[errorSource] || "No reply"),
+    h(
+      "div.message.agent.error",
+      status && h("p", h("strong", `Status ${status}`), advice && [" ", foreign(`(${advice})`)], " from ", foreign(address, "code")),
+      error && longText(status ? readable(body) : error, "pre"),
+      h("p.quiet.small", sent),
+    ),
+    serverOutput.map(printed),
+  ];
+}
+
+function readable(body) {
+  try {
+    return JSON.stringify(JSON.parse(body), null, 2);
+  } catch {
+    return body;
+  }
 }
 
 function printed({ server, lines, linesBefore, exitStatus }) {

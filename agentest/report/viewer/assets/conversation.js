@@ -6,7 +6,8 @@ import { addView } from "./app.js";
 import { chat } from "./chat.js";
 import { fill, foreign, h } from "./dom.js";
 import { folded, notice, openForPrint } from "./folding.js";
-import { about, others, title, toTake, why } from "./head.js";
+import { turnName } from "./format.js";
+import { about, others, title, toTake, verdictLine, why } from "./head.js";
 import { announce, copyButton, json, problem } from "./parts.js";
 import { wholeScores } from "./scores.js";
 import { source, there } from "./source.js";
@@ -54,13 +55,14 @@ function draw(view) {
     troubles: conversation ? troubles(conversation, scenario) : told,
     save: source().save && (() => source().save(scenario, params.agent || "", row.conversationId)),
     urlOf: (turn) => location.href.split("#")[0] + address("conversation", { ...params, turn }),
-    turnLink: (index, content = `Turn ${index}`) => link(view, `turn-${index}`, content, index),
+    turnLink: (index, content = turnName(index)) => link(view, `turn-${index}`, content, index),
     callLink: (at, content, call) => link(view, `call-${at}`, content, call.turnIndex),
   });
   view.first = firstTurn(view);
   fill(
     place,
     title(params, scenario),
+    verdictLine(view),
     others(view, (by) => beside(view, by)),
     conversation && conversation.shortened && notice("Texts that were too long to be kept lack their ends."),
     why(view),
@@ -124,9 +126,13 @@ function jump({ conversation, params, signal, place }, id, turn) {
   const element = document.getElementById(id);
   if (!element) {
     const known = conversation && allTurns(conversation).some((each) => each.turnIndex === turn);
-    return known ? go("conversation", { ...params, turn }) : announce(`There is no turn ${turn}`);
+    return known ? go("conversation", { ...params, turn }) : announce(`There is no ${turnName(turn)}`);
   }
-  const bring = () => !signal.aborted && element.scrollIntoView({ block: "start" });
+  const bar = place.querySelector(".verdict-line");
+  const bring = () => {
+    element.style.scrollMarginTop = `${bar.offsetHeight + 8}px`;
+    if (!signal.aborted) element.scrollIntoView({ block: "start" });
+  };
   for (const each of place.querySelectorAll(".here")) each.classList.remove("here");
   element.classList.add("here");
   element.focus({ preventScroll: true });

@@ -1,9 +1,10 @@
 // The head of a conversation: what it is, whether it held, and why not, before anything else.
 
 import { address } from "./address.js";
+import { short } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list } from "./folding.js";
-import { count, duration } from "./format.js";
+import { count, duration, turnName } from "./format.js";
 import { offered } from "./offers.js";
 import { badge, copyButton, disclosure, facts, longText } from "./parts.js";
 
@@ -41,13 +42,36 @@ export function others({ found: { conversations }, row, status }, beside) {
   return h("nav.row.no-print", { "aria-label": "Conversations" }, parts);
 }
 
+// The verdict in one line, which stays in sight above the transcript: what broke at the turn that is opened, or first.
+export function verdictLine({ troubles, status, first, turnLink }) {
+  const reason = troubles.find(({ turn }) => turn === first) || troubles[0];
+  const mark = badge(status, { passed: "passed", failed: "failed" }[status] || status);
+  if (!reason) return h("p.verdict-line", mark, status === "passed" && " Everything held.");
+  const { turn, what, text, brief } = reason;
+  const more = troubles.length - 1;
+  return h(
+    "p.verdict-line",
+    { class: status },
+    mark,
+    h("strong.reason", foreign(short(brief || `${what}: ${text}`))),
+    Number.isInteger(turn) && turnLink(turn),
+    more > 0 && h("button.link", { type: "button", onclick: toReasons }, count(more, "more reason")),
+  );
+}
+
+function toReasons() {
+  const box = document.getElementById("why");
+  box.focus({ preventScroll: true });
+  box.scrollIntoView({ block: "start" });
+}
+
 // What speaks against the conversation, and what the scenario as a whole failed for.
 export function why({ scenario: { reasons, failures }, troubles, status, turnLink }) {
   const ofScenario = (each) => !each.conversationId;
   const whole = reasons ? reasons.filter(ofScenario).map(({ message }) => message) : failures;
   if (!troubles.length && !whole.length) return null;
   const mine = ({ turn, what, text }) => {
-    const where = Number.isInteger(turn) && [turnLink(turn, `turn ${turn}`), ": "];
+    const where = Number.isInteger(turn) && [turnLink(turn), ": "];
     return h("li", where, h("strong", foreign(what)), ": ", longText(text, "span"));
   };
   const rest = () => list(whole.map((message) => h("li", longText(message, "span"))));
@@ -55,7 +79,7 @@ export function why({ scenario: { reasons, failures }, troubles, status, turnLin
   const words = `Of the scenario as a whole: ${count(whole.length, "reason")}`;
   return h(
     "section.panel.why-box",
-    { class: status },
+    { class: status, id: "why", tabindex: "-1" },
     h("h2", status === "passed" ? held : "Why it did not pass"),
     bounded(list(), troubles.length, (at) => mine(troubles[at]), { step: 12, noun: "reason" }),
     whole.length > 0 && disclosure(words, rest(), !troubles.length),

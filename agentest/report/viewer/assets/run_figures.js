@@ -2,7 +2,7 @@
 
 import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
-import { cost, count, decimal, duration, figure, moment, percent } from "./format.js";
+import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge } from "./parts.js";
 import { conversationAddress } from "./run_rows.js";
 
@@ -111,7 +111,7 @@ function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, late
   const token = firstTokenMs === undefined ? "" : `, first token after ${duration(firstTokenMs)}`;
   const model = modelMs === undefined ? "" : `, model ${duration(modelMs)}`;
   const href = conversationAddress({ name, agent }, { id, turn });
-  return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
+  return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, ${turnName(turn)}`));
 }
 
 // --- trend
@@ -166,5 +166,5 @@ function place({ scenario: name, agent, conversations, conversationId: id, turnI
   const turn = turnIndex ?? "";
   const times = conversations > 1 && ` ×${conversations}`;
   const href = conversationAddress({ name, agent }, id ? { id, turn } : {});
-  return h("li", h("a", { href }, foreign(id || name), turn !== "" && `, turn ${turn}`), times);
+  return h("li", h("a", { href }, foreign(id || name), turn !== "" && `, ${turnName(turn)}`), times);
 }

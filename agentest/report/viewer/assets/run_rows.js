@@ -3,7 +3,7 @@
 import { address, read } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
 import { table } from "./folding.js";
-import { cost, count, decimal, duration, figure } from "./format.js";
+import { cost, count, decimal, duration, figure, turnName } from "./format.js";
 import { thin } from "./run_filters.js";
 import { badge, problem } from "./parts.js";
 import { source } from "./source.js";
@@ -129,7 +129,7 @@ function conversation(row, each) {
   const state = each.invalid || each.errorSource ? "errored" : each.passed ? "passed" : "failed";
   const href = conversationAddress(row, { id: each.conversationId, turn: each.broke });
   const why = each.why || each.invalid;
-  const broke = each.broke === null ? "" : `turn ${each.broke}: `;
+  const broke = each.broke === null ? "" : `${turnName(each.broke)}: `;
   return h(
     "tr",
     h(

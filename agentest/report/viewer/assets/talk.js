@@ -133,7 +133,7 @@ function talk(place, id, signal) {
       ended = true;
       stop();
       fill(link);
-      fill(state, error ? problem(error) : `It has ended${endedBy ? `: ${endedBy}` : ""}.`);
+      fill(state, error ? problem(error) : ["It has ended", endedBy && `: ${endedBy}`, "."]);
       chat.querySelectorAll(".call form").forEach((form) => form.replaceWith(badge("skipped", "never answered")));
       box.element.hidden = true;
     },
