@@ -10,16 +10,17 @@ import builders
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.report.html import HtmlReporter
 
 HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
+INTERRUPTED = builders.verdict(Status.ERRORED, "the run was interrupted", ReasonKind.INTERRUPTED)
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")
 
 
-def _open(page: Any, folder: Path, result: RunResult, address: str = "") -> None:
+def _open(page: Any, folder: Path, result: RunResult, address: str = "", **more: Any) -> None:
     path = folder / "report.html"
-    HtmlReporter(path, run_id="20260102-030405").on_event(RunFinished(result))
+    HtmlReporter(path, run_id="20260102-030405", **more).on_event(RunFinished(result))
     page.goto(path.as_uri() + address)
     page.get_by_role("heading", level=1).wait_for()
 
@@ -150,11 +151,31 @@ def test_a_run_that_is_no_pass_says_so(page: Any, tmp_path: Path) -> None:
     result = builders.run_result(builders.skipped_scenario(), stopped="the budget is spent")
     _open(page, tmp_path, result)
     assert page.locator(".notice").all_inner_texts() == [
+        "This run was stopped before its end: the budget is spent.",
         "Every scenario was skipped: this run is not a pass.",
-        "This run ended before its end: the budget is spent.",
     ]
     _open(page, tmp_path, replace(result, scenarios=(), stopped=None), "?again")
     expect(page.locator(".notice")).to_have_text("No scenario was run: this run is not a pass.")
+
+
+def test_a_run_that_ended_early_names_the_command_that_goes_on(page: Any, tmp_path: Path) -> None:
+    """At the top: why it ended, how much of it finished, and the command, which is copied."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    left = builders.scenario_result("later", (), planned=3, verdict=INTERRUPTED)
+    for more, why in (
+        ({"interrupted": True, "stopped": "interrupted"}, "This run was interrupted, by Ctrl-C"),
+        ({"interrupted": True, "stopped": "killed before its end"}, "This run was killed"),
+        ({"stopped": "the budget is spent"}, "This run was stopped before its end: the budget is spent."),
+    ):
+        result = builders.run_result(builders.scenario_result("fine"), left, **more)
+        _open(page, tmp_path, result, f"?{len(why)}", next_step="agentest run --resume r1")
+        early = page.locator(".early-end")
+        expect(early).to_be_in_viewport(ratio=1)
+        expect(early).to_contain_text(why)
+        expect(early).to_contain_text("1 of 4 conversations finished")
+        early.get_by_role("button", name="Copy command").click()
+        expect(early.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == "agentest run --resume r1"
 
 
 def test_transcripts_of_a_single_scenario_can_be_searched(page: Any, tmp_path: Path) -> None:

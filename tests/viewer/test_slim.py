@@ -15,8 +15,8 @@ def test_layout_goes_and_statements_stay() -> None:
 
 def test_spaces_go_only_where_they_mean_nothing() -> None:
     """Strings, templates and regular expressions stay; words and signs that would join others stay apart."""
-    script = """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e) / 2;\nreturn a in { "f = g": typeof h };\n"""
-    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e)/ 2;\nreturn a in{"f = g":typeof h};\n"""
+    script = """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e) / 2;\nreturn a in { "f = g": h };\n"""
+    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e)/ 2;\nreturn a in{"f = g":h};\n"""
     assert without_layout(script) == tight
 
 

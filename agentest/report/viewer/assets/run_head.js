@@ -4,7 +4,7 @@ import { foreign, h } from "./dom.js";
 import { cost, count, duration, moment } from "./format.js";
 import { offered } from "./offers.js";
 import { kinds } from "./run_filters.js";
-import { badge } from "./parts.js";
+import { badge, copyButton } from "./parts.js";
 
 const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"];
 
@@ -14,6 +14,7 @@ export function head(overview) {
     h("h1", "Run ", foreign(run.id || "")),
     h("p.verdict", badge(run.state), " ", verdict(overview)),
     run.state === "under way" && run.planned > 0 && progress(run),
+    earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
     h("div.row.no-print", offered("run", run)),
     notices(overview).map((text) => h("p.notice", foreign(text))),
@@ -31,6 +32,30 @@ function verdict({ run, head, scenarios: rows }) {
   const took = ms > 0 ? ` in ${duration(ms)}` : "";
   const price = usd === null ? " · cost unknown" : usd > 0 ? ` · ${cost(usd)}` : "";
   return [h("strong", said.join(", ") || "0 passed"), ` (${extent.filter(Boolean).join(", ")})${took}${price}`];
+}
+
+const KILLED = "killed before its end"; // what results say of a run that was killed
+
+// Why the run has less than was planned, and the command that goes on.
+function earlyEnd({ run, head, scenarios: rows }) {
+  const { interrupted, stopped } = head || {};
+  const killed = run.state === "killed" || stopped === KILLED;
+  if (!killed && !interrupted && !stopped) return null;
+  const why = killed
+    ? "This run was killed: its process ended without a word, as by kill -9, a lost machine or too little memory."
+    : interrupted
+      ? "This run was interrupted, by Ctrl-C or a signal to end."
+      : `This run was stopped before its end: ${stopped}.`;
+  const all = (of) => rows.reduce((sum, row) => sum + of(row), 0);
+  const finished = all((row) => row.conversations);
+  const planned = Math.max(run.conversations || 0, all((row) => Math.max(row.planned || 0, row.conversations)));
+  const left = planned > finished && `${finished.toLocaleString("en")} of ${count(planned, "conversation")} finished; they are below.`;
+  const command = run.resume && planned > finished && run.resume;
+  return h(
+    "div.notice.early-end",
+    h("p", h("strong", foreign(why)), left && ` ${left}`),
+    command && h("p.row", "Go on with the rest: ", foreign(command, "code"), copyButton(command, "Copy command")),
+  );
 }
 
 function scenarios(rows) {
@@ -66,9 +91,6 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
   const shard = (head && head.shard) || run.shard;
   return [
     nothing(run, rows),
-    head && head.interrupted && "This run was interrupted: what it had not come to is listed as unfinished.",
-    head && head.stopped && `This run ended before its end: ${head.stopped}.`,
-    run.state === "killed" && "This run was killed: what it had finished is here.",
     shard && `This is part ${shard} of a run that was split: it says nothing of the other parts.`,
     ...(run.problems || []),
     ...unclaimed.map((text) => `Error: ${text}`),
