@@ -62,6 +62,10 @@ def test_a_few_keys_lead_from_the_file_to_the_conversation_that_failed(page: Any
     _open(page, tmp_path, _run())
     assert _names(page) == ["sometimes", SHOWN, "scenarios/broken.sim.py", "fine", "later"]
     page.keyboard.press("j")
+    expect(page.locator(":focus")).to_have_text("create_booking not called as expected")
+    page.keyboard.press("o")
+    expect(page.locator(".places li").first).to_be_visible()
+    page.locator(".windowed tbody a").first.focus()
     page.keyboard.press("o")
     expect(page.locator(".below a").first).to_have_text("sometimes-1")
     page.keyboard.press("o")
@@ -98,16 +102,40 @@ def test_filters_and_order_stand_in_the_address(page: Any, tmp_path: Path) -> No
     assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Scenario")
 
 
-def test_figures_and_root_causes_lead_to_scenarios_and_conversations(page: Any, tmp_path: Path) -> None:
+def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
     """Folded parts say the most of it; unfolded ones are in the address."""
     _open(page, tmp_path, _run())
-    page.locator("summary", has_text="Root causes").click()
-    cause = page.locator(".causes")
-    assert "id=low-1" in (cause.get_by_role("link", name="low-1").get_attribute("href") or "")
     page.locator("summary", has_text="Figures").click()
-    page.wait_for_url("**open=causes*figures*")
+    page.wait_for_url("**open=figures*")
     page.get_by_role("link", name="✗ 1 scenario").click()
     expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
+
+
+def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
+    """Each cause is there once, with how many conversations have it; it leads to the first of them and lists
+    all its scenarios; what belongs to no cause is counted, too."""
+    missed = [_several(f"books {n}", False, False) for n in range(60)]
+    other = builders.scenario_result("odd", verdict=builders.verdict(Status.FAILED, "why", ReasonKind.ERROR))
+    _open(page, tmp_path, builders.run_result(*missed, other, builders.scenario_result("fine")))
+    causes = page.get_by_role("region", name="Failures by cause").locator("li:has(h3)")
+    expect(causes).to_have_count(2)
+    expect(causes.first).to_contain_text("create_booking not called as expected")
+    expect(causes.first).to_contain_text("120 conversations in 60 scenarios")
+    expect(causes.last).to_contain_text("Other failures")
+    expect(causes.first).to_be_in_viewport(ratio=1)
+    causes.first.get_by_text("in 60 scenarios").click()
+    expect(causes.first.locator(".places li")).to_have_count(40)
+    causes.first.get_by_role("link", name="List only these scenarios").click()
+    expect(page.get_by_text("60 of 62 scenarios")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="with the cause “create_booking not called as expected”")
+    ).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("60 of 62 scenarios")).to_be_visible()
+    causes.last.get_by_role("link", name="Other failures").click()
+    expect(page.get_by_text("1 of 62 scenarios")).to_be_visible()
+    causes.first.get_by_role("link", name="create_booking not called").click()
+    page.wait_for_url("**#/conversation?*id=books+0-0*")
 
 
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import { cost, count, decimal, duration, figure, moment, percent, turnName } fro
 import { badge } from "./parts.js";
 import { conversationAddress } from "./run_rows.js";
 
-const MOST_CAUSES = 100;
 const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : "–");
 
 // What is folded above the list: {id, title, summary, content()}.
 export function parts(overview, served) {
-  const all = [causesPart(overview), figuresPart(overview), costPart(overview), trendPart(overview, served)];
+  const all = [figuresPart(overview), costPart(overview), trendPart(overview, served)];
   return all.filter(Boolean);
 }
 
@@ -136,35 +135,4 @@ function bars(trend) {
     const high = Math.max(1.5, (30 * passed) / Math.max(1, passed + failed + errored));
     return rect(at * wide, 30 - high, wide * 0.8, high, state === "passed" ? "value" : "limit");
   }));
-}
-
-// --- root causes
-
-function causesPart({ causes }) {
-  if (!causes.length) return null;
-  const shown = causes.slice(0, 3).map((each) => [causeBadge(each), ` ${number(each.scenarios)} × `, foreign(each.title)]);
-  const more = (most, what) => causes.length > most && h(what, {}, ` and ${causes.length - most} more`);
-  const content = () => h("ol.causes", causes.slice(0, MOST_CAUSES).map(cause), more(MOST_CAUSES, "li"));
-  return { id: "causes", title: "Root causes", summary: [spaced(shown), more(3, "span")], content };
-}
-
-const causeBadge = ({ kind, severity }) => badge(kind === "errored" ? "errored" : severity);
-
-function cause(each) {
-  const { title, scenarios, conversations, example, places } = each;
-  const where = ` ${count(conversations, "conversation")} in ${count(scenarios, "scenario")}`;
-  const said = example.text && example.text !== title && h("p", foreign(example.text));
-  return h(
-    "li",
-    h("h3", causeBadge(each), " ", foreign(title), h("span.quiet", where)),
-    said,
-    h("ul.places", places.map(place), scenarios > places.length && h("li", `and ${scenarios - places.length} more`)),
-  );
-}
-
-function place({ scenario: name, agent, conversations, conversationId: id, turnIndex }) {
-  const turn = turnIndex ?? "";
-  const times = conversations > 1 && ` ×${conversations}`;
-  const href = conversationAddress({ name, agent }, id ? { id, turn } : {});
-  return h("li", h("a", { href }, foreign(id || name), turn !== "" && `, ${turnName(turn)}`), times);
 }

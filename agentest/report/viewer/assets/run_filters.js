@@ -18,8 +18,24 @@ export function thin(row) {
   return row.status === "passed" && row.margin !== undefined && row.margin < THIN;
 }
 
+// The id that stands for no cause at all.
+export const NO_CAUSE = "none";
+
+function cause(row) {
+  return row.causes.length || !hasFailed(row) ? row.causes : [NO_CAUSE];
+}
+
+// Whether a row did not pass for a reason of its own, and belongs to no cause.
+export function withoutCause(row) {
+  return cause(row)[0] === NO_CAUSE;
+}
+
+function hasFailed(row) {
+  return ["failed", "errored"].includes(row.status) && !row.unfinished;
+}
+
 // Facet → what a row has of it.
-const VALUES = { status: kinds, tag: (row) => row.tags, agent: (row) => [row.agent], metric: (row) => row.metrics };
+const VALUES = { status: kinds, tag: (row) => row.tags, agent: (row) => [row.agent], metric: (row) => row.metrics, cause };
 
 function wanted(params, facet) {
   const text = params[facet] || "";
