@@ -71,7 +71,9 @@ def open_report(page: Any, folder: Path, trajectory: TrajectoryResult = BOTH, **
     path = folder / "report.html"
     HtmlReporter(path).on_event(RunFinished(result))
     page.goto(f"{path.as_uri()}#/conversation?scenario=refund&agent=booking&id=c1")
-    page.locator("h1").get_by_text("refund").wait_for()
+    page.locator("#turn-0:focus, .why-box").first.wait_for()
+    page.get_by_role("tab", name="Conversation").click()
+    page.locator(".why-box").wait_for()
     return page
 
 
@@ -119,7 +121,9 @@ def test_a_reason_stands_once_above_the_calls(page: Any, tmp_path: Path) -> None
 
 def test_checks_of_the_whole_stand_with_what_is_said_of_it(opened: Any) -> None:
     """All of them, with what became of them."""
-    part = opened.locator("section").filter(has_text="The conversation as a whole").last
+    part = opened.locator(".evidence section").filter(
+        has=opened.get_by_role("heading", name="Scores and checks")
+    )
     text = re.sub(r"\s+", " ", part.inner_text())
     assert "✗ says does not hold (Turn 1): no reply says text('refunded')" in text
     assert "✓ never_says holds: 'credit card' was never said" in text

@@ -36,7 +36,7 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
         page.goto(f"{first}#/run?of={latest}")
         page.get_by_role("button", name="Run again what failed").click()
         page.get_by_role("link", name="Compare with the run before").click()
-        expect(page.get_by_role("heading", name="Scenarios")).to_be_visible()
+        expect(page.get_by_role("heading", name="Scenarios", exact=True)).to_be_visible()
         expect(page).to_have_url(re.compile(f"compare.*new={latest}"))
         name = sample_run.wrong_calls().name
         page.goto(f"{first}#/conversation?of={latest}&scenario={name}&agent=booking")

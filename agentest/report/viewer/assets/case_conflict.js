@@ -1,7 +1,7 @@
 // What is asked where a file has changed on the disk while it was edited here.
 
 import { showDialog } from "./app.js";
-import { aligned } from "./differences.js";
+import { aligned } from "./diff.js";
 import { foreign, h } from "./dom.js";
 import { copyButton } from "./parts.js";
 

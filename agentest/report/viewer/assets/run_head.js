@@ -2,9 +2,9 @@
 
 import { foreign, h } from "./dom.js";
 import { cost, count, duration, moment } from "./format.js";
-import { offered } from "./offers.js";
 import { kinds } from "./run_filters.js";
 import { badge, copyButton } from "./parts.js";
+import { offered } from "./source.js";
 
 const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"];
 

@@ -5,7 +5,7 @@ import { foreign, h } from "./dom.js";
 import { folded, list, table, tableRow } from "./folding.js";
 import { decimal, turnName } from "./format.js";
 import { longText } from "./parts.js";
-import { isBelow, wholeMetrics } from "./troubles.js";
+import { isBelow, wholeMetrics } from "./reasons.js";
 
 const CRITERIA = { met: "✓ met", violated: "✗ violated", "cannot tell": "? cannot tell" };
 const GLANCED = 12;

@@ -4,7 +4,7 @@ import { known } from "./calls.js";
 import { h } from "./dom.js";
 import { folded, table, tableRow } from "./folding.js";
 import { duration } from "./format.js";
-import { allTurns } from "./troubles.js";
+import { allTurns } from "./reasons.js";
 
 const PARTS = ["user", "agent", "tools", "judges", "own"];
 const MOST_OPEN = 30;
