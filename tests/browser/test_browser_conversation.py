@@ -339,18 +339,18 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     page.locator(".spans").get_by_text("round").first.click()
     page.get_by_text('"k": "<b>v</b>"').wait_for()
     for label, text in (
-        ("Copy command", "agentest run 'a b.sim.py:7'"),
-        ("Copy as scripted scenario", "scenario('x')\n"),
         (
             "Copy the link to Turn 1",
             f"{HOST}/#/conversation?scenario=user+books+a+morning+slot&agent=booking&turn=0&id=c1",
         ),
+        ("Copy command", "agentest run 'a b.sim.py:7'"),
+        ("Copy as scripted scenario", "scenario('x')\n"),
     ):
         page.get_by_role("button", name=label).click()
         page.locator("#announcements").get_by_text("Copied").wait_for()
         assert page.evaluate("navigator.clipboard.readText()") == text
         page.evaluate("document.getElementById('announcements').textContent = ''")
-    whole(page)
+        whole(page)
     page.get_by_role("button", name="Copy as JSON").click()
     page.locator("#announcements").get_by_text("Copied").wait_for()
     record = json.loads(page.evaluate("navigator.clipboard.readText()"))

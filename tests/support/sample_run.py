@@ -400,6 +400,11 @@ def _mail() -> ToolCall:
     )
 
 
+def conversation_of(turns: Sequence[Turn], expected: dict[str, Any]) -> ConversationResult:
+    """A conversation of these turns, of which these calls were expected."""
+    return _result("c1", turns, trajectory=_trajectory(expected, turns))
+
+
 def _trajectory(spec: dict[str, Any], turns: Sequence[Turn]) -> TrajectoryResult | None:
     calls = [call for turn in turns for call in turn.tool_calls]
     return TrajectoryMatcher(parse_trajectory(spec)).match(calls, len(turns))

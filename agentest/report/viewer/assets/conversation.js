@@ -91,7 +91,7 @@ function draw(view) {
       rows,
       h("section.pane.text", { id: "pane-transcript", "aria-label": "Transcript", tabindex: "0" }, [
         h("h2.off-screen", "Transcript"),
-        toTake(view),
+        actions(view),
         conversation && conversation.shortened && notice("Texts that were too long to be kept lack their ends."),
         conversation ? transcript(view) : missing(found.show),
       ]),
@@ -136,17 +136,11 @@ function firstTurn({ params, row, troubles: wrong }) {
   return row.broke ?? (turns.length ? Math.min(...turns) : null);
 }
 
-// What can be taken along: the command, the script, the link; `save` puts it into a file of the project.
-function toTake({ scenario, found: { command }, opened, params, urlOf, save }) {
-  return h(
-    "div.row.no-print.take",
-    opened && save && h("button.primary.small", { type: "button", onclick: save }, "Save as a case…"),
-    offered("conversation", scenario),
-    command && copyButton(command, "Copy command"),
-    opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
-    copyButton(() => urlOf(params.turn), "Copy link"),
-    opened && opened.noScript && h("span.quiet.small", "No scripted scenario: ", foreign(opened.noScript)),
-  );
+// What can be done with the conversation; `save` puts it into a file of the project.
+function actions({ scenario, opened, save }) {
+  const button = opened && save && h("button.primary.small", { type: "button", onclick: save }, "Save as a case…");
+  const all = [button, ...offered("conversation", scenario)].filter(Boolean);
+  return all.length > 0 && h("div.row.no-print", all);
 }
 
 // `command`: what prints it where the run is kept.

@@ -73,7 +73,7 @@ function figures({ latencyMs, firstTokenMs, modelCalls, modelMs, requests, retri
 }
 
 function reason({ what, text }) {
-  return h("li.low", h("strong", "✗ ", foreign(what)), ": ", longText(text, "span"));
+  return h("li.low", h("strong", "✗ ", foreign(what)), text && [": ", longText(text, "span")]);
 }
 
 // One call: what differs key by key where something was expected of it, its arguments and its answer.
@@ -116,6 +116,7 @@ export function wholeEvidence(view) {
   return [
     h("h2", "Whole conversation"),
     why(view),
+    toTake(view),
     about(view),
     conversation && [
       trajectory && part("Calls", comparison(trajectory, calls, callLink)),
@@ -126,6 +127,17 @@ export function wholeEvidence(view) {
   ];
 }
 
+// What can be taken along: the command, the script, the link.
+function toTake({ found: { command }, opened, params, urlOf }) {
+  return h(
+    "div.row.no-print",
+    command && copyButton(command, "Copy command"),
+    opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
+    copyButton(() => urlOf(params.turn), "Copy link"),
+    opened && opened.noScript && h("p.quiet.small", "No scripted scenario: ", foreign(opened.noScript)),
+  );
+}
+
 // What speaks against the conversation, and what the scenario as a whole failed for.
 function why({ scenario: { reasons, failures }, troubles, status, turnLink }) {
   const ofScenario = (each) => !each.conversationId;
@@ -133,7 +145,7 @@ function why({ scenario: { reasons, failures }, troubles, status, turnLink }) {
   if (!troubles.length && !whole.length) return null;
   const mine = ({ turn, what, text }) => {
     const where = Number.isInteger(turn) && [turnLink(turn), ": "];
-    return h("li", where, h("strong", foreign(what)), ": ", longText(text, "span"));
+    return h("li", where, h("strong", foreign(what)), text && [": ", longText(text, "span")]);
   };
   const rest = () => list(whole.map((message) => h("li", longText(message, "span"))));
   const held = troubles.length ? "What to look at" : "This conversation holds; its scenario does not";

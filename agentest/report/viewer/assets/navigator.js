@@ -26,8 +26,8 @@ export function navigator({ scenarios, causes }, params) {
     chosen = { text: search.text(), kind: select.value };
     const fits = (row) => (!chosen.kind || kinds(row).includes(chosen.kind)) && search.fits([row.name, row.file, row.failure, ...row.tags].join("\n"));
     const kept = rows.filter(fits);
-    const names = new Set(kept.map((row) => row.name));
-    const found = causes.filter((each) => search.fits(each.title) || each.places.some(({ scenario }) => names.has(scenario)));
+    const ids = new Set(kept.flatMap((row) => row.causes));
+    const found = causes.filter((each) => ids.has(each.id) || (chosen.text && search.fits(each.title)));
     const others = kept.filter(withoutCause);
     const all = [...found.map((each) => () => cause(each, params)), ...(others.length ? [() => rest(others, params)] : [])];
     fill(

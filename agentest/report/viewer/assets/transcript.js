@@ -39,7 +39,7 @@ export function verdictLine({ troubles, status, first, turnLink, showWhole }) {
     "p.verdict-line",
     { class: status },
     badge(status),
-    h("strong.reason", foreign(short(brief || `${what}: ${text}`))),
+    h("strong.reason", status === "passed" && "but ", foreign(short(brief || [what, text].filter(Boolean).join(": ")))),
     Number.isInteger(turn) && turnLink(turn),
     more > 0 && h("button.link", { type: "button", onclick: showWhole }, count(more, "more reason")),
   );
