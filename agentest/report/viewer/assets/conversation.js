@@ -8,7 +8,7 @@ import { fill, foreign, h } from "./dom.js";
 import { turnEvidence, wholeEvidence } from "./evidence.js";
 import { notice, openForPrint } from "./folding.js";
 import { turnName } from "./format.js";
-import { navigator } from "./navigator.js";
+import { navigator } from "./failures.js";
 import { announce, badge, copyButton, problem } from "./parts.js";
 import { allTurns, statusOf, troubles } from "./reasons.js";
 import { offered, source, there } from "./source.js";

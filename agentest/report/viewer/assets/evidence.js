@@ -6,12 +6,10 @@ import { foreign, h } from "./dom.js";
 import { bounded, folded, list, notice, table } from "./folding.js";
 import { count, duration, turnName } from "./format.js";
 import { tree } from "./json_tree.js";
-import { modelRequests } from "./model_requests.js";
+import { modelRequests, spansOfTurn, timeline } from "./waterfall.js";
 import { copyButton, disclosure, facts, longText } from "./parts.js";
 import { turnScores, wholeScores } from "./scores.js";
-import { spansOfTurn } from "./spans.js";
-import { stateChange } from "./state.js";
-import { timeline } from "./timeline.js";
+import { stateChange } from "./session_state.js";
 import { comparison, invocation } from "./trajectory.js";
 import { allTurns } from "./reasons.js";
 

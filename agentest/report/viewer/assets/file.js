@@ -3,8 +3,7 @@
 import { startApp } from "./app.js";
 import { addCompareView } from "./compare.js";
 import { addConversationView } from "./conversation.js";
-import { fileSource } from "./file_source.js";
-import { CUT, isCut, whenArrived } from "./packed.js";
+import { CUT, fileSource, isCut, whenArrived } from "./file_source.js";
 import { problem } from "./parts.js";
 import { addRunView } from "./run.js";
 import { use } from "./source.js";

@@ -6,11 +6,9 @@ import { append, fill, foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { count } from "./format.js";
 import { announce, problem } from "./parts.js";
-import { causes } from "./run_causes.js";
-import { chosen, facets, sorted } from "./run_filters.js";
-import { parts } from "./run_figures.js";
-import { head } from "./run_head.js";
-import { COLUMNS, conversationAddress, lines } from "./run_rows.js";
+import { causes } from "./failures.js";
+import { COLUMNS, chosen, conversationAddress, facets, lines, sorted } from "./run_list.js";
+import { head, parts } from "./run_summary.js";
 import { source } from "./source.js";
 
 const KEYS = [["o", "unfold the marked cause or scenario, fold it"], ["e", "search transcripts for what is looked for"]];
