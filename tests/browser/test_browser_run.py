@@ -123,6 +123,8 @@ def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
     expect(causes.first).to_contain_text("120 conversations in 60 scenarios")
     expect(causes.last).to_contain_text("Other failures")
     expect(causes.first).to_be_in_viewport(ratio=1)
+    first = page.get_by_role("link", name="Open the first failure")
+    assert "id=books+0-0" in (first.get_attribute("href") or "")
     causes.first.get_by_text("in 60 scenarios").click()
     expect(causes.first.locator(".places li")).to_have_count(40)
     causes.first.get_by_role("link", name="List only these scenarios").click()

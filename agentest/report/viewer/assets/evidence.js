@@ -96,7 +96,7 @@ function differences(rows) {
     return h(
       "tr",
       { class: status },
-      h("th", { scope: "row" }, h("span.mark", { title: status }, sign, h("span.off-screen", ` ${status}`)), " ", foreign(key)),
+      h("th", { scope: "row" }, h("span.mark", { class: status, title: status }, sign, h("span.off-screen", ` ${status}`)), " ", foreign(key)),
       h("td", cell(left, changed ? right : left, "del")),
       h("td", cell(right, changed ? left : right, "ins")),
     );

@@ -23,7 +23,8 @@ function causeEntry({ id, kind, title, severity, scenarios, conversations, examp
   const { scenario: name, agent, conversationId, turnIndex, text } = example;
   const times = conversations || scenarios;
   const where = conversations ? `${count(conversations, "conversation")} in ${count(scenarios, "scenario")}` : count(scenarios, "scenario");
-  const more = text && text !== title && h("p.quiet", foreign(text));
+  const letters = (words) => words.replace(/\W/g, "");
+  const more = text && letters(text) !== letters(title) && h("p.quiet", foreign(text));
   const made = () => [
     h("ul.places", places.map(causePlace)),
     scenarios > places.length && h("p", `and ${scenarios - places.length} more`),

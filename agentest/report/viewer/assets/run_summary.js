@@ -17,7 +17,7 @@ export function head(overview) {
     run.state === "under way" && run.planned > 0 && progress(run),
     earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
-    h("div.row.no-print", offered("run", run)),
+    h("div.row.no-print", firstFailure(overview), offered("run", run)),
     notices(overview).map((text) => h("p.notice", foreign(text))),
   ];
 }
@@ -33,6 +33,15 @@ function verdict({ run, head, scenarios: rows }) {
   const took = ms > 0 ? ` in ${duration(ms)}` : "";
   const price = usd === null ? " · cost unknown" : usd > 0 ? ` · ${cost(usd)}` : "";
   return [h("strong", said.join(", ") || "0 passed"), ` (${extent.filter(Boolean).join(", ")})${took}${price}`];
+}
+
+// The one thing that most want of a run that did not pass.
+function firstFailure({ causes, scenarios: rows }) {
+  const worst = causes[0] && causes[0].example;
+  const row = worst ? { ...worst, name: worst.scenario } : rows.find((each) => each.status === "failed" && each.conversations);
+  if (!row) return null;
+  const more = worst && worst.conversationId ? { id: worst.conversationId, turn: worst.turnIndex ?? "" } : {};
+  return h("a.button.primary.small", { href: conversationAddress(row, more), id: "first-failure" }, "Open the first failure");
 }
 
 const KILLED = "killed before its end"; // what results say of a run that was killed
