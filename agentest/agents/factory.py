@@ -91,7 +91,7 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
             problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
             if attempt <= config.retries:
                 await anyio.sleep(pause_before_retry(attempt))
-    raise AgentUnreachable(
-        f"agent {name!r} cannot be reached at {config.endpoint}: {problem}. "
-        "Start it first, correct agent.endpoint, or let agent.server start it."
-    )
+    remedy = "Start it first, correct agent.endpoint, or let agent.server start it."
+    if "resolved" in problem:
+        remedy = "Correct the host in agent.endpoint."
+    raise AgentUnreachable(f"agent {name!r} cannot be reached at {config.endpoint}: {problem}. {remedy}")

@@ -115,9 +115,9 @@ class NoReply(AgentError):
 
 
 class AccessDenied(CannotSend):
-    """The address, path or credentials are wrong: the agent rejects the first request of a conversation.
+    """The agent rejects the first request of a conversation: the address, path or credentials are wrong.
 
-    Nothing is known about the agent then, so the scenario is errored, not failed.
+    If it rejects all of the run's, nothing is known about it, so its scenarios are errored, not failed.
     """
 
 

@@ -73,7 +73,7 @@ async def _by_message(
     if probe.only_gets:
         for path in usual:
             if type_of_path(path) == kind and (await _status_of(probe, path)) == 405:
-                return _found(probe, kind, path, f"{path} takes only POST")
+                return _found(probe, kind, path, f"the server has {path}")
         return None
     for path in listed:
         response = await probe.post_message(path)

@@ -153,7 +153,7 @@ def _check_file(path: Path) -> None:
         if path.exists():
             read_calibrations(path)
     except ValueError as error:
-        raise UsageError(f"--write: {path}: {error}; remove it or mend it") from None
+        raise UsageError(f"--write: {path}: {error}; remove or repair it") from None
 
 
 def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) -> None:

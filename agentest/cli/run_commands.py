@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@flag("--watch", "Run again when scenarios, their imports or the configuration change.")
+@flag("--watch", "Run again what a change affects; in a terminal, keys run more.")
 @option("--conversations", "N", "Run N conversations per scenario.", kind=click.IntRange(min=1))
 @repeat_option
 @flag("--record-tools", "Call real tools instead of mocks, and write recorded_tools.py.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,9 +69,7 @@ class ScenarioSelection:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""
         verdicts = None
         if self.last_failed or self.failed_first:
-            from agentest.store.runs.past_runs import latest_verdicts
-
-            verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
+            verdicts = verdicts_of(prepared)
             prepared = _last_failed(prepared, verdicts) if self.last_failed else prepared
         if self.shuffle is not None:
             seed = int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS)
@@ -86,20 +84,34 @@ class ScenarioSelection:
         return sharded(prepared, self.shard, self.shard_by, kind) if self.shard else prepared
 
 
+def verdicts_of(prepared: Prepared) -> LatestVerdicts:
+    """Return the latest verdicts on the scenarios of a run."""
+    from agentest.store.runs.past_runs import latest_verdicts
+
+    return latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
+
+
+def has_failed(entry: PlanEntry, verdicts: LatestVerdicts) -> bool:
+    """Return True if an entry failed or errored last. A file that cannot be loaded may have failed."""
+    if isinstance(entry, ScenarioResult):
+        return entry.verdict.status is not Status.SKIPPED
+    return verdicts.has_failed(_tried(entry))
+
+
+def narrowed(prepared: Prepared, verdicts: LatestVerdicts, is_kept: Callable[[PlanEntry], bool]) -> Prepared:
+    """Return the run with some of its entries, to be compared with the latest verdicts."""
+    known = {(each.file, each.name, each.agent): status for each, status in verdicts.known.items()}
+    return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True, earlier=known)
+
+
 def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     """Return the run with only the failed scenarios, or with all if none failed."""
-
-    def is_kept(entry: PlanEntry) -> bool:
-        if isinstance(entry, ScenarioResult):  # a file that cannot be loaded may have failed
-            return entry.verdict.status is not Status.SKIPPED
-        return verdicts.has_failed(_tried(entry))
-
-    failed = sum(map(is_kept, prepared.plan.units))
-    plan = narrow_plan(prepared.plan, is_kept) if failed else prepared.plan
+    failed = sum(has_failed(unit, verdicts) for unit in prepared.plan.units)
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
     notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
-    known = {(each.file, each.name, each.agent): status for each, status in verdicts.known.items()}
-    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0, earlier=known)
+    is_narrowed = prepared.narrowed or failed > 0
+    chosen = narrowed(prepared, verdicts, lambda entry: not failed or has_failed(entry, verdicts))
+    return replace(chosen, notes=notes, narrowed=is_narrowed)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -104,10 +104,29 @@ def show(
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
-    from agentest.report.registry import ReporterContext, make_reporters
-
     project = location.enter()
     path = project.run_file(run)
+    requested = _reports(reports.reporters, project.here, or_console=not as_page)
+    page = _page_of(path, whole=not scenarios) if as_page else None
+    if page and not page.is_file():
+        requested = (*requested, ReportRequest("html", page))
+    report_again(path, project.root, requested, scenarios, reports.verbosity)
+    if page:
+        say(str(page))
+        open_in_browser(page.as_uri())
+    return ExitCode.PASSED
+
+
+def report_again(
+    path: Path,
+    root: Path,
+    reports: Sequence[ReportRequest],
+    scenarios: tuple[str, ...] = (),
+    verbosity: int = 0,
+) -> None:
+    """Report a stored run again, given its results.json or journal. Raises UsageError."""
+    from agentest.report.registry import ReporterContext, make_reporters
+
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
     result = _only(result, scenarios, path)
@@ -117,28 +136,20 @@ def show(
 
         against = RunComparison(None)
     setting = ReporterContext(
-        root=project.root,
+        root=root,
         folder=path.parent,
         run_id=record.id if record else "",
         environ={**os.environ, "CI": "true"},
-        verbosity=reports.verbosity,
+        verbosity=verbosity,
         record=record,
         compared=against,
     )
-    requests = _reports(reports.reporters, project.here, or_console=not as_page)
-    page = _page_of(path, whole=record is not None and not scenarios) if as_page else None
-    if page and not page.is_file():
-        requests = (*requests, ReportRequest("html", page))
-    reporters = make_reporters(requests, setting)
+    reporters = make_reporters(reports, setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
-    if page:
-        say(str(page))
-        open_in_browser(page.as_uri())
-    return ExitCode.PASSED
 
 
 @click.command()
@@ -194,7 +205,8 @@ def export(
 
 def _page_of(results: Path, *, whole: bool) -> Path:
     """Return where the page of a whole stored run is or goes; a temporary file for anything else."""
-    folder = results.parent if whole else Path(mkdtemp(prefix="agentest-"))
+    is_stored = whole and read_record(results.parent) is not None
+    folder = results.parent if is_stored else Path(mkdtemp(prefix="agentest-"))
     return folder.resolve() / FILES["html"]
 
 

@@ -171,14 +171,17 @@ _USE_MOCK_TOOLS = (
     "openai_agents, pydantic_ai, adk), and set tool_visibility: returned"
 )
 _USE_MOCK_SERVER = (
-    "if its tools are behind MCP or HTTP, have them answered by a mock server of Agentest "
-    "(mcp_mock: true, or "
-    "rest_mock: {openapi: FILE})"
+    "if its tools are behind MCP or HTTP, set mcp_mock: true or rest_mock: {openapi: FILE} "
+    "(agentest docs mock-servers)"
 )
 _USE_GATEWAY = "set model_gateway: true"
 _USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
+
+
+def _can_use_gateway(agent: AnyAgent) -> bool:
+    return bool(agent.urls) and not agent.in_process
 
 
 def gateway_advice(agent: AnyAgent) -> str:
@@ -195,7 +198,7 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
         ways.insert(0, "leave out tool_visibility: unseen, as its type reports them")
     if agent.type == "custom":
         ways.append("have its handler make them with ctx.resolve_tool, or report them with ctx.record_tool")
-    if agent.urls and not agent.in_process:
+    if _can_use_gateway(agent):
         ways.append(gateway_advice(agent))
     ways.append(_SEND_TRACES)
     return (
@@ -243,6 +246,7 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
     return [
         *([_SET_RETURNED] if agent.natural_visibility is ToolVisibility.RETURNED else []),
         *agent.ways_to_mock,
+        *([f"{gateway_advice(agent)} (agentest docs model-gateway)"] if _can_use_gateway(agent) else []),
         _USE_MOCK_SERVER,
         _USE_AGENT_OBJECT,
         f"{resolve} its calls by ctx.resolve_tool",

@@ -8,7 +8,7 @@ from dataclasses import field
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentest.agents.port import AgentReply, MockBypassed, TurnContext
+from agentest.agents.port import AccessDenied, AgentReply, MockBypassed, TurnContext
 from agentest.agents.server_output import Positions
 from agentest.domain.faults import InjectedFault
 from agentest.domain.transcript import (
@@ -261,4 +261,5 @@ def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
     message = f"internal error: {type(error).__name__}: {error}"
     if isinstance(error, AgentestError):
         message = str(error) or type(error).__name__
-    return Failure(blame, redact(message), error.tools if isinstance(error, MockBypassed) else ())
+    bypassed = error.tools if isinstance(error, MockBypassed) else ()
+    return Failure(blame, redact(message), bypassed, denied=isinstance(error, AccessDenied))

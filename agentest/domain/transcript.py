@@ -422,6 +422,8 @@ class Failure:
     message: str
     bypassed: tuple[str, ...] = ()
     """The mocked tools that the agent ran itself. Known only during the run."""
+    denied: bool = False
+    """True if the agent refused the first request. Known only during the run."""
 
 
 SESSION_ID = re.compile(r"\bagentest(?:-[a-z0-9]+)*-[0-9a-f]{16}\b")

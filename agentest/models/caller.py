@@ -148,7 +148,7 @@ class LiveModel:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
             if self._gate.is_down:
                 problem = f"{problem}: {self._gate.problem}"
-            failed = self._given_up(f"{problem}; more time: `deadline_ms`")
+            failed = self._given_up(f"{problem}; raise `deadline_ms` to wait longer")
         except ModelUnavailable as error:
             failed = error
         text = f"{_describe_question(question.key)}: {failed}"

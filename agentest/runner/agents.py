@@ -272,6 +272,7 @@ def _with_free_ports(prepared: Prepared, servers: list[ManagedServer]) -> Iterat
 
 
 _SHOWN_SCENARIOS = 3
+_MOST_WAYS = 2
 _BULLET = "\n  - "
 _HIDDEN = {
     ToolVisibility.RETURNED: "it runs its tools itself, and the real ones have run",
@@ -316,12 +317,13 @@ def check_mocks(plan: Plan) -> None:
         reached = agent.mock_servers or agent.mocks_calls_of_model
         if mocked and not returns_calls(agent) and not reached:
             may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-            remedies = [f"if its real tools may run: {may_run}", *ways_to_mock(agent)]
+            remedies = [*ways_to_mock(agent)[:_MOST_WAYS], f"if its real tools may run: {may_run}"]
             visibility = mocked[0].traits.visibility.words
             raise ConfigError(
                 f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools "
                 f"itself (type: {agent.type}, tool calls: {visibility}), so the real ones would run. "
-                f"No conversation was begun. Ways out:{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
+                "No conversation was started. To go on:"
+                f"{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
             )
 
 
@@ -344,7 +346,7 @@ def agents_without_calls(
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
-            why = f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
+            why = f"{_HIDDEN[visibility]} (then set tool_visibility: unseen)"
             why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else why
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings

@@ -254,6 +254,14 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
+def blamed_on_agent(finished: JudgedConversation) -> JudgedConversation:
+    """Return the conversation with its failure as the agent's own."""
+    conversation = finished.result.conversation
+    failure = conversation.failure and replace(conversation.failure, blame=Blame.AGENT)
+    result = replace(finished.result, conversation=replace(conversation, failure=failure))
+    return replace(finished, result=result, json=None)  # a failed result is complete
+
+
 def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
     if finding is None:
         return timed

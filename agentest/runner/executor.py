@@ -35,6 +35,7 @@ from agentest.runner.conversation_run import (
     PartSharing,
     Trial,
     Trials,
+    blamed_on_agent,
     bypass_reason,
 )
 from agentest.runner.plan import Unit
@@ -162,8 +163,17 @@ class _Scheduler:
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
         self._reached = origin.is_reached
-        self._unreached: list[UnitProgress] = []
-        """Finished units whose agent's mock servers no client has connected to so far."""
+        self._undecided: list[UnitProgress] = []
+        """Finished units that later conversations may decide: nothing shows so far that a client connected to
+        their agent's mock servers, or that the agent, which refused them, answers anything."""
+        self._answering = {
+            unit.agent
+            for unit in session.prepared.plan.units
+            if any(each.conversation.turns for each in unit.finished_part.conversations.values())
+        }
+        """The agents that have answered a message in this run."""
+        self._denied: defaultdict[str, dict[int, JudgedConversation]] = defaultdict(dict)
+        """By scope and number: conversations that the agent refused, until their unit is decided."""
         self._in_progress: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
         self._sharing = PartSharing()
@@ -173,11 +183,12 @@ class _Scheduler:
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
-            for progress in self._unreached:
+            for progress in self._undecided:
                 await self._decide(progress)
         if self._in_progress:
             await self._runner.settle()
         for progress in list(self._in_progress.values()):
+            self._settle_denied(progress)
             self._finish(progress, self._decision.decide_early(progress, self._stop))
         return self._results
 
@@ -364,6 +375,22 @@ class _Scheduler:
         progress.results[number] = self._retained(unit, finished)
         if finished.rerun_reason:
             progress.rerun_reason[number] = finished.rerun_reason
+        failure = finished.result.conversation.failure
+        if failure and failure.denied:
+            self._denied[unit.scope][number] = finished
+        else:
+            self._report_finished(unit, number, finished)
+        if self._allowance:
+            self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
+        if bypassed := bypass_reason(unit, finished.result):
+            self._stop.because_of_real_tool(bypassed)
+            return
+        if trial:
+            self.trials.end(unit.agent, trial)
+        if progress.is_complete():
+            await self._conclude(progress)
+
+    def _report_finished(self, unit: Unit, number: int, finished: JudgedConversation) -> None:
         self.report(
             ConversationFinished(
                 name=unit.scenario.name,
@@ -376,15 +403,18 @@ class _Scheduler:
                 used=self.usage(unit),
             )
         )
-        if self._allowance:
-            self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
-        if bypassed := bypass_reason(unit, finished.result):
-            self._stop.because_of_real_tool(bypassed)
-            return
-        if trial:
-            self.trials.end(unit.agent, trial)
-        if progress.is_complete():
-            await self._conclude(progress)
+
+    def _settle_denied(self, progress: UnitProgress) -> None:
+        """Report the conversations that the agent refused. It is to blame if it answered others."""
+        unit = progress.unit
+        for number, finished in self._denied.pop(unit.scope, {}).items():
+            settled = blamed_on_agent(finished) if unit.agent in self._answering else finished
+            progress.results[number] = self._retained(unit, settled)
+            self._report_finished(unit, number, settled)
+
+    def note_answer(self, agent: str) -> None:
+        """Note that the agent has answered a message."""
+        self._answering.add(agent)
 
     def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
@@ -400,19 +430,25 @@ class _Scheduler:
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         """Decide a unit and report it. Return False if it needs more conversations first."""
-        connected = [each for each in self._unreached if not unreached_servers(each.unit, self._reached)]
-        self._unreached = [each for each in self._unreached if each not in connected]
-        for each in connected:
+        decidable = [each for each in self._undecided if not self._must_wait(each.unit)]
+        self._undecided = [each for each in self._undecided if each not in decidable]
+        for each in decidable:
             await self._decide(each)
-        if unreached_servers(progress.unit, self._reached):
+        if self._must_wait(progress.unit):
             progress.close(progress.ordered)
-            self._unreached.append(progress)  # a later conversation may show that the agent is connected
+            self._undecided.append(progress)
             return True
         return await self._decide(progress)
+
+    def _must_wait(self, unit: Unit) -> bool:
+        """Return True if a later conversation may still show that the agent is connected, or answers."""
+        is_refused = unit.scope in self._denied and unit.agent not in self._answering
+        return is_refused or bool(unreached_servers(unit, self._reached))
 
     async def _decide(self, progress: UnitProgress) -> bool:
         """Decide a unit whose conversations have finished. Return False if it needs more of them first."""
         unit = progress.unit
+        self._settle_denied(progress)
         missing = unreached_servers(unit, self._reached)
         unknown = never_connected(unit, missing) if missing else None
         with self._allowance.deciding(unit) if self._allowance else nullcontext():
@@ -451,6 +487,7 @@ class _RunningConversation:
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit
+        self._scheduler.note_answer(unit.agent)
         if handed_over:
             self._scheduler.trials.hand_over(unit.agent)
         self._scheduler.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))

@@ -415,10 +415,10 @@ def _misfit_note(name: str, calls: Sequence[ToolCall]) -> str:
     times = "" if len(calls) == 1 else f" {len(calls)} times"
     at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
     what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
-    mend = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
+    culprit = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
     return (
-        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
-        f"call is right, mend {mend}"
+        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent received an error; if the "
+        f"call is right, correct {culprit}"
     )
 
 

@@ -302,8 +302,11 @@ def search(
 
 
 def is_scenario_name(name: str) -> bool:
-    """Return True if a file with this name can define scenarios: any Python file, or `*.sim.yaml`."""
-    return name.endswith((".py", *DATA_ENDINGS))
+    """Return True if a file with this name can define scenarios: any Python file, or `*.sim.yaml`.
+
+    Emacs marks a file that is being edited with a link of the same name after `.#`.
+    """
+    return name.endswith((".py", *DATA_ENDINGS)) and not name.startswith(".#")
 
 
 def separate_run_folder(

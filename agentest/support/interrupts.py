@@ -133,13 +133,22 @@ def exit_immediately(last_words: str = "") -> None:
 
     Write directly to the file descriptors, because blocked code may hold the locks of the streams.
     """
-    if os.isatty(1) and os.environ.get("TERM") != "dumb":
-        os.write(1, _SHOW_CURSOR)  # progress display hides the cursor
+    show_cursor()
+    for restore in restore_terminal:
+        restore()
     if last_words:
         os.write(2, last_words.encode(sys.getfilesystemencoding(), "backslashreplace"))
     end_process(ExitCode.INTERRUPTED)
 
 
+def show_cursor() -> None:
+    """Show the cursor, which the progress display hides."""
+    if os.isatty(1) and os.environ.get("TERM") != "dumb":
+        os.write(1, _SHOW_CURSOR)
+
+
+restore_terminal: list[Callable[[], None]] = []
+"""Functions that restore the terminal before the process ends immediately."""
 end_process: Callable[[int], NoReturn] = os._exit
 """End the process immediately with a status, even after `guard_process_exit`."""
 

@@ -194,8 +194,8 @@ def test_ways_are_those_that_there_are() -> None:
     chat = advice_for_unseen_calls("bot", agent(tool_visibility="unseen"))
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
-        "returned, if it does hand its calls to the caller or set model_gateway: {port: 8900}: agentest docs "
-        "model-gateway"
+        "returned, if it does hand its calls to the caller or set model_gateway: {port: 8900}, and start the "
+        "agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1: agentest docs model-gateway"
     )
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
     assert "leave out tool_visibility: unseen, as its type reports them or " in advice_for_unseen_calls(

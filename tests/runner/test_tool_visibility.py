@@ -217,7 +217,7 @@ def test_mocks_that_do_not_reach_stop_the_run(project: Project, arguments: tuple
         assert server.requests == []
     assert done.returncode == 2
     assert "'one' (a.sim.py:2)" in done.stderr
-    for told in ("agent 'salon'", "unmocked_tools: passthrough", "type: custom"):
+    for told in ("agent 'salon'", "unmocked_tools: passthrough", "mcp_mock: true"):
         assert told in done.stderr
     assert ("'two' (a.sim.py:3)" in done.stderr) is (arguments[0] == "run")
     assert "tool_visibility: returned" not in done.stderr  # of no use behind ADK's server

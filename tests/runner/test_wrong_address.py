@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tls_server import tls_server
 
 from agentest import scenario
 from agentest.domain.results import Status
-from agentest.testing import run_scenarios
+from agentest.testing import Raw, ScriptedAgent, run_scenarios
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,22 @@ def test_a_wrong_scheme_and_an_unknown_certificate_err(tmp_path: Path, scheme: s
         result = run_scenarios(scenarios, config={"agent": agent, "concurrency": 2})
     assert [each.verdict.status for each in result.scenarios] == [Status.ERRORED] * 3
     assert all(problem in each.verdict.reasons[0].message for each in result.scenarios)
+
+
+def test_refusals_are_the_agents_failure_if_it_answers_others() -> None:
+    """Whichever comes first: a refused scenario fails if any other is answered, and errs if none is."""
+
+    def agent(body: dict[str, Any]) -> Any:
+        text = body["messages"][0]["content"]
+        return "Hello" if text == "yes" else Raw(b'{"detail": "No"}', status=401)
+
+    def statuses(*texts: str) -> list[Status]:
+        scenarios = [scenario(f"{n}", turns=[text]) for n, text in enumerate(texts)]
+        with ScriptedAgent(agent) as server:
+            result = run_scenarios(scenarios, agent=server, concurrency=1)
+        return [each.verdict.status for each in result.scenarios]
+
+    failed, passed, errored = Status.FAILED, Status.PASSED, Status.ERRORED
+    assert statuses("no", "yes", "no") == [failed, passed, failed]
+    assert statuses("yes", "no") == [passed, failed]
+    assert statuses("no", "no") == [errored, errored]

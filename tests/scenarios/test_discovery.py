@@ -143,6 +143,13 @@ def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
     assert entered
 
 
+def test_links_that_mark_edited_files_are_not_found(tmp_path: Path) -> None:
+    """Emacs marks a file with unsaved changes by a link of the same name after `.#`, which leads nowhere."""
+    (tmp_path / "a.sim.py").touch()
+    (tmp_path / ".#a.sim.py").symlink_to("user@host.1")
+    assert [path.name for path in search(tmp_path, ["**/*.sim.py"], []).files] == ["a.sim.py"]
+
+
 def test_files_and_scenarios_keep_their_order(tmp_path: Path) -> None:
     """Files are sorted by path; scenarios keep the order of their file."""
     files = {"b.sim.py": scenarios("5"), "a/z.sim.py": scenarios("2", "1"), "a/b/c.sim.py": scenarios("0")}

@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import zip_longest
 
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -26,6 +27,13 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<nam
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
+_LITERAL = re.compile(
+    r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`| *// [^\n]*"""
+    r"""|(?<=[(,=:\[!&|?{};\n])\s*/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"""
+)
+"""A string, a template, a comment behind code or a regular expression."""
+_AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *")
+_LINE_ENDS = re.compile(r"(?<=[{(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -43,6 +51,13 @@ class PageVariant(StrEnum):
     """
 
 
+_STYLES = {
+    PageVariant.FILE: ("style.css",),
+    PageVariant.SERVED: ("style.css",),
+    PageVariant.WORKING: ("style.css", "work.css"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A page in two halves, so that data can be written between them."""
@@ -54,7 +69,7 @@ class Page:
 
 def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
     """Build one variant of the page."""
-    script, style = joined(coat), _style()
+    script, style = joined(coat), _style(*_STYLES[coat])
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -115,9 +130,10 @@ def _as_function(name: str, text: str) -> str:
 
 
 @cache
-def _style() -> str:
-    """Return the style sheet without comments and unnecessary spaces."""
-    pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
+def _style(*names: str) -> str:
+    """Return the style sheets without comments and unnecessary spaces."""
+    text = "".join(_asset(name) for name in names)
+    pieces = _TEXT.split(" ".join(_COMMENT.sub("", text).split()))
     return "".join(piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))
 
 
@@ -151,9 +167,19 @@ def page_text(parts: Page) -> str:
 
 
 def without_layout(script: str) -> str:
-    """Remove indentation, blank lines and lines of comments. No text in backticks may span lines."""
+    """Remove lines of comments and spaces without meaning. No text in backticks may span lines.
+
+    Raises ValueError for a script that this cannot read.
+    """
     rows = (row.strip() for row in script.split("\n"))
-    return "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    text = "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    pieces = _LITERAL.split(text)
+    unread = any(quote in piece for piece in pieces[::2] for quote in "\"'`")
+    if unread or any("${" in piece.rpartition("}")[2] for piece in pieces[1::2] if piece.startswith("`")):
+        raise ValueError("a script has a quote that begins no text, or a template in a template")
+    code = (_LINE_ENDS.sub("", _AROUND_SIGNS.sub(r"\1", piece)) for piece in pieces[::2])
+    texts = ("" if piece.lstrip().startswith("//") else piece for piece in pieces[1::2])
+    return "".join(piece for pair in zip_longest(code, texts, fillvalue="") for piece in pair)
 
 
 CHUNK_BYTES = 256 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -141,6 +142,14 @@ MOST_RUNS = 20
 def reread_record(run: StoredRunFolder) -> RunRecord | None:
     """Read run.json again."""
     return run.record
+
+
+def resume_command(record: RunRecord, eval_sets: Iterable[str] = ()) -> str:
+    """Return the command that continues a run that ended early; "" if there is none."""
+    sets = tuple(dict.fromkeys(eval_sets))
+    if record.kind is RunKind.RUN or (record.kind is RunKind.EVAL and sets):
+        return shlex.join(["agentest", str(record.kind), *sets, "--resume", record.id])
+    return ""
 
 
 def about(record: RunRecord) -> Json:

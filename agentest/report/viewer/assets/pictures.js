@@ -1,7 +1,7 @@
 // Pictures of figures, as SVG with a title, units and the same figures as a table.
 
 import { foreign, h, svg } from "./dom.js";
-import { decimal, duration, percent } from "./format.js";
+import { decimal, percent } from "./format.js";
 
 const [WIDE, HIGH, LEFT, LOW] = [600, 160, 44, 22];
 const text = (x, y, content, anchor = "middle") => svg("text", { x, y, "text-anchor": anchor }, content);
@@ -100,5 +100,3 @@ export function forest(title, rows) {
   const zero = svg("line", { x1: 400, x2: 400, y1: 0, y2: 20 * rows.length, class: "mark" });
   return picture(title, 20 * rows.length + 4, [zero, rows.map(row)], ["", "Difference"], rows.map((each) => [each.label, each.words]));
 }
-
-export const milliseconds = (value) => duration(value);
