@@ -4,7 +4,7 @@ import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
 import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
-import { bars, heatMap, histogram, lineOfShares } from "./pictures.js";
+import { bars, heatMap, histogram, lineOfShares, table } from "./pictures.js";
 import { conversationAddress, kinds } from "./run_list.js";
 import { offered } from "./source.js";
 
@@ -140,15 +140,6 @@ export function parts(overview, served) {
   return all.filter(Boolean);
 }
 
-// Rows are lists of cells, whose first one heads them; heads that begin with `#` are of numbers.
-function table(heads, rows) {
-  const kind = (at) => heads[at].startsWith("#") && "number";
-  const cell = (content, at) => h(at ? "td" : "th", { scope: !at && "row", class: kind(at) }, content);
-  const head = heads.map((text, at) => h("th", { scope: "col", class: kind(at) }, text.replace("#", "")));
-  const body = h("tbody", rows.map((cells) => h("tr", cells.map(cell))));
-  return h("div.scroll", h("table", h("thead", h("tr", head)), body));
-}
-
 const spaced = (pieces) => pieces.map((each, at) => [at > 0 && " · ", each]);
 const rect = (x, y, width, height, kind) => svg("rect", { x, y, width, height, class: kind });
 
@@ -264,16 +255,7 @@ function trendPart({ trend, run, pictures: { runs, heat } }, served) {
     heat.rows.length > 0 && heatMap(`Scenarios that did not always pass, by run${more}`, heat.runs.map(moment), heat.rows.map(state)),
     table(heads, [...trend].reverse().map(ran)),
   ];
-  return { id: "trend", title: "Trend", summary: [spark(trend), ` the last ${trend.length} runs`], content };
+  return { id: "trend", title: "Trend", summary: `the last ${trend.length} runs`, content };
 }
 
 const state = ({ name, states }) => ({ label: name, states });
-
-// How much of each run has passed.
-function spark(trend) {
-  const wide = 100 / trend.length;
-  return drawing("spark", 30, trend.map(({ passed = 0, failed = 0, errored = 0 }, at) => {
-    const high = (30 * passed) / Math.max(1, passed + failed + errored);
-    return [rect(at * wide, 30 - high, wide * 0.8, high, "value"), rect(at * wide, 0, wide * 0.8, 30 - high, "limit")];
-  }));
-}
