@@ -43,9 +43,9 @@ class PageVariant(StrEnum):
     FILE = "file.js"
     """A file for viewing, with its data inside."""
     SERVED = "served.js"
-    """The page of `agentest ui` that shows and starts runs; it gets its data from the server."""
+    """The page of `agentest ui` that shows runs; it gets its data from the server."""
     WORKING = "working.js"
-    """The page of `agentest ui` for conversations, cases and labels.
+    """The page of `agentest ui` that compares and starts runs, and edits conversations, cases and labels.
 
     A browser loads only the variant that it needs.
     """
