@@ -132,6 +132,29 @@ def test_messages_are_markdown_without_html_and_without_requests(page: Any, tmp_
     axe.no_finding(page)
 
 
+def test_markdown_that_is_made_to_hang_is_shown_soon(page: Any, tmp_path: Path) -> None:
+    """Deep quotes, marks that are never closed and very wide tables cost little, and none of them is lost."""
+    texts = [
+        ">" * 19_999,
+        "**a" * 6_000,
+        "[" * 19_999,
+        "`" * 19_999,
+        "_a " * 6_000,
+        "|" * 9_999 + "\n|-|\n",
+        "- " * 9_999,
+    ]
+    turns = [builders.turn(n, text, "ok") for n, text in enumerate(texts)]
+    made = builders.conversation_result(held=builders.conversation("c1", turns))
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable")
+    opened(page, tmp_path, builders.run_result(builders.scenario_result("talks", [made])), "talks", turn=0)
+    expect(page.locator(".turn")).to_have_count(len(texts))
+    expect(page.locator(".message.user").first).to_contain_text(">" * 1000)
+    assert page.locator("blockquote").count() == 5
+    metrics = {each["name"]: each["value"] for each in client.send("Performance.getMetrics")["metrics"]}
+    assert metrics["ScriptDuration"] < 2.0
+
+
 def test_panes_are_tabs_on_a_phone(page: Any, tmp_path: Path) -> None:
     """The transcript comes first; the tabs lead to the evidence of the turn, and to the other failures."""
     page.set_viewport_size(PHONE)

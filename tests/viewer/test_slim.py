@@ -14,11 +14,9 @@ def test_layout_goes_and_statements_stay() -> None:
 
 
 def test_spaces_go_only_where_they_mean_nothing() -> None:
-    """Strings, templates and regular expressions stay; words and signs that would join others stay apart."""
-    script = (
-        """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e) / 2;\nreturn a in { "f = g": '"; ' };\n"""
-    )
-    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e)/ 2;return a in{"f = g":'"; '};"""
+    """Texts and regular expressions stay; words and signs that would join others stay apart."""
+    script = """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e + 1) / 2;\nreturn { "f = g": f };\n"""
+    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e+1)/ 2;return{"f = g":f};"""
     assert without_layout(script) == tight
 
 

@@ -32,7 +32,7 @@ _LITERAL = re.compile(
     r"""|(?<=[(,=:\[!&|?{};\n])\s*/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"""
 )
 """A string, a template, a comment behind code or a regular expression."""
-_AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *")
+_AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *| ([+-]) (?![+-])")
 _LINE_ENDS = re.compile(r"(?<=[{(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
@@ -43,9 +43,9 @@ class PageVariant(StrEnum):
     FILE = "file.js"
     """A file for viewing, with its data inside."""
     SERVED = "served.js"
-    """The page of `agentest ui` that shows and starts runs; it gets its data from the server."""
+    """The page of `agentest ui` that shows runs; it gets its data from the server."""
     WORKING = "working.js"
-    """The page of `agentest ui` for conversations, cases and labels.
+    """The page of `agentest ui` that compares and starts runs, and edits conversations, cases and labels.
 
     A browser loads only the variant that it needs.
     """
@@ -95,7 +95,7 @@ def joined(coat: PageVariant) -> str:
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
-    body = f'const modules = {{}};\n{functions}modules["{coat.value}"].start();'
+    body = f"const m = {{}};\n{functions}{_place(coat.value)}.start();"
     return without_layout(f'"use strict";\n(() => {{\n{body}\n}})();\n')
 
 
@@ -120,13 +120,18 @@ def _exported(text: str) -> list[str]:
 
 def _as_function(name: str, text: str) -> str:
     exported = _exported(text)
-    text = _IMPORT.sub(lambda match: f'const {{ {match["names"]} }} = modules["{match["module"]}"];', text)
+    text = _IMPORT.sub(lambda match: f"const {{ {match['names']} }} = {_place(match['module'])};", text)
     text = _EXPORT.sub("", text)
     if left := _MODULE.search(text):
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f'modules["{name}"] = (() => {{\n{text}return {{ {", ".join(exported)} }};\n}})();\n'
+    return f"{_place(name)} = (() => {{\n{text}return {{ {', '.join(exported)} }};\n}})();\n"
+
+
+def _place(name: str) -> str:
+    """Return the expression for a module in the joined script."""
+    return f"m.{name.removesuffix('.js')}"
 
 
 @cache
@@ -177,9 +182,13 @@ def without_layout(script: str) -> str:
     unread = any(quote in piece for piece in pieces[::2] for quote in "\"'`")
     if unread or any("${" in piece.rpartition("}")[2] for piece in pieces[1::2] if piece.startswith("`")):
         raise ValueError("a script has a quote that begins no text, or a template in a template")
-    code = (_LINE_ENDS.sub("", _AROUND_SIGNS.sub(r"\1", piece)) for piece in pieces[::2])
+    code = (_LINE_ENDS.sub("", _AROUND_SIGNS.sub(_signs, piece)) for piece in pieces[::2])
     texts = ("" if piece.lstrip().startswith("//") else piece for piece in pieces[1::2])
     return "".join(piece for pair in zip_longest(code, texts, fillvalue="") for piece in pair)
+
+
+def _signs(match: re.Match[str]) -> str:
+    return str(match[1] or match[2])
 
 
 CHUNK_BYTES = 256 * 1024

@@ -28,7 +28,7 @@ async function show(place, params, signal) {
   fill(
     place,
     h("h1", "Compare"),
-    found ? choice(found) : h("p", "One agent and no baseline: `agentest ui` compares kept runs."),
+    found ? choice(found) : h("p", "This report has one agent and no baseline. `agentest ui` compares stored runs; `agentest run --baseline RUN --reporter html` writes a report with both."),
     found && found.problem && problem(found.problem),
     found && found.comparison && whole(found),
   );

@@ -29,9 +29,9 @@ export function addConversationView() {
   addView("conversation", { title: "Conversation", nav: false, show, keys: KEYS, up });
 }
 
-// The overview of a run that has ended is asked for once.
+// The overview of a run that has ended is asked for once. Without a name the latest is meant, which changes.
 async function overview(of) {
-  if (known.key !== of || !known.overview) {
+  if (known.key !== of || !known.overview || (source().served && !of)) {
     const found = source().overview();
     known = { key: of, overview: found };
     found.then(({ run }) => run.state === "under way" && (known = {}), () => (known = {}));
@@ -81,7 +81,7 @@ function draw(view) {
   const evidence = evidencePane(view);
   view.evidence = evidence;
   view.tabs = tabs;
-  const rows = h("section.pane.failures", { id: "pane-failures", "aria-label": "Failures and scenarios", tabindex: "0" });
+  const rows = h("section.pane.failures.no-print", { id: "pane-failures", "aria-label": "Failures and scenarios", tabindex: "0" });
   fill(
     place,
     h(
@@ -104,8 +104,8 @@ function draw(view) {
     n: () => beside(view, 1),
     p: () => beside(view, -1),
     f: () => nextTrouble(view),
-    ArrowRight: () => step(view, 1),
-    ArrowLeft: () => step(view, -1),
+    ArrowRight: () => scrolls() || step(view, 1),
+    ArrowLeft: () => scrolls() || step(view, -1),
     "/": () => tabs.show("failures", true),
   };
   addEventListener("viewkey", ({ detail }) => Object.hasOwn(keys, detail) && keys[detail](), { signal });
@@ -260,6 +260,11 @@ function marking({ place, signal, evidence }) {
 }
 
 // --- keys
+
+// Whether arrows move what has the focus to the side.
+function scrolls() {
+  return document.activeElement.closest(".scroll, pre") !== null;
+}
 
 function now({ place }) {
   const marked = place.querySelector(".turn.here");

@@ -11,6 +11,7 @@ import { copyButton, disclosure, facts, longText } from "./parts.js";
 import { turnScores, wholeScores } from "./scores.js";
 import { stateChange } from "./session_state.js";
 import { comparison, invocation } from "./trajectory.js";
+import { printed } from "./transcript.js";
 import { allTurns } from "./reasons.js";
 
 const ENDINGS = {
@@ -50,6 +51,7 @@ export function turnEvidence(view, mine) {
     part("Calls", calls, compared),
     invocations[at] && part("Expected and actual", invocation(invocations[at])),
     part("Scores and checks", turnScores(conversation, scenario, index)),
+    part("Server output", (turn.serverOutput || []).map(printed)),
     part("Session state", stateChange(before, turn)),
     part("Model and spans", modelRequests(turn), spansOfTurn((opened.spans || []).filter(isHere))),
     part("Record", folded("details.no-print", "This turn as it is stored", () => tree(turn, turnName(index)))),

@@ -5,6 +5,7 @@ import { append, h, visible } from "./dom.js";
 import { longText } from "./parts.js";
 
 const MOST_CHARS = 20000;
+const MOST_DEPTH = 5; // of quotes
 const FENCE = /^\s{0,3}(`{3,}|~{3,})/;
 const HEADING = /^#{1,6} (.*)$/;
 const ITEM = /^(\s*)(?:[-*+]|\d{1,9}[.)]) (.*)$/;
@@ -18,7 +19,7 @@ export function markdown(text, tag) {
   return h(`${tag}.foreign`, { dir: "auto" }, blocks(text.replaceAll("\r\n", "\n").split("\n")));
 }
 
-function blocks(lines) {
+function blocks(lines, depth = 0) {
   const found = [];
   let at = 0;
   const take = (pattern) => {
@@ -32,7 +33,7 @@ function blocks(lines) {
     else if (FENCE.test(line)) found.push(fenced());
     else if (HEADING.test(line)) found.push(h("p.heading", spans(HEADING.exec(lines[at++])[1])));
     else if (ITEM.test(line)) found.push(items(take(ITEM)));
-    else if (QUOTE.test(line)) found.push(h("blockquote", blocks(take(QUOTE).map((each) => QUOTE.exec(each)[1]))));
+    else if (QUOTE.test(line) && depth < MOST_DEPTH) found.push(h("blockquote", blocks(take(QUOTE).map((each) => QUOTE.exec(each)[1]), depth + 1)));
     else if (ROW.test(line) && RULE.test(lines[at + 1] || "")) found.push(rows(take(ROW)));
     else found.push(paragraph());
   }
@@ -47,7 +48,7 @@ function blocks(lines) {
 
   function paragraph() {
     const from = at++;
-    while (at < lines.length && lines[at].trim() && ![FENCE, HEADING, ITEM, QUOTE].some((each) => each.test(lines[at]))) at++;
+    while (at < lines.length && lines[at].trim() && ![FENCE, HEADING, ITEM, ...(depth < MOST_DEPTH ? [QUOTE] : [])].some((each) => each.test(lines[at]))) at++;
     return h("p", spans(lines.slice(from, at).join("\n")));
   }
 }

@@ -124,7 +124,7 @@ function inQuestion(warnings) {
 
 function nothing(run, rows) {
   const under = run.state === "under way";
-  if (!rows.length) return under ? "No scenario has begun yet." : "No scenario was run: this run is not a pass.";
+  if (!rows.length) return under ? "No scenario has begun yet." : "No scenario was run: this run is not a pass. `agentest run --list` shows what would run.";
   if (under || rows.some((row) => row.status === "passed")) return "";
   const files = rows.length === 1 ? "The only file" : `All ${rows.length} files`;
   if (rows.every((row) => row.broken)) return `${files} could not be loaded: no scenario was run.`;
