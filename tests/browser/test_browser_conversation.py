@@ -373,12 +373,10 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
     whole(page)
     rows = page.locator(".timeline tbody tr")
     assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 1 300 ms 600 ms ? ? 900 ms"
-    widths = (
-        rows.nth(0).locator(".bar > span").evaluate_all("all => all.map(e => [e.className, e.style.width])")
-    )
-    assert [(name, round(float(width.rstrip("%")))) for name, width in widths] == [
-        ("user", 33),
-        ("agent", 67),
+    pieces = page.locator(".axis .turn-bar").first.locator("span")
+    assert pieces.evaluate_all("all => all.map(e => [e.className, e.style.flexGrow])") == [
+        ["user", "300"],
+        ["agent", "600"],
     ]
     assert text_of(page, ".timeline tfoot").endswith("78 ms 1.0 s")
 

@@ -10,7 +10,7 @@ import { announce, copyButton } from "./parts.js";
 
 // `base` is the text that the edit began from, `theirs` what stands there now (null: it is not there any more), `mine`
 // what would be written. Resolves to "mine", "theirs" or "".
-export function askAboutConflict({ message, gone, base, theirs, mine }) {
+function askAboutConflict({ message, gone, base, theirs, mine }) {
   const about = theirs === null
     ? "What you edit is not in the file any more."
     : theirs === base

@@ -13,12 +13,12 @@ function keyIn(holder, name, camel) {
   return [name, snakeCase(name)].find((key) => key in holder) ?? (camel ? name : snakeCase(name));
 }
 
-export function get(value, path) {
+function get(value, path) {
   return path.reduce((holder, name) => (isHolder(holder) ? holder[keyIn(holder, name)] : undefined), value);
 }
 
 // Objects and lists on the way that are not there come to be; `undefined` takes a key out.
-export function put(value, path, wanted, camel) {
+function put(value, path, wanted, camel) {
   const holder = path.slice(0, -1).reduce((around, name, depth) => {
     const key = keyIn(around, name, camel);
     if (!isHolder(around[key])) around[key] = typeof path[depth + 1] === "number" ? [] : {};
@@ -34,21 +34,21 @@ function isHolder(value) {
 }
 
 // What an object holds besides these names; null where that is nothing.
-export function rest(holder, names) {
+function rest(holder, names) {
   const known = names.flatMap((name) => [name, snakeCase(name)]);
   const kept = Object.entries(holder).filter(([key]) => !known.includes(key));
   return kept.length ? Object.fromEntries(kept) : null;
 }
 
 // A value of ours with all its keys as the file spells them.
-export function spelt(value, camel) {
+function spelt(value, camel) {
   if (Array.isArray(value)) return value.map((each) => spelt(each, camel));
   if (!isObject(value)) return value;
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [keyIn({}, name, camel), spelt(each, camel)]));
 }
 
 // What was typed in place of JSON. It stands in the draft, so that it moves with what is around it.
-export class Unparsed {
+class Unparsed {
   constructor(typed, wrong) {
     Object.assign(this, { typed, wrong });
   }
@@ -59,7 +59,7 @@ const LONG_NUMBER = /(^|[^\w.])-?\d{16,}/;
 const WANTED = { list: "a list: […]", object: "an object: {…}", either: "an object: {…}, or a list: […]" };
 
 // The value of a text, an "object", a "list" or "either"; undefined where there is none.
-export function parsed(text, wanted) {
+function parsed(text, wanted) {
   if (!text.trim()) return undefined;
   try {
     const found = JSON.parse(text);
@@ -74,7 +74,7 @@ export function parsed(text, wanted) {
 
 let count = 0;
 
-export class Fields {
+class Fields {
   all = [];
 
   // `write` takes the text and returns what is wrong with it, if anything is.
@@ -134,7 +134,7 @@ function begins(path, start) {
 }
 
 // What is folded away is unfolded for it.
-export function focusOn(control) {
+function focusOn(control) {
   for (let at = control.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
   control.focus();
 }

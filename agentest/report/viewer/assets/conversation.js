@@ -10,9 +10,10 @@ import { notice, openForPrint } from "./folding.js";
 import { turnName } from "./format.js";
 import { navigator } from "./failures.js";
 import { announce, badge, copyButton, problem } from "./parts.js";
-import { allTurns, statusOf, troubles } from "./reasons.js";
+import { statusOf, troubles } from "./reasons.js";
 import { offered, source, there } from "./source.js";
-import { timeAxis, transcript, turnsOf, verdictLine } from "./transcript.js";
+import { transcript, turnsOf, verdictLine } from "./transcript.js";
+import { timeAxis } from "./waterfall.js";
 
 const KEYS = [
   ["j / k, → / ←", "next, previous turn"],

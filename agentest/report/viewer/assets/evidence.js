@@ -3,7 +3,7 @@
 import { callDetails, callTags, isWrong, mark } from "./calls.js";
 import { argumentsDiff, marked } from "./diff.js";
 import { foreign, h } from "./dom.js";
-import { bounded, folded, list, notice, table } from "./folding.js";
+import { bounded, folded, list, table } from "./folding.js";
 import { count, duration, turnName } from "./format.js";
 import { tree } from "./json_tree.js";
 import { modelRequests, spansOfTurn, timeline } from "./waterfall.js";

@@ -42,7 +42,7 @@ function awaited(id) {
 }
 
 // The JSON text of an element; null: the file does not hold it.
-export async function unpackText(id) {
+async function unpackText(id) {
   if (!("DecompressionStream" in window)) throw new Error("This browser cannot unpack the data: it needs Chrome 93, Firefox 113, Safari 16.4 or later.");
   const element = await awaited(id);
   if (element === null && isCut()) throw new Error(CUT);
@@ -55,7 +55,7 @@ export async function unpackText(id) {
   }
 }
 
-export async function unpack(id) {
+async function unpack(id) {
   const text = await unpackText(id);
   return text === null ? null : JSON.parse(text);
 }
@@ -73,7 +73,7 @@ const PLAIN = /^[ !#-[\]-~]*$/; // stands in JSON as it is
 
 // Resolves to [{name, agent, conversationId, turn, excerpt}], with `more` where there are more hits than are looked for.
 // `progress` is told how many lists of how many were looked through.
-export async function searchChunks(ids, text, signal, progress = () => {}) {
+async function searchChunks(ids, text, signal, progress = () => {}) {
   const wanted = text.toLowerCase();
   const hits = [];
   for (const [at, id] of ids.entries()) {

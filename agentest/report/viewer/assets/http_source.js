@@ -13,7 +13,7 @@ export function enter() {
   addEventListener("hashchange", chooseRun);
 }
 
-export function httpSource(run) {
+function httpSource(run) {
   const base = `/api/runs/${encodeURIComponent(run)}`;
   const query = (values) => new URLSearchParams(values).toString();
   let seen = null;

@@ -19,7 +19,7 @@ export function kinds(row) {
 }
 
 // Whether it passed with an average that is hardly above its threshold.
-export function thin(row) {
+function thin(row) {
   return row.status === "passed" && row.margin !== undefined && row.margin < THIN;
 }
 

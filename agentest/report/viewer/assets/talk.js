@@ -10,7 +10,7 @@ import { duration } from "./format.js";
 import { saveConversation } from "./talk_save.js";
 
 // The element of a call as the server tells it (`web/talks.py`). `send(body)` answers it where it waits.
-export function callElement(event, send) {
+function callElement(event, send) {
   const { call, waiting, answered, byHand } = event;
   if (answered) return append(callItem(call, {}), byHand && [badge("passed", "answered by hand")]);
   const state = waiting ? badge("errored", "waits for your answer") : badge("running", "under way");

@@ -1,9 +1,9 @@
-// The transcript in the form of a chat, with the verdict in one line and the time axis above it.
+// The transcript in the form of a chat, with the verdict in one line above it.
 
 import { callItem, known, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list, notice } from "./folding.js";
-import { count, duration, turnName } from "./format.js";
+import { count, duration } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, longText } from "./parts.js";
 import { allTurns, BLAME, httpError } from "./reasons.js";
@@ -43,24 +43,6 @@ export function verdictLine({ troubles, status, first, turnLink, showWhole }) {
     Number.isInteger(turn) && turnLink(turn),
     more > 0 && h("button.link", { type: "button", onclick: showWhole }, count(more, "more reason")),
   );
-}
-
-// One axis of time for all turns: each as long as it took, by what it waited for. The figures are a table elsewhere.
-export function timeAxis({ conversation, troubles, turns }, select) {
-  const judged = new Map(conversation.evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
-  const wrong = new Set(troubles.map((each) => each.turn));
-  let all = 0;
-  const bars = turns.map(({ turn: { turnIndex, userMs, latencyMs, agentMs, toolsMs } }) => {
-    const times = [["user", userMs], ["agent", latencyMs ?? agentMs], ["tools", toolsMs], ["judges", judged.get(turnIndex)]].filter(([, ms]) => ms > 0);
-    const whole = times.reduce((sum, [, ms]) => sum + ms, 0);
-    all += whole;
-    const pieces = times.map(([kind, ms]) => h(`span.${kind}`, { style: { "flex-grow": ms } }));
-    const title = `${turnName(turnIndex)}: ${times.map(([kind, ms]) => [kind, duration(ms)].join(" ")).join(", ") || "time unknown"}`;
-    const props = { style: { "flex-grow": Math.max(whole, 1) }, data: { turn: turnIndex }, title };
-    return h(`div.turn-bar${wrong.has(turnIndex) ? ".wrong" : ""}`, props, pieces);
-  });
-  const onclick = ({ target }) => target.closest("[data-turn]") && select(Number(target.closest("[data-turn]").dataset.turn));
-  return h("div.axis.no-print", { "aria-hidden": "true", onclick }, h("div.bars", bars), h("span.quiet.small", all > 0 ? duration(all) : "time unknown"));
 }
 
 // Turns far from the first wanted one come on demand.

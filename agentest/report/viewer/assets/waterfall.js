@@ -3,7 +3,7 @@
 import { known } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, folded, list, notice, table, tableRow } from "./folding.js";
-import { count, duration } from "./format.js";
+import { count, duration, turnName } from "./format.js";
 import { facts, json, longText, timeBar } from "./parts.js";
 import { allTurns } from "./reasons.js";
 
@@ -130,19 +130,38 @@ const NOTE =
   "Judges work while the conversation goes on: of all turns together only the wait after the last one " +
   "counts. Own time is measured of whole conversations alone. ? is a time that the results do not tell.";
 
-export function timeline(conversation, turnLink) {
-  const { evaluation, time } = conversation;
-  const judged = new Map(evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
-  const rows = allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs, modelMs }) => ({
+// [{turnIndex, modelMs, times}]: what each turn waited for, as PARTS name it.
+function turnTimes(conversation) {
+  const judged = new Map(conversation.evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
+  return allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs, modelMs }) => ({
     turnIndex,
     modelMs,
     times: [userMs, known(latencyMs) ? latencyMs : agentMs, toolsMs, judged.get(turnIndex)],
   }));
-  const most = Math.max(...rows.map(({ times }) => total(times)));
+}
+
+// One axis of time for all turns: each is as long as it took. A click chooses a turn; figures are in the table below.
+export function timeAxis({ conversation, troubles }, select) {
+  const wrong = new Set(troubles.map((each) => each.turn));
+  const rows = turnTimes(conversation);
+  const bars = rows.map(({ turnIndex, times }) => {
+    const there = times.map((ms, at) => [PARTS[at], ms]).filter(([, ms]) => ms > 0);
+    const words = there.map(([kind, ms]) => [kind, duration(ms)].join(" ")).join(", ") || "time unknown";
+    const props = { style: { "flex-grow": total(times) || 1 }, data: { turn: turnIndex }, title: `${turnName(turnIndex)}: ${words}` };
+    return h(`div.turn-bar${wrong.has(turnIndex) ? ".wrong" : ""}`, props, there.map(([kind, ms]) => h(`span.${kind}`, { style: { "flex-grow": ms } })));
+  });
+  const onclick = ({ target }) => target.closest("[data-turn]") && select(Number(target.closest("[data-turn]").dataset.turn));
+  const all = total(rows.map(({ times }) => total(times)));
+  return h("div.axis.no-print", { "aria-hidden": "true", onclick }, h("div.bars", bars), h("span.quiet.small", all > 0 ? duration(all) : "time unknown"));
+}
+
+export function timeline(conversation, turnLink) {
+  const { time } = conversation;
+  const rows = turnTimes(conversation);
   const all = PARTS.map((name) => time && time[`${name}Ms`]);
-  const foot = total(all) > 0 && h("tfoot", timeRow("All", all, total(all), time.modelMs));
-  const heads = ["Turn", "", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
-  const row = (at) => timeRow(turnLink(rows[at].turnIndex), rows[at].times, most, rows[at].modelMs);
+  const foot = total(all) > 0 && h("tfoot", timeRow("All", all, time.modelMs));
+  const heads = ["Turn", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
+  const row = (at) => timeRow(turnLink(rows[at].turnIndex), rows[at].times, rows[at].modelMs);
   const make = () => [
     table("timeline", heads, rows.length, row, { foot, more: { noun: "turn" } }),
     h("p.quiet", NOTE),
@@ -154,11 +173,9 @@ function total(times) {
   return times.reduce((sum, each) => sum + (each || 0), 0);
 }
 
-function timeRow(name, times, most, modelMs) {
-  const piece = (ms, at) => ms > 0 && h(`span.${PARTS[at]}`, { style: { width: `${(ms / most) * 100}%` } });
-  const bar = h("div.bar", { "aria-hidden": "true" }, times.map(piece));
+function timeRow(name, times, modelMs) {
   const unknown = (part) => (part === "own" ? "" : "?");
   const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : unknown(part)));
   if (modelMs > 0) figures[1] += ` (model ${duration(modelMs)})`;
-  return tableRow("", name, bar, ...figures, total(times) ? duration(total(times)) : "?");
+  return tableRow("", name, ...figures, total(times) ? duration(total(times)) : "?");
 }
