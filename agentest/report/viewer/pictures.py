@@ -10,7 +10,7 @@ from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import wilson
 
 _MOST_ROWS = 30
-_BINS = 20
+_BINS = 12
 _SCORE_BINS = 8
 
 

@@ -44,17 +44,16 @@ export function lineOfShares(title, points) {
   return picture(title, HIGH, [lines, svg("path", { d, class: "trend" }), drawn, labels], ["Run", "Share", ""], rows);
 }
 
-// Bins {from, to, n}, drawn equally wide; marks are [label, value].
+// Bins {from, to, n}, drawn equally wide; marks are values.
 export function histogram(title, bins, marks, show) {
   const most = Math.max(...bins.map((each) => each.n));
   const [at, lines] = axis(most, decimal);
   const wide = (WIDE - LEFT) / bins.length;
   const span = (each) => `${show(each.from)} to ${show(each.to)}`;
   const bar = (each, n) => box(LEFT + n * wide, at(each.n), wide - 1, HIGH - LOW - at(each.n), "value", `${span(each)}: ${each.n}`);
-  const mark = ([label, value]) => {
-    const n = Math.max(0, bins.findIndex((each) => value <= each.to));
-    const x = LEFT + wide * (n + 0.5);
-    return [line(x, 10, x, HIGH - LOW, "mark"), text(x, 9, `${label} ${show(value)}`)];
+  const mark = (value) => {
+    const x = LEFT + wide * (Math.max(0, bins.findIndex((each) => value <= each.to)) + 0.5);
+    return line(x, 6, x, HIGH - LOW, "mark");
   };
   const labels = ends(show(bins[0].from), show(bins.at(-1).to));
   return picture(title, HIGH, [lines, bins.map(bar), marks.map(mark), labels], ["From, to", "Count"], bins.map((each) => [span(each), each.n]));

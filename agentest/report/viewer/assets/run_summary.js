@@ -222,7 +222,7 @@ function costPart({ head, pictures }) {
 }
 
 const latency = ({ agent, p50, p95, bins }) =>
-  histogram(`Time of ${agent} for a turn, number of turns`, bins, [["p50", p50], ["p95", p95]], duration);
+  histogram(`Turns of ${agent} by their time: p50 ${duration(p50)}, p95 ${duration(p95)}`, bins, [p50, p95], duration);
 const spent = ({ name, cost: usd }) => ({ label: name, value: usd, words: cost(usd).replace("cost ", "") });
 
 function role([name, { calls, promptTokens, completionTokens, retries, cost: usd }]) {
