@@ -150,14 +150,24 @@ def test_which_tools_are_declared() -> None:
 
 @pytest.mark.parametrize(
     "server",
-    [{"mcp_mock": {"port": 8931}}, {"rest_mock": {"openapi": "api.yaml", "port": 8931}}],
-    ids=["mcp", "rest"],
+    [
+        {"mcp_mock": {"port": 8931}},
+        {"rest_mock": {"openapi": "api.yaml", "port": 8931}},
+        {"model_gateway": {"port": 8931}},
+    ],
+    ids=["mcp", "rest", "model gateway"],
 )
 def test_what_mock_servers_answer_is_not_declared(server: dict[str, Any]) -> None:
     """The agent has those tools itself, and two of one name are a conflict; named ones are declared."""
     _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, **server)
     assert opened.requests[0].body["tools"] == []
     _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, client_tools=["find"], **server)
+    assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
+
+
+def test_mocks_that_the_gateway_does_not_answer_are_declared() -> None:
+    gateway = {"port": 8931, "mocks": False}
+    _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, model_gateway=gateway)
     assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
 
 

@@ -314,13 +314,13 @@ def _content(message: Wire) -> str:
 def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
     """Return the tools to declare to the agent.
 
-    These are the tools in `client_tools`, by default the scenario's mocks. If mock servers replace the
-    agent's tools, the default is empty, because two tools with one name conflict. The configuration's
-    description and parameters (`tools`) override those of the mock.
+    These are the tools in `client_tools`, by default the scenario's mocks. If mock servers or the model
+    gateway answer for the agent's own tools, the default is empty, because two tools with one name conflict.
+    The configuration's description and parameters (`tools`) override those of the mock.
     """
     known = {spec.name: spec for spec in ctx.tools}
     configured = {tool.name: tool for tool in config.tools or ()}
-    by_default = () if config.mock_servers else tuple(known)
+    by_default = () if config.mock_servers or config.mocks_calls_of_model else tuple(known)
     names = by_default if config.client_tools is None else config.client_tools
     return tuple(_with_config(known.get(name) or any_tool(name), configured.get(name)) for name in names)
 
