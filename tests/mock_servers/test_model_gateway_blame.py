@@ -112,8 +112,11 @@ def test_an_error_before_any_request_mentions_the_gateway(project: Project) -> N
     path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
     text = printed(project, status=1)
 
-    assert "no request of the agent had reached the model gateway at http://127.0.0.1:" in text
+    assert "no request to a model had reached the gateway at http://127.0.0.1:" in text
     assert "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL" in text
+    assert "no request to a model ever reached model_gateway of agent 'agent'" in text
+    assert "({{model_url}} or AGENTEST_MODEL_URL)" in text
+    assert "AGENTEST_MCP_URL" not in text
 
 
 @pytest.mark.anyio

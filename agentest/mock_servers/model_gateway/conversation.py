@@ -52,8 +52,8 @@ _MOST_NOTES = 10
 
 
 WAY_TO_REACH = (
-    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, or let `server` start it; "
-    "`agentest doctor` names the variable of its framework"
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
+    "code; `agentest doctor` prints the variable that each framework reads"
 )
 
 
@@ -314,8 +314,8 @@ class GatewayConversation:
             return MockError(f"{self.fault}. Then {then}")
         if agent_error and not self.gateway.reached:
             return AgentError(
-                f"{agent_error} (no request of the agent had reached the model gateway at "
-                f"{self.gateway.origin}: if the agent failed to call its model, {WAY_TO_REACH})"
+                f"{agent_error} (no request to a model had reached the gateway at {self.gateway.origin}: if "
+                f"the agent failed to call its model, {WAY_TO_REACH})"
             )
         return None
 
