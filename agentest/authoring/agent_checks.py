@@ -25,9 +25,9 @@ from agentest.authoring.short_talk import ShortTalk
 from agentest.config.agent_types import (
     AgentConfig,
     advice_for_unseen_calls,
-    gateway_advice,
     visibility_of_agent,
 )
+from agentest.config.agents.base import GATEWAY_PAGE
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
@@ -284,7 +284,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         if reply is None:
             text = "not seen yet: no answer came"
         either_side = agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
-        own_tools = f"To see and mock tools that it runs itself, {gateway_advice(agent)}: {_GATEWAY_PAGE}."
+        own_tools = f"To see and mock tools that it runs itself, {agent.gateway_advice}: {GATEWAY_PAGE}."
         return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:
         return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
@@ -293,10 +293,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         ways = advice_for_unseen_calls(checked.name, agent)
         return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
     unneeded = "Scenarios that check only replies need nothing more"
-    return left_open(name, text, f"{unneeded}. To see calls, {gateway_advice(agent)}: {_GATEWAY_PAGE}.")
-
-
-_GATEWAY_PAGE = "agentest docs model-gateway"
+    return left_open(name, text, f"{unneeded}. To see calls, {agent.gateway_advice}: {GATEWAY_PAGE}.")
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:

@@ -313,7 +313,8 @@ def check_mocks(plan: Plan) -> None:
         reached = agent.mock_servers or agent.mocks_calls_of_model
         if mocked and not returns_calls(agent) and not reached:
             may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-            remedies = [f"if its real tools may run: {may_run}", *ways_to_mock(agent)]
+            first, *others = ways_to_mock(agent)
+            remedies = [first, f"if its real tools may run: {may_run}", *others]
             visibility = mocked[0].traits.visibility.words
             raise ConfigError(
                 f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools "
