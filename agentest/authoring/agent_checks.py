@@ -46,8 +46,8 @@ _DETECTION_S = 60.0
 _SHOWN_CHARS = 80
 _VISIBILITY_TEXTS = {
     ToolVisibility.RETURNED: "none was handed over in the answer",
-    ToolVisibility.REPORTED: "{who} of them",
-    ToolVisibility.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    ToolVisibility.REPORTED: "{who}",
+    ToolVisibility.PARTIAL: "partly seen: {who}, and the agent may have other tools",
     ToolVisibility.UNSEEN: "not visible: nothing reports them",
 }
 
@@ -237,7 +237,7 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
     foreign = next((fact for text, fact in zip(texts, reversed(_FACTS), strict=True) if fact in text), None)
     if foreign:
         text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one received"
-        return bad(name, text, "Write: exclusive: true (one conversation at a time), or repair the agent.")
+        return bad(name, text, "Write: exclusive: true (one conversation at a time), or fix the agent.")
     return good(name, f"{_INTERLEAVED}, each given a code word: neither repeated the other's (4 messages)")
 
 
@@ -258,8 +258,8 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
 
 
 _EITHER_SIDE_ADVICE = (
-    "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
-    "real tool that runs in place of a mock stops the run."
+    "Its protocol allows tools on either side: scenarios with mocks start with a single conversation, and "
+    "the run stops if a real tool runs instead of a mock."
 )
 _PATH_ADVICE = "Is the path of `endpoint` right? agentest docs agents says where agents usually are."
 
@@ -300,8 +300,8 @@ def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
     if agent.natural_visibility is ToolVisibility.REPORTED:
         yield "none came with the answer; its protocol can report them"
     if agent.mock_servers:
-        yield "mock servers tell"
+        yield "mock servers report calls of their tools"
     if agent.model_gateway:
-        yield "its model gateway reports them"
+        yield "its model gateway reports all calls"
     if "traces" in agent.beside:
-        yield "its traces tell"
+        yield "its traces report calls"

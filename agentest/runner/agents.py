@@ -312,7 +312,7 @@ def check_mocks(plan: Plan) -> None:
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         reached = agent.mock_servers or agent.mocks_calls_of_model
         if mocked and not returns_calls(agent) and not reached:
-            may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
+            may_run = "remove the mocks (`tools`, --mocks), and set unmocked_tools: passthrough"
             first, *others = ways_to_mock(agent)
             remedies = [first, f"if its real tools may run: {may_run}", *others]
             visibility = mocked[0].traits.visibility.words

@@ -73,7 +73,7 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
     assert f"\n    ANTHROPIC_BASE_URL={gateway}/anthropic\n" in out
     assert "send it a message" in err
     assert "✓ gateway: a request of the agent to its model arrived" in out
-    assert "✓ tool calls: its model gateway reports them" in out
+    assert "✓ tool calls: its model gateway reports all calls" in out
 
 
 def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Project, upstream: str) -> None:

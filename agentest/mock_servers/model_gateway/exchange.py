@@ -172,8 +172,8 @@ class ModelExchange:
             await self._finish(response, data, answer, results, rounds, stream, outputs)
             return
         raise GatewayError(
-            f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
-            "for the agent"
+            f"the model called mocked tools more than {MOST_ROUNDS} times in a row and never answered the "
+            "agent: check the results of the mocks"
         )
 
     async def _result(self, call: ModelCall, answer: WireAnswer) -> CallResult | None:
