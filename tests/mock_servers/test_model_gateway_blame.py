@@ -140,6 +140,36 @@ async def test_an_agent_that_recovers_is_judged() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_model_that_is_not_there_is_told_once_and_the_agent_is_judged() -> None:
+    async def missing(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no model gpt-9"}}, status=404)
+
+    async with gateway(provider=Faulty(missing)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        for _ in range(2):
+            await gate.client.post(gate.origin + path, json=body)
+
+    assert await talk.known.error_of(None) is None
+    (note,) = gate.notes
+    assert "/v1/chat/completions answered agent " in note
+    assert "no model gpt-9" in note
+    assert note.endswith("Check the name of the agent's model, and model_gateway.upstream")
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_is_no_json_names_the_models_address() -> None:
+    async def page(_: web.Request, __: int) -> web.StreamResponse:
+        return web.Response(text="<html>Log in</html>")
+
+    async with gateway(provider=Faulty(page)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        await gate.client.post(gate.origin + path, json=body)
+
+    problem = str(await talk.known.error_of(None))
+    assert "/v1/chat/completions is not a JSON object: '<html>Log in</html>'" in problem
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("path", ["openai/v1/batches", "anthropic/v1/messages/batches"])
 async def test_batches_are_refused_under_mocks_and_else_passed_on(path: str) -> None:
     async def accept(_: web.Request, __: int) -> web.StreamResponse:

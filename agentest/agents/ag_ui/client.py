@@ -342,15 +342,15 @@ def failure_hint(problem: str, declared: Sequence[ToolSpec], gateway_advice: str
     if named:
         others = [spec.name for spec in declared if spec.name not in named]
         return (
-            f"; {quote_tool_names(named)}: declared to the agent, because the scenario mocks it. If the agent "
-            f"has it itself, {gateway_advice} to mock it there, or set `client_tools: {json.dumps(others)}` "
-            "and leave the mock out, so that the agent's own tool runs"
+            f"; {quote_tool_names(named)}: declared to the agent, because the scenario mocks it. If the "
+            f"agent has it itself, {gateway_advice} to mock it there, or set "
+            f"`client_tools: {json.dumps(others)}` and leave the mock out, so that the agent's own tool runs"
         )
     if _TOO_MANY_RUNS.search(problem):
         return "; the agent accepts no more runs at once: lower `concurrency` (--concurrency)"
     if declared and REPORTED_ERROR_PREFIX in problem:
         return (
-            f"; Agentest declared {quote_tool_names([spec.name for spec in declared])} to it. If it has one of "
-            f"them itself, {gateway_advice} to mock it there, or list only the others in `client_tools`"
+            f"; Agentest declared {quote_tool_names([spec.name for spec in declared])} to it. If it has one "
+            f"of them itself, {gateway_advice} to mock it there, or list only the others in `client_tools`"
         )
     return ""

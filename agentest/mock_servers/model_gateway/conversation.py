@@ -306,6 +306,14 @@ class GatewayConversation:
         self.gateway.note(f"{why}: give the agent a valid key for that address")
         self.note_fault(why)
 
+    def note_missing_model(self, status: int, address: str, answer: str) -> None:
+        """Record that the model's address seems to be wrong. The agent's reaction is judged all the same."""
+        text = shortened(self.log.redact(answer), 200)
+        self.gateway.note(
+            f"the model at {address} answered agent {self.who.agent!r} with status {status}: {text}. "
+            f"Check the name of the agent's model, and model_gateway.upstream"
+        )
+
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
