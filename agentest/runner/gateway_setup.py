@@ -54,6 +54,12 @@ def how_told(agent: AgentConfig) -> str:
 
 def lines_by_framework(agent: AgentConfig) -> list[str]:
     """Return what each framework needs."""
+    if agent.server:
+        return [
+            "Its code may set another address: use AGENTEST_MODEL_URL there. `server` sets these variables:",
+            *(f"{who}: {', '.join(names)}" for who, names in FRAMEWORKS),
+            "AI SDK with Google reads none: write AGENTEST_MODEL_URL/google/v1beta as baseURL",
+        ]
     origin = _origin(agent)
     known = model_variables(origin)
     return [
