@@ -351,7 +351,7 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
     turns = len(scenario.turns) if scenario.scripted else unit.max_turns
     for key, trajectory in keyed_trajectories(scenario):
         if not _demands_anything(trajectory, turns):
-            yield f"{key} demands nothing that a conversation could miss"
+            yield f"{key} requires nothing, so every conversation meets it"
         for banned in trajectory.forbidden:
             yield from _unknown_arguments(key, banned, scenario.tools)
     for at, turn in enumerate(scenario.turns):

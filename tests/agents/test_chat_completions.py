@@ -278,7 +278,7 @@ def test_a_web_page(content_type: str, streaming: bool) -> None:
     """A web page in place of an answer is told as one, with what to try, streamed or not."""
     page = b"<!DOCTYPE html><html><body>Welcome!" + b"x" * 5_000
     found, _ = refused(http(page, headers=[f"content-type: {content_type}"]), streaming=streaming)
-    assert found.startswith(f"the agent's answer is a web page, no JSON ({PLACE}): '<!DOCTYPE html>")
+    assert found.startswith(f"the agent's answer is a web page, not JSON ({PLACE}): '<!DOCTYPE html>")
 
 
 # Time and size

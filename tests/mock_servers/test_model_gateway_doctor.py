@@ -97,6 +97,18 @@ def test_a_server_of_the_agent_is_told(project: Project, upstream: str) -> None:
     text = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
+    assert "✓ gateway: a request of the agent to its model arrived" in text
+
+
+def test_a_server_whose_agent_calls_its_model_elsewhere_is_reported(project: Project, upstream: str) -> None:
+    configure(project, upstream, "chat", server={"env": {"OPENAI_BASE_URL": f"{upstream}/v1"}})
+    done = project.agentest("doctor", "--offline")
+
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "– gateway: no request to a model arrived, although the agent answered" in text
+    assert "Its code may set another address: use AGENTEST_MODEL_URL there" in text
+    assert "LlamaIndex: OPENAI_API_BASE" in text
 
 
 @pytest.mark.parametrize(("frameworks", "variables"), FRAMEWORKS)

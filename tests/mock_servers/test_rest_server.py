@@ -182,8 +182,8 @@ def test_statuses_and_headers_of_mocks(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert one.calls[0].result == {"error": "no such order"}
     assert one.notes == [
-        "the mock of place_order does not fit POST /orders in shop.json: the status 202 is none of "
-        "its own: 201"
+        "the answer of the mock of place_order does not match POST /orders of shop.json: the status 202 is "
+        "not documented, only 201"
     ]
 
 
@@ -441,7 +441,7 @@ def test_an_answer_that_the_document_does_not_have(tmp_path: Path) -> None:
     one = held(tmp_path, tools, *asked)
     assert [t.status for t in one.told] == [200, 200, 200, 204]
     assert one.notes == [
-        f"the mock of {tool} does not fit {what} in shop.json: {problem}"
+        f"the answer of the mock of {tool} does not match {what} of shop.json: {problem}"
         for tool, what, problem in (
             ("get_order", "GET /orders/{id}", "body: lacks `total`"),
             ("list_orders", "GET /orders", "body: is {}, expected array"),
@@ -455,8 +455,8 @@ def test_what_servers_leave_out_is_told(tmp_path: Path) -> None:
     one = held(tmp_path, {"list_orders": []}, "GET /orders?limt=3", "GET /orders?limt=4")
     assert [c.args for c in one.calls] == [{}, {}]
     assert one.notes == [
-        "`limt` (did you mean `limit`?) in requests of list_orders (GET /orders) is unknown to shop.json, "
-        "and was left out of its arguments"
+        "`limt` (did you mean `limit`?) in requests of list_orders (GET /orders) is not in shop.json, "
+        "and the mock did not receive it"
     ]
 
 
