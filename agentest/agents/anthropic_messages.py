@@ -224,7 +224,7 @@ def _file(file: Attachment) -> Block:
         data = b64decode(file.base64).decode("utf-8", errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": data}
         return {"type": "document", "source": source, **name}
-    raise unsupported_file(file, _RECIPIENT, "it takes images, PDFs and texts alone")
+    raise unsupported_file(file, _RECIPIENT, "it takes only images, PDFs and texts")
 
 
 def _source(file: Attachment, kind: str) -> dict[str, str]:

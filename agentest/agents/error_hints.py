@@ -12,7 +12,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps lists?"
-_CREDENTIALS = "are the credentials right? `headers` of the agent are sent with every request"
+_CREDENTIALS = 'are the credentials right? In `agent`, write headers: {Authorization: "Bearer ${TOKEN}"}'
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"

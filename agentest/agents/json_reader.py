@@ -25,7 +25,7 @@ def read_json(body: bytes, location: str) -> Any:
             raise AgentError("the agent's answer is empty") from None
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
         if is_page(body):
-            raise AgentError(f"the agent's answer is a web page, no JSON ({location}): {text!r}") from None
+            raise AgentError(f"the agent's answer is a web page, not JSON ({location}): {text!r}") from None
         raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
 
 

@@ -160,7 +160,7 @@ class RealCall(Protocol):
 
 
 def _not_in_a_conversation(*_: Any, **__: Any) -> None:
-    raise AgentError("nobody records here: this context belongs to no conversation")
+    raise AgentError("nothing can be recorded here: this context belongs to no conversation")
 
 
 @dataclass(frozen=True, slots=True)

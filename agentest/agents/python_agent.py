@@ -54,7 +54,7 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
         raise ConfigError(f"agent {name!r}: handler: {config.handler!r}: {error}") from None
     if config.context is not None:
         raise ConfigError(
-            f"agent {name!r}: context: is for agent objects of frameworks alone, and {config.handler!r} is a "
+            f"agent {name!r}: context: is only for agent objects of frameworks, but {config.handler!r} is a "
             "function; leave the key out"
         )
     return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)

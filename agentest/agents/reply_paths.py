@@ -48,7 +48,7 @@ def find_reply_path(answer: Any) -> JsonPath | None:
         return JsonPath("@")
     if sign := _sign_of_failure(answer):
         raise AgentError(
-            f"the agent's answer reports an error at `{sign}`, as it seems: {excerpt(answer)}; if this "
+            f"the agent's answer seems to report an error at `{sign}`: {excerpt(answer)}; if this "
             "is not an error, set `reply` to the JMESPath of the reply"
         )
     matching = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
@@ -56,7 +56,7 @@ def find_reply_path(answer: Any) -> JsonPath | None:
         return matching[0] if matching else None
     places = " and ".join(f"`{path.text}`" for path in matching)
     raise AgentError(
-        f"the agent's answer has text at {places}: say by `reply`, a JMESPath, which is its reply: "
+        f"the agent's answer has text at {places}: set `reply` to the JMESPath of the reply: "
         f"{excerpt(answer)}"
     )
 
@@ -64,7 +64,7 @@ def find_reply_path(answer: Any) -> JsonPath | None:
 def missing_reply_message(answer: Any) -> str:
     """Return the error message for an answer in which no reply was found."""
     return (
-        "where is the reply in the agent's answer? Say it by `reply`, a JMESPath; "
+        "no reply was found in the agent's answer: set `reply` to its JMESPath; "
         f"{where_text_is(answer)}: {excerpt(answer)}"
     )
 
@@ -72,7 +72,7 @@ def missing_reply_message(answer: Any) -> str:
 def note_guessed_path(notes: AgentNotes, path: JsonPath) -> None:
     """Add a note about the usual place at which a reply was found."""
     if not path.is_all:
-        notes.add(path.text, f"no `reply` says where its reply stands: it was found at `{path.text}`")
+        notes.add(path.text, f"`reply` is not set, so its reply is the text at `{path.text}`")
 
 
 def note_failure(notes: AgentNotes, answer: Any) -> None:

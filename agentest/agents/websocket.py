@@ -87,7 +87,7 @@ class WebSocketClient:
             self.notes.add(
                 "late messages",
                 f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If "
-                "they are the rest of one, say by `done` which message is the last of a turn",
+                "they are the rest of one, set `done` to what is true for the last message of a turn",
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -295,7 +295,7 @@ def _problem(url: str, error: BaseException) -> str:
     if not isinstance(error, aiohttp.WSServerHandshakeError):
         return f"{url}: {describe(error)}"
     if error.status == 101:
-        return f"{url} answered with a handshake that is none: {error.message}"
+        return f"{url} answered with an invalid handshake: {error.message}"
     if error.status == 200:
         return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
     advice = _PLACE if error.status in (405, 426) else hint(error.status, _PLACE)

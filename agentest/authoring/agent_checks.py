@@ -25,9 +25,9 @@ from agentest.authoring.short_talk import ShortTalk
 from agentest.config.agent_types import (
     AgentConfig,
     advice_for_unseen_calls,
-    gateway_advice,
     visibility_of_agent,
 )
+from agentest.config.agents.base import GATEWAY_PAGE
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
@@ -46,8 +46,9 @@ _DETECTION_S = 60.0
 _SHOWN_CHARS = 80
 _VISIBILITY_TEXTS = {
     ToolVisibility.RETURNED: "none was handed over in the answer",
-    ToolVisibility.REPORTED: "{who} of them",
-    ToolVisibility.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    ToolVisibility.REPORTED: "reported by {sources}",
+    ToolVisibility.PARTIAL: "partly seen: reported by {sources}, and the agent may have other tools\n"
+    "If it has none, write tool_visibility: reported, so that strict expectations can be judged.",
     ToolVisibility.UNSEEN: "not visible: nothing reports them",
 }
 
@@ -113,8 +114,8 @@ async def check_agent(
                         wants_talk = http.server is not None and not _was_running(http, notes)
                     if reply:
                         tell(await _check_conversations(checked, client, wants_talk))
-                    if to_set:
-                        tell(await _check_gateway(checked, started, limit_s, say))
+                    if to_set or (reply and agent.server and agent.model_gateway):
+                        tell(await _check_gateway(checked, started, limit_s if to_set else 0.0, say))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
@@ -133,14 +134,17 @@ def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
 async def _check_gateway(
     checked: AgentToCheck, started: StartedServers, limit_s: float, say: Callable[[str], object]
 ) -> Check:
+    """Check that the agent has called its model, or does so within a time limit."""
     from agentest.runner.gateway_setup import has_called_model, lines_by_framework
 
     name = subject("gateway", checked.name)
-    say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
+    if limit_s:
+        say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
     if await has_called_model(started, checked.name, limit_s):
         return good(name, "a request of the agent to its model arrived")
     advice = "\n".join(lines_by_framework(checked.config))
-    return left_open(name, f"no request to a model arrived within {limit_s:g} s", advice)
+    when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
+    return left_open(name, f"no request to a model arrived{when}", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
@@ -237,7 +241,7 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
     foreign = next((fact for text, fact in zip(texts, reversed(_FACTS), strict=True) if fact in text), None)
     if foreign:
         text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one received"
-        return bad(name, text, "Write: exclusive: true (one conversation at a time), or repair the agent.")
+        return bad(name, text, "Write: exclusive: true (one conversation at a time), or fix the agent.")
     return good(name, f"{_INTERLEAVED}, each given a code word: neither repeated the other's (4 messages)")
 
 
@@ -250,7 +254,8 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
         return "it asks for the name of a model", "Write: body: {model: …}"
     if response.status in (401, 403):
         why = f"it answers with status {response.status}"
-        return why, hint(response.status, "").capitalize()
+        advice = hint(response.status, "")
+        return why, f"{advice[0].upper()}{advice[1:]}"
     if names := missing_headers(response.json):
         why = f"it requires {count(len(names), 'header')} that it does not receive"
         return why, f"Write: headers: {{{', '.join(f'{name}: …' for name in names)}}}"
@@ -258,8 +263,8 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
 
 
 _EITHER_SIDE_ADVICE = (
-    "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
-    "real tool that runs in place of a mock stops the run."
+    "Its protocol allows tools on either side: scenarios with mocks start with a single conversation, and "
+    "the run stops if a real tool runs instead of a mock."
 )
 _PATH_ADVICE = "Is the path of `endpoint` right? agentest docs agents says where agents usually are."
 
@@ -279,12 +284,12 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         return good(name, f"handed over in the answer: {reply.tool_requests[0].name}")
     if reply and reply.observed:
         return good(name, f"reported in the answer: {reply.observed[0].name}")
-    text = _VISIBILITY_TEXTS[visibility].format(who=" and ".join(_visibility_sources(agent)))
+    text = _VISIBILITY_TEXTS[visibility].format(sources=" and ".join(_visibility_sources(agent)))
     if visibility is ToolVisibility.RETURNED:
         if reply is None:
             text = "not seen yet: no answer came"
         either_side = agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
-        own_tools = f"To see and mock tools that it runs itself, {gateway_advice(agent)}: {_GATEWAY_PAGE}."
+        own_tools = f"To see and mock tools that it runs itself, {agent.gateway_advice}: {GATEWAY_PAGE}."
         return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:
         return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
@@ -293,18 +298,15 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         ways = advice_for_unseen_calls(checked.name, agent)
         return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
     unneeded = "Scenarios that check only replies need nothing more"
-    return left_open(name, text, f"{unneeded}. To see calls, {gateway_advice(agent)}: {_GATEWAY_PAGE}.")
-
-
-_GATEWAY_PAGE = "agentest docs model-gateway"
+    return left_open(name, text, f"{unneeded}. To see calls, {agent.gateway_advice}: {GATEWAY_PAGE}.")
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
     if agent.natural_visibility is ToolVisibility.REPORTED:
-        yield "none came with the answer; its protocol can report them"
+        yield "its replies (none so far)"
     if agent.mock_servers:
-        yield "mock servers tell"
+        yield "mock servers"
     if agent.model_gateway:
-        yield "its model gateway reports them"
+        yield "its model gateway"
     if "traces" in agent.beside:
-        yield "its traces tell"
+        yield "its traces"

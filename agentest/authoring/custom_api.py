@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -40,6 +41,11 @@ _NAMED_FIELD = re.compile(
     r"(?:field|parameter|key|property)?[^\"'`\w]*[\"'`](\w+)[\"'`]",
     re.I,
 )
+_NAMES_OF_NO_REPLY = re.compile(
+    r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
+)
+_OPAQUE = re.compile(r"(?=.*\d)[\w.:-]{6,}")
+"""An id, a hash, a time."""
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
 _OTHERS = ("id", "trigger")
 """Fields of a first message that are for known protocols only."""
@@ -100,8 +106,16 @@ def _named_fields(response: ProbeResponse) -> tuple[str, ...]:
 def _says_something(response: ProbeResponse) -> bool:
     answer = response.json
     if isinstance(answer, Mapping):
-        return "jsonrpc" not in answer and bool(places_of_text(answer)) and not answer.get("error")
+        has_reply = any(map(partial(_may_be_reply, answer), places_of_text(answer)))
+        return "jsonrpc" not in answer and has_reply and not answer.get("error")
     return bool(response.body.strip())
+
+
+def _may_be_reply(answer: Mapping[str, Any], place: str) -> bool:
+    """Return False for an id or a status, which start a session or a job rather than answer a message."""
+    text = str(JsonPath(place).find(answer)).strip()
+    is_word = len(text.split()) == 1
+    return not (is_word and (_NAMES_OF_NO_REPLY.search(place) or _OPAQUE.fullmatch(text)))
 
 
 def _fields_read(response: ProbeResponse) -> dict[str, Any]:

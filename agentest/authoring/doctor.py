@@ -46,9 +46,9 @@ ROLES = ("user", "judge")
 _QUESTION = "This is a test of the connection. Answer that you are reachable: true."
 _PATIENCE_S = 20.0
 _LEVELS = {
-    Level.SCHEMA: "with a JSON Schema as its form",
-    Level.JSON_MODE: "in JSON mode: it takes no JSON Schema",
-    Level.PROMPT: "by the prompt alone: it takes no form",
+    Level.SCHEMA: "with a JSON Schema",
+    Level.JSON_MODE: "in JSON mode: it does not support JSON Schemas",
+    Level.PROMPT: "as the prompt alone requests: it does not support structured output",
 }
 _NO_MODEL = "Runs are offline until `model` names one (or --model, AGENTEST_MODEL), like openai/gpt-5-mini."
 
@@ -186,11 +186,11 @@ def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
     if None in costs:
         return left_open("price", f"{text}; their cost is unknown")
     total = sum(cost for cost in costs if cost is not None)
-    return good("price", f"{text}: some {total:.2f} USD, if all are made", _LESS)
+    return good("price", f"{text}: about {total:.2f} USD if all are made", _LESS)
 
 
 _LIMIT = "--max-cost USD is the limit, --dry-run shows each scenario."
-_LESS = f"Mostly it is less: conversations end early. {_LIMIT}"
+_LESS = f"Most runs cost less, because conversations end early. {_LIMIT}"
 
 
 def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:
@@ -230,7 +230,7 @@ async def run_checks(
         loaded = configure(request, environ)
     except UsageError as error:
         findings(bad("configuration", str(error)))
-        findings(left_open("the rest", "was not looked at: it stands in the configuration"))
+        findings(left_open("the rest", "was not checked, because it depends on the configuration"))
         return failures
     findings(good("configuration", path_from(request.here or request.root, loaded.path)))
     redact = loaded.redact.knowing(environment_secrets(environ))  # `.env` was read
@@ -246,7 +246,7 @@ async def run_checks(
     for agent in agents:
         await check_agent(agent, request, loaded, findings, say, wants_talk=interleave)
     if request.options.offline:
-        findings(left_open("model", "not asked: --offline"))
+        findings(left_open("model", "not checked: --offline"))
         return failures
     specs = resolved(loaded, request, environ, findings)
     await check_models(specs, findings)
@@ -295,7 +295,7 @@ def check_output(config: Config, root: Path) -> Check:
             free = shutil.disk_usage(existing).free
     except OSError as error:
         why = f"{name} cannot be written to: {error.strerror or error}"
-        return bad("output", why, "See to its permissions, or name another folder with `output_dir`.")
+        return bad("output", why, "Check its permissions, or name another folder with `output_dir`.")
     text = f"{name} can be written to, {free / _GB:.1f} GB free"
     if free < _LEAST_FREE_BYTES:
         return bad("output", text, "Free some space: a run stores every conversation.")

@@ -105,7 +105,7 @@ class Documentation:
         return path.relative_to(self.folder).with_suffix("").as_posix()
 
     def find(self, topic: str) -> DocsPage:
-        """Return the page of a topic: its name, its path or its title. Raises UsageError."""
+        """Return the page of a topic: its name, path or title, or an agent's `type`. Raises UsageError."""
         wanted = topic.casefold().removesuffix(".md").strip("/").removeprefix("docs/")
         names: dict[str, DocsPage] = {}
         for page in self.pages:
@@ -113,13 +113,25 @@ class Documentation:
             for name in (page.topic, path, page.title, page.title.replace(" ", "-")):
                 names.setdefault(name.casefold(), page)
         spellings = (wanted, wanted.replace(" ", "-"), wanted.replace(" ", "/"))
-        if found := next((names[each] for each in spellings if each in names), None):
+        found = next((names[each] for each in spellings if each in names), None)
+        if found := found or self._page_of_type(wanted.replace("-", "_")):
             return found
         close = nearest_part(wanted, names)
         hint = (
             f"did you mean `agentest docs {names[close].topic}`?" if close else "`agentest docs` lists them"
         )
         raise UsageError(f"there is no page about {topic!r}; {hint}")
+
+    def _page_of_type(self, kind: str) -> DocsPage | None:
+        """Return the page to which the table of agents refers for a `type`: that of agents without a link."""
+        agents = self._by_path.get((self.folder / "agents.md").resolve())
+        rows = (row.split("|") for row in agents.source.splitlines() if row.startswith("|")) if agents else ()
+        cells = next((cells for cells in rows if len(cells) > 2 and f"`{kind}`" in cells[2]), None)
+        if agents is None or cells is None:
+            return None
+        link = _LINK.search(cells[-2])
+        file = link[2].partition("#")[0] if link else ""
+        return self._by_path.get((self.folder / file).resolve()) if file else agents
 
     def text(self, page: DocsPage) -> str:
         """Return a page as Markdown for a terminal: without images, and with topics in place of links."""

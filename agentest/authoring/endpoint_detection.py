@@ -13,7 +13,7 @@ import anyio
 from pydantic import ValidationError
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login
+from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
 from agentest.agents.http_sender import speaks_tls
 from agentest.agents.response_features import (
     NAMES,
@@ -272,9 +272,10 @@ def _describe_unknown(
         f"At another path of this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
     )
     remarks = (
-        f"What this address speaks was not recognised: {_response_text(response)}",
+        f"The protocol at this address was not recognized: {_response_text(response)}",
         other,
-        "An API of its own is `type: http`, with `body` and `reply`: agentest docs agents has all types.",
+        "For your own HTTP API, write `type: http` with `body` and `reply`: agentest docs http. Other types: "
+        "agentest docs agents.",
     )
     return DetectedAgent(
         settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
@@ -293,15 +294,21 @@ def _response_text(response: ProbeResponse | None) -> str:
         return f"{LOGIN}."
     if response.status in (401, 403):
         return (
-            f"it answered {response.status}. Write its credentials into `headers`; agentest doctor then "
-            "detects its protocol."
+            f"it answered {response.status}. Write its credentials into `headers`, and run agentest doctor, "
+            "which detects its protocol."
         )
+    if response.status in (405, 501):
+        refused = f"it does not accept POST ({response.status})"
+        return f"{refused}. Is the path right? If it takes GET, write `method` and `params`."
     if is_page(response.body):
         return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
     if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
-    advice = hint(response.status, _PATH) or f"it answered a message with {response.status}"
-    return advice if advice.endswith("?") else f"{advice}."
+    if response.status == 404:
+        return _PATH
+    said = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
+    advice = " If this begins a session or a job, write `setup` or `poll`." if response.is_success else ""
+    return f"it answered a message with {response.status}{f': {said}' if said else ''}.{advice}"
 
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:

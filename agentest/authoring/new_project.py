@@ -107,20 +107,38 @@ def begin(request: InitRequest) -> InitResult:
     notes = list(agent.remarks) if agent else []
     if agent and agent.tried:
         notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
-    if agent and existing:
+    if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
         from agentest.agents.response_features import settings_line
 
         notes.append(f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}")
     if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:
         path = path_from(repository_root(folder), ci_file.path)
         notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
+    if ci_file and ci_file.deed is FileAction.WROTE:
+        path = path_from(repository_root(folder), ci_file.path)
+        notes.append(
+            f"Replace OWNER in {path} with the account of Agentest's repository: the package is not on an "
+            "index yet"
+        )
     step = NextStep.WRITE
     if request.demo or (agent and agent.is_complete and not existing):
         step = NextStep.RUN
-    elif existing and not agent:
+    elif existing:
         step = NextStep.LOOK
     is_known = agent is None or agent.is_known
     return InitResult(files=written, notes=tuple(notes), step=step, is_known=is_known)
+
+
+def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
+    """Return True if a configuration in YAML has an agent with all of these settings."""
+    with suppress(yaml.YAMLError, OSError):
+        found = yaml.safe_load(_text_of(config)) if config.suffix != ".py" else None
+        known = found if isinstance(found, dict) else {}
+        several = known.get("agents")
+        agents = [known.get("agent"), *(several.values() if isinstance(several, dict) else ())]
+        full = [{"type": _DEFAULT_TYPE, **agent} for agent in agents if isinstance(agent, dict)]
+        return any(all(agent.get(key) == settings[key] for key in settings) for agent in full)
+    return False
 
 
 def _text_of(path: Path) -> str:
@@ -138,11 +156,15 @@ def _project(
     elif agent:
         # The settings may come from a server, which must not read the environment.
         settings = _without_variables(agent.settings)
-        hints = _CREDENTIALS + _SERVER + (_GATEWAY if _hides_calls(agent.settings) else "")
+        hints = _CREDENTIALS + _SERVER
+        if agent.is_known:
+            hints += _GATEWAY if _hides_calls(agent.settings) else ""
+        elif agent.settings["type"] == _DEFAULT_TYPE:
+            hints += _OWN_API
         text = _config_text(settings, agent.remarks, hints)
         yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
     else:
-        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER)
+        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER + _OWN_API)
         yield write_new(folder / CONFIG, text, "write your agent's address into it")
     if request.demo:
         demo = (_TEMPLATES / DEMO_AGENT).read_text(encoding="utf-8")
@@ -281,36 +303,43 @@ def port_for(folder: Path) -> int:
     return _FIRST
 
 
+_DEFAULT_TYPE = "chat_completions"
 PLACEHOLDER = "http://localhost:8000/v1/chat/completions"
 _ABOUT_PLACEHOLDER = (
-    "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
-    "the agent running, `agentest doctor` looks at what answers there, and says which.",
+    "Replace the endpoint with your agent's. If it does not speak chat completions, it needs a `type`: start",
+    "the agent and run `agentest doctor`, which detects it.",
 )
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEAD = f"""\
 # yaml-language-server: $schema={SCHEMA_FOLDER}/config.schema.json
-# The agent under test, and how runs go. Written by `agentest init`.
+# The agent under test, and the settings of runs. Written by `agentest init`.
 """
 _CREDENTIALS = """\
-  # headers: # variables are those of the environment, or of a file .env next to this file
+  # headers: # ${NAME} is a variable of the environment, or of a file .env next to this file
   #   Authorization: "Bearer ${AGENT_TOKEN}"
 """
 _SERVER = """\
-  # server: # have the agent started before the first scenario, and ended with the run
+  # server: # starts the agent before the first scenario and stops it after the run
   #   command: python my_agent.py
   #   ready: http://localhost:8000/health
 """
 _GATEWAY = """\
-  # model_gateway: {port: 8900} # its answer showed no tool calls: this shows them, and lets mocks answer.
-  #   `agentest doctor` then prints the line to start your agent with; with `server`, true is enough.
+  # model_gateway: {port: 8900} # its reply had no tool calls: this shows them, and mocks can answer.
+  #   `agentest doctor` then prints the command that starts your agent. With `server`, write true.
+"""
+_OWN_API = """\
+  # Your own HTTP API: replace `type` with these lines. `agentest docs http` has sessions, streams and logins.
+  # type: http
+  # body: {message: "{{message}}", session: "{{session_id}}"} # the fields that the route expects
+  # reply: reply # the path to the reply's text in the response
 """
 _REST = """
-# Plays simulated users and judges. Without a model runs are offline: no judge is called; all else counts.
-# model: openai/gpt-5-mini # its key, OPENAI_API_KEY, stands in the environment or in .env
+# The model plays simulated users and judges. Without one, runs are offline: no judge is called.
+# model: openai/gpt-5-mini # put its key, OPENAI_API_KEY, into the environment or into .env
 
-# conversations_per_scenario: 3 # of simulated users; scripts run once
+# conversations_per_scenario: 3 # for simulated users; scripts run once
 # thresholds: {helpfulness: 4, goal_completion: 0.8, pass_rate: 0.9}
-strict: true # scenarios whose verdict a warning questions are errored
+strict: true # a scenario with a warning that puts its result in doubt is errored
 reporters: [console, json]
 """
 

@@ -84,8 +84,9 @@ def explain(request: RunRequest) -> Json:
 def _problems(plan: Plan, path: Path) -> Iterator[Json]:
     for entry in plan.entries:
         if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED:
-            message = entry.verdict.reasons[0].message.removeprefix(f"{readable(str(path))}:{entry.line}: ")
-            yield {"line": entry.line, "message": message}
+            place, message = f"{readable(str(path))}:{entry.line}: ", entry.verdict.reasons[0].message
+            for each in message.removeprefix(place).split(f"\n{place}"):
+                yield {"line": entry.line, "message": each}
 
 
 def _unreachable_mocks(plan: Plan, loaded: LoadedConfig, file: str) -> Iterator[Json]:

@@ -448,8 +448,9 @@ def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tu
     for scenario in result.scenarios:
         failures.add(scenario)
     report = RunReport(result)
-    blocks = failures.blocks(report)
-    text, number = report_text(report, blocks, run, max_tokens * _CHARS_PER_TOKEN)
+    most = max_tokens * _CHARS_PER_TOKEN
+    blocks = failures.blocks(report, most)
+    text, number = report_text(report, blocks, run, most)
     content = {
         "run": run,
         "status": str(report.status),

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from agentest.support.interrupts import restore_terminal, show_cursor
+from agentest.support.terminal import rewrite_row, tell
 
 try:
     import termios
@@ -81,7 +82,7 @@ class Keys:
             _show_prompt(f"{prompt}{text}")
             key = self._next()
             if key in ENTER or key == _ESCAPE or key in QUIT - {"q"}:
-                sys.stderr.write("\n")
+                tell("")
                 return text if key in ENTER else ""
             if key in _ERASE:
                 text = text[:-1]
@@ -224,6 +225,4 @@ def _interrupt() -> None:
 
 def _show_prompt(text: str) -> None:
     """Show a text in the current row, cut at its beginning if the terminal is too narrow."""
-    width = shutil.get_terminal_size().columns - 1
-    sys.stderr.write(f"\r\x1b[K{text[-width:]}")
-    sys.stderr.flush()
+    rewrite_row(text[-(shutil.get_terminal_size().columns - 1) :])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
 
-from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.base import GATEWAY_PAGE, AnyAgent
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
@@ -174,19 +174,8 @@ _USE_MOCK_SERVER = (
     "if its tools are behind MCP or HTTP, set mcp_mock: true or rest_mock: {openapi: FILE} "
     "(agentest docs mock-servers)"
 )
-_USE_GATEWAY = "set model_gateway: true"
-_USE_GATEWAY_AT_PORT = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
-
-
-def _can_use_gateway(agent: AnyAgent) -> bool:
-    return bool(agent.urls) and not agent.in_process
-
-
-def gateway_advice(agent: AnyAgent) -> str:
-    """Return how to set the model gateway. An agent that runs already must know its address before."""
-    return _USE_GATEWAY if agent.server or agent.in_process else _USE_GATEWAY_AT_PORT
 
 
 def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
@@ -198,12 +187,12 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
         ways.insert(0, "leave out tool_visibility: unseen, as its type reports them")
     if agent.type == "custom":
         ways.append("have its handler make them with ctx.resolve_tool, or report them with ctx.record_tool")
-    if _can_use_gateway(agent):
-        ways.append(gateway_advice(agent))
+    if agent.has_own_process:
+        ways.append(agent.gateway_advice)
     ways.append(_SEND_TRACES)
     return (
         f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "
-        f"{' or '.join(ways[:_MAX_ALTERNATIVES])}: agentest docs model-gateway"
+        f"{' or '.join(ways[:_MAX_ALTERNATIVES])}: {GATEWAY_PAGE}"
     )
 
 
@@ -240,13 +229,16 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> str:
 
 
 def ways_to_mock(agent: AnyAgent) -> list[str]:
-    """Return ways to let mocks reach the agent's tools."""
+    """Return ways to let mocks reach the agent's tools, the one that fits most agents first."""
     resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
     others = ", ".join(name for name in _CLIENT_TOOL_TYPES if name != agent.type)
+    gateway = f"{agent.gateway_advice} ({GATEWAY_PAGE})"
+    if agent.model_gateway:
+        gateway = "leave `mocks: false` out of model_gateway"
     return [
+        *([gateway] if agent.has_own_process else []),
         *([_SET_RETURNED] if agent.natural_visibility is ToolVisibility.RETURNED else []),
         *agent.ways_to_mock,
-        *([f"{gateway_advice(agent)} (agentest docs model-gateway)"] if _can_use_gateway(agent) else []),
         _USE_MOCK_SERVER,
         _USE_AGENT_OBJECT,
         f"{resolve} its calls by ctx.resolve_tool",

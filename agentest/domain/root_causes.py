@@ -485,9 +485,9 @@ def _judged_places(groups: Iterable[tuple[ScenarioResult, UniqueError]]) -> Iter
 def _root_cause(
     *, kind: CauseKind, key: str, title: str, severity: Severity, places: Sequence[CausePlace], text: str
 ) -> RootCause:
-    first, digest = places[0], sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
+    first = places[0]
     return RootCause(
-        id=f"rc-{digest.hexdigest()[:8]}",
+        id=root_cause_id(kind, key),
         title=title,
         kind=kind,
         severity=severity,
@@ -503,6 +503,12 @@ def _root_cause(
         ),
         places=tuple(places[:_MOST_PLACES]),
     )
+
+
+def root_cause_id(kind: str, key: str) -> str:
+    """Return the id of the cause with this pattern, or of judged groups with this normalized label."""
+    digest = sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
+    return f"rc-{digest.hexdigest()[:8]}"
 
 
 def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:

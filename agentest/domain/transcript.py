@@ -427,7 +427,7 @@ class Failure:
     message: str
     bypassed: tuple[str, ...] = ()
     """The mocked tools that the agent ran itself. Known only during the run."""
-    denied: bool = False
+    denied: bool = field(default=False, compare=False)
     """True if the agent refused the first request. Known only during the run."""
 
 

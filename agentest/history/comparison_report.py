@@ -387,6 +387,7 @@ def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Js
         "headline": headline(comparison),
         "besides": [conclusion(comparison), *resource_lines(comparison), *footnotes(comparison)],
         "overall": list(map(_page_row, comparison.overall)),
+        "differences": list(_differences(comparison, ordered)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_page_scenario(each) for each in ordered],
     }
@@ -423,6 +424,24 @@ def _verdict(comparison: Comparison) -> Json:
     if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
         return {"status": "passed", "text": "improved"}
     return {"status": "skipped", "text": "no difference that this many conversations can show"}
+
+
+_MOST_DRAWN = 20
+
+
+def _differences(comparison: Comparison, ordered: Sequence[ScenarioChange]) -> Iterator[Json]:
+    """Yield the differences of pass rates that the page draws: over all scenarios, then of the worst ones."""
+    named = [("over all", row) for row in comparison.overall if row.name == PASS_RATE]
+    named += [
+        (each.pair.latest.name, row)
+        for each in ordered
+        for row in each.rows
+        if row.name == PASS_RATE and row.difference
+    ]
+    for name, row in named[:_MOST_DRAWN]:
+        if row.low is not None and row.high is not None:
+            figures = {"value": row.difference, "low": row.low, "high": row.high}
+            yield {"label": name, **figures, "words": f"{row.base:.0%} → {row.new:.0%} ({_points(row)})"}
 
 
 def _page_row(row: ComparedFigure) -> Json:

@@ -197,9 +197,9 @@ class Registry:
         active.group.given_up = ended if period.failed else None
         if active.group.admission.leave(called=active.called, at_work_s=at_work_s):
             self.on_note(
-                f"{who} was given up before its agent had answered, and nothing showed that calls of this "
-                f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
-                f"not taken for its own. To need no waiting, {WAYS_TO_NAME}"
+                f"{who} ended before its agent had answered, and calls of this agent have not named their "
+                f"conversation so far: the next one waits {at_work_s:g} s, so that it does not receive late "
+                f"calls. To avoid the wait, {WAYS_TO_NAME}"
             )
 
     def claims(self, group: ServerGroup, names: Names) -> bool:
@@ -263,8 +263,8 @@ class Registry:
             return group.given_up
         if candidates and group.admission.note_unnamed():
             self.on_note(
-                f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
-                f"its conversations ran one at a time (exclusive: true does so from the start). "
+                f"calls to tools of agent {group.agents[0]!r} do not name their conversation, so its "
+                f"conversations ran one at a time (exclusive: true does so from the start). "
                 f"To run many at once, {WAYS_TO_NAME}"
             )
         if len(candidates) != 1:
@@ -278,7 +278,7 @@ class Registry:
         )
 
     async def _too_late(self, group: ServerGroup, call: ServedCall, ended: _Ended) -> ServedAnswer:
-        why = f"it is of {ended.who}, which has ended"
+        why = f"it belongs to {ended.who}, which has ended"
         # After an error, an agent that timed out may still be working. But if conversations run one at
         # a time, the call may belong to the active one, whose client still has an old name.
         # If calls have named their conversations before, this call belongs to the one that it names.
@@ -294,7 +294,7 @@ class Registry:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
         kind = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
         if kind not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
-            kind = replace(kind, tool="(others)", why="they are like those that came before")
+            kind = replace(kind, tool="(others)", why="for the same reasons as earlier calls")
         self.unclaimed[kind] = self.unclaimed.get(kind, 0) + 1
         self.on_refused(kind)
         await _report_doubt(doubtful, call, why)
@@ -312,7 +312,7 @@ class Registry:
 async def _report_doubt(doubtful: Iterable[_Active], call: ServedCall, why: str) -> None:
     for each in doubtful:
         await each.serving.refused(
-            f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
+            f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that it may have made was refused: {why}"
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import (
+    CauseKind,
     ConversationResult,
     Reason,
     ReasonKind,
@@ -112,34 +113,48 @@ class Failures:
         report = ScenarioReport(scenario)
         if report.status not in NOT_PASSED or not scenario.conversations:
             return
-        if len(self._turns) < _MOST_BLOCKS and (turn := _broken_turn(report)):
+        if len(self._turns) < _MOST_BLOCKS and (turn := _broken_turn(report)) and turn.rows:
             self._turns[report.key] = turn
 
-    def blocks(self, report: RunReport) -> list[FailureBlock]:
-        """Return a block for each scenario that did not pass: one of each cause first, then short repeats."""
+    def blocks(self, report: RunReport, most: int = MOST_CHARS) -> list[FailureBlock]:
+        """Return a block for each scenario that did not pass: one of each cause first, then repeats.
+
+        Repeats have no turn if all blocks together would exceed `most` characters.
+        """
         causes = _causes_by_place(report.causes)
         first: dict[str, tuple[str, frozenset[str]]] = {}
         """Cause → the location of the first scenario with it, and its error."""
         ranked: list[tuple[bool, bool, FailureBlock]] = []
         for scenario in report.not_passed:
             cause = causes.get(_cause_place(scenario.result))
+            if cause and cause.kind is CauseKind.CHECK and "…" in cause.title:
+                cause = None  # The scenarios demand different things of their replies.
             block = self._block(scenario, cause)
             known = first.get(cause.id) if cause else None
             if known:
-                block = replace(block, turn=None, cause=f"as in {known[0]}")
+                block = replace(block, cause=f"as in {known[0]}")
                 if error_of(scenario.result) == known[1] != frozenset():
                     block = replace(block, expected=(), happened=(), more=0)
             elif cause:
                 first[cause.id] = block.location, error_of(scenario.result)
             ranked.append((known is not None, scenario.status is Status.ERRORED, block))
         ranked.sort(key=lambda each: each[:2])
-        return [block for _, _, block in ranked]
+        is_full = sum(len(block.text) + 2 for _, _, block in ranked) <= most - _ROOM_FOR_REST
+        return [
+            block if is_full or not repeats else replace(block, turn=None) for repeats, _, block in ranked
+        ]
 
     def _block(self, scenario: ScenarioReport, cause: RootCause | None) -> FailureBlock:
         result = scenario.result
         reasons = [reason for reason, _ in scenario.distinct_reasons]
         reasons += [reason for reason in scenario.reasons if reason.kind in VIOLATIONS]
         sides = [_sides(reason, result) for reason in reasons[:_MOST_REASONS]]
+        indices = [reason.turn_index for reason in reasons[:_MOST_REASONS]]
+        if len(set(indices)) > 1:
+            sides = [
+                (expected, happened if index is None else f"turn {index}: {happened}")
+                for index, (expected, happened) in zip(indices, sides, strict=True)
+            ]
         expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))
         return FailureBlock(
             scenario=shortened(scenario.label, _NAME_CHARS),
@@ -150,7 +165,7 @@ class Failures:
             happened=happened,
             more=len(reasons) - len(sides),
             turn=self._turns.get(scenario.key),
-            cause=_likely_cause(reasons, cause, (*expected, *happened)),
+            cause=_likely_cause(result, reasons, cause, (*expected, *happened)),
             command=_command(result, several=scenario.several_agents),
         )
 
@@ -253,19 +268,31 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
     return "", reason.message
 
 
-def _likely_cause(reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]) -> str:
-    """Return whose fault it is, the root cause if no reason says it, and how many scenarios share it."""
+def _likely_cause(
+    scenario: ScenarioResult, reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]
+) -> str:
+    """Return whose fault it is, the causes that no row has, and how many scenarios share the root cause."""
     if not reasons:
         return ""
     first = reasons[0]
     where = "the agent" if first.status is Status.FAILED else _NOT_THE_AGENT.get(first.kind, _SETUP)
-    if cause is None:
-        return where
-    others = cause.scenarios - 1
-    shared = f" (also in {count(others, 'other scenario')})" if others > 0 else ""
-    title = cause.title.rstrip("…")
-    is_said = any(title in row or (row and row in title) for row in rows)
-    return where + ("" if is_said else f"; {shortened(cause.title, _TEXT_CHARS)}") + shared
+    titles = [each.title for each in scenario_causes(scenario)]
+    if cause and "…" not in cause.title:
+        titles.insert(0, cause.title)
+    further = [each for each in dict.fromkeys(titles) if not _is_said(each, rows)][:_MOST_REASONS]
+    parts = [where, *(shortened(each, _TEXT_CHARS) for each in further)]
+    if cause and cause.scenarios > 1:
+        parts[cause.title in further[:1]] += f" (also in {count(cause.scenarios - 1, 'other scenario')})"
+    return "; ".join(parts)
+
+
+def _is_said(title: str, rows: Sequence[str]) -> bool:
+    """Return True if a row has the title of a cause, or is part of it."""
+    tool, is_call, _ = title.partition(" called although it is ")
+    if is_call and any("calls were made: " in row and tool in row for row in rows):
+        return True
+    texts = [each.rstrip("…") for each in (title, title.partition(": ")[2]) if each]
+    return any(text in row or (row and row in text) for text in texts for row in rows)
 
 
 def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], RootCause]:
@@ -325,8 +352,8 @@ def _turn_rows(conversation: Conversation, index: int | None) -> Iterator[str]:
     every: list[Turn | UnfinishedTurn] = [*conversation.turns]
     every += [conversation.unfinished] if conversation.unfinished else []
     turn = next((each for each in every if each.turn_index == index), every[-1] if every else None)
-    if turn is None:
-        return
+    if turn is None or not (turn.user_message or isinstance(turn, UnfinishedTurn)):
+        return  # The texts of conversations that passed are not stored until the end.
     yield f"user: {shortened(turn.user_message, _TEXT_CHARS)}"
     for call in turn.tool_calls[:_MOST_CALLS]:
         result = json.dumps(plain(call.result), ensure_ascii=False)

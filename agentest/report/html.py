@@ -43,6 +43,7 @@ class HtmlReporter:
         trend: returns the trend of earlier runs when the run ends.
         spans: returns the spans of a conversation, given scenario name, agent name and conversation id.
         compared: the comparison with another run, or between agents.
+        next_step: the command that continues a run that ended early; "" if there is none.
         tell: receives one line about omitted transcripts.
         most: the maximum bytes of transcripts in the file.
     """
@@ -62,6 +63,7 @@ class HtmlReporter:
         trend: Callable[[RunResult], Sequence[Json]] = lambda _: (),
         spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: (),
         compared: ComparedRun | None = None,
+        next_step: str = "",
         tell: Callable[[str], object] = lambda _: None,
         most: int = MOST_BYTES,
     ) -> None:
@@ -72,6 +74,7 @@ class HtmlReporter:
         self._trend = trend
         self._spans = spans
         self._compared = compared
+        self._next_step = next_step
         self._tell = tell
         self._most = most
 
@@ -88,6 +91,8 @@ class HtmlReporter:
         )
         state = "interrupted" if result.interrupted else str(run_status(result))
         run = {"startedAt": result.started_at, **self._about, "id": self._run_id, "state": state}
+        if result.unfinished and self._next_step:
+            run["resume"] = self._next_step
         first = packed_run.overview(result, run, self._trend(result))
         with report_writer(self._path) as file:
             file.writelines(piece.encode() for piece in self._document(packed_run, first, result, state))

@@ -107,7 +107,7 @@ def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
     from agentest.store.run_results import conversations_in_memory
     from agentest.store.runs.folder import with_end
-    from agentest.store.runs.past_runs import about, trend
+    from agentest.store.runs.past_runs import about, resume_command, trend
     from agentest.store.spans import SpanIndex
 
     record, folder = setting.record, setting.folder
@@ -125,6 +125,7 @@ def _html(setting: ReporterContext, path: Path | None) -> Reporter:
         trend=trend_of,
         spans=SpanIndex(folder).of,
         compared=setting.compared,
+        next_step=(resume_command(record) if record and setting.run_id else "") or setting.next_step,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )
 

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent, Resources
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
+from agentest.config.agents.mock_servers import names_of_addresses
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
 from agentest.domain.metrics import ABOUT_CALLS
@@ -279,10 +280,6 @@ _HIDDEN = {
     ToolVisibility.REPORTED: "it does not report them",
     ToolVisibility.PARTIAL: "it made calls that nothing reported",
 }
-_BYPASSES_SERVERS = (
-    "its tools never called the mock servers, so the real ones ran: give all of them "
-    "the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
-)
 
 
 def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, ToolVisibility]:
@@ -316,8 +313,9 @@ def check_mocks(plan: Plan) -> None:
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         reached = agent.mock_servers or agent.mocks_calls_of_model
         if mocked and not returns_calls(agent) and not reached:
-            may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-            remedies = [*ways_to_mock(agent)[:_MOST_WAYS], f"if its real tools may run: {may_run}"]
+            may_run = "remove the mocks (`tools`, --mocks), and set unmocked_tools: passthrough"
+            first, *others = ways_to_mock(agent)[:_MOST_WAYS]
+            remedies = [first, f"if its real tools may run: {may_run}", *others]
             visibility = mocked[0].traits.visibility.words
             raise ConfigError(
                 f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools "
@@ -346,10 +344,19 @@ def agents_without_calls(
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
-            why = f"{_HIDDEN[visibility]} (then set tool_visibility: unseen)"
-            why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else why
+            why = _why_silent(plan.agents[name], visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
+
+
+def _why_silent(agent: AgentConfig, visibility: ToolVisibility) -> str:
+    """Return what may hide the calls of an agent that needed some."""
+    address = f"the address ({names_of_addresses(agent.beside)})"
+    if agent.mock_servers:
+        return f"its tools never called the mock servers, so the real ones ran: give all of them {address}"
+    if agent.model_gateway:
+        return f"it calls another model without the gateway: give the client of that model {address}, too"
+    return f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
 
 
 def _speaks_of_calls(unit: Unit) -> bool:

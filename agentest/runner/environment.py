@@ -36,8 +36,8 @@ def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
         if report.path is not None:
             if report.path.suffix in _SOURCES and report.path.exists():
                 raise ConfigError(
-                    f"reporter {report.name}: {readable(str(report.path))} is there already, and by its name "
-                    "a file of the project: a report would replace it; name another file"
+                    f"reporter {report.name}: {readable(str(report.path))} already exists and "
+                    "looks like a source file, which a report would replace: name another file"
                 )
             try:
                 check_writable(report.path)
@@ -80,7 +80,7 @@ def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
 
 ReachProblem = tuple[str, str]
 """A resource that cannot be reached, and the reason with a remedy."""
-_LOOPBACK_IS_LOCAL = "on loopback each machine reaches itself alone"
+_LOOPBACK_IS_LOCAL = "a loopback address reaches only the machine itself"
 _REMEDY = "write an address that all nodes reach"
 
 
@@ -216,9 +216,9 @@ def limited_to_connections(
     )
     where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
-        f"{_limits(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
-        f"are allowed: there will be {_limits(fewer, _connections(lowered, fewer))} at once. "
-        f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
+        f"{_limits(conversations, calls)} at once need {needed:,} file descriptors{where}, but only "
+        f"{allowed:,} are allowed, so this run has {_limits(fewer, _connections(lowered, fewer))} at once. "
+        f"Allow more with `ulimit -n {needed}`, or use fewer with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
 

@@ -37,7 +37,7 @@ def lines_to_set(agent: AgentConfig) -> list[str]:
         return []
     variables = model_variables(_origin(agent))
     return [
-        "Start the agent with the line of its model's API:",
+        "Restart the agent with the line for its model's API:",
         *(f"{name}={variables[name]}" for name in _USUAL),
     ]
 
@@ -49,15 +49,21 @@ def how_told(agent: AgentConfig) -> str:
         return f"its `server` receives the address{copies} (OPENAI_BASE_URL and others)"
     if "model_url" in agent.sent_placeholders:
         return "each request carries the address ({{model_url}})"
-    return "the agent already runs, so you give it the address"
+    return "the agent is already running, so it needs the address from you"
 
 
 def lines_by_framework(agent: AgentConfig) -> list[str]:
     """Return what each framework needs."""
+    if agent.server:
+        return [
+            "Its code may set another address: use AGENTEST_MODEL_URL there. `server` sets these variables:",
+            *(f"{who}: {', '.join(names)}" for who, names in FRAMEWORKS),
+            "AI SDK with Google reads none: write AGENTEST_MODEL_URL/google/v1beta as baseURL",
+        ]
     origin = _origin(agent)
     known = model_variables(origin)
     return [
-        "Start the agent with what its framework reads, and send it a message meanwhile:",
+        "Restart the agent with the variable of its framework, run doctor again, and send it a message:",
         *(f"{who}: {', '.join(f'{name}={known[name]}' for name in names)}" for who, names in FRAMEWORKS),
         f"AI SDK with Google reads none: write baseURL {origin}/google/v1beta into its constructor",
     ]

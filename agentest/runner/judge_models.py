@@ -70,8 +70,8 @@ class ConfiguredModels:
                 raise
             # Otherwise the configured model's responses would replace the recorded ones.
             raise ConfigError(
-                f"answers of {name} are recorded, and asking for more needs {missing.what}; "
-                "set it, or replay what there is with --replay"
+                f"answers of {name} are recorded, but new ones need {missing.what}: set it, or replay the "
+                "recorded ones with --replay"
             ) from None
 
 

@@ -249,10 +249,10 @@ def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
             other, known = owners.setdefault(place, (name, group))
             if known is not group:
                 raise ConfigError(
-                    f"agents {other!r} and {name!r} are one that runs already, at {place}, and their "
-                    "`model_gateway` differs in more than `override`: it can receive the "
-                    "address of only one gateway. Send it the address ({{model_url}}), or let "
-                    "`server` start one for each"
+                    f"agents {other!r} and {name!r} are the same running agent, at {place}, but their "
+                    "`model_gateway` settings differ in more than `override`: an agent can receive "
+                    "the address of only one gateway. Send it the address ({{model_url}}), or let "
+                    "`server` start one agent for each"
                 )
 
 
@@ -263,8 +263,8 @@ def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
             owner = f"{key} of agent {group.agents[0]!r}"
             if server.port in owners:
                 raise ConfigError(
-                    f"{owner} and {owners[server.port]} have the same port, {server.port}, and are not the "
-                    "same: give each its own port, or both the same settings"
+                    f"{owner} and {owners[server.port]} have the same port, {server.port}, but different "
+                    "settings: give each its own port, or both the same settings"
                 )
             if server.port:
                 owners[server.port] = owner
@@ -277,13 +277,13 @@ def warnings_of_unclaimed(
     warnings: list[RunWarning] = []
     for call, number in refused.items():
         first = next(unit for unit in plan.units if unit.agent == call.agent)
-        exclusive_hint = "set exclusive: true (one conversation at a time); or, to hold many at once, "
+        exclusive_hint = "set exclusive: true (one conversation at a time); or, to run many at once, "
         message = (
             f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "
             f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. Its effect "
             f"is unknown, so this run is errored. If the agent makes such calls after its reply, "
-            "have it reply after them; where they come without a name, or with the trace of an earlier "
-            f"conversation, {'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
+            "have it reply after them; if they do not name their conversation, or name an earlier one, "
+            f"{'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
         )
         warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
     return tuple(warnings)
@@ -367,8 +367,8 @@ _TYPES_WITHOUT_OWN_TOOLS = ("chat_completions", "asgi", "anthropic_messages")
 """Agent types that run no tool themselves."""
 _MOST_TURNS = 1000
 _OTHER_WAYS = (
-    "have it send its traces here (traces: true); or name the agent object itself, where it is one of a "
-    "framework in Python (type: custom)"
+    "have it send its traces here (traces: true); or name the agent object itself, if a Python "
+    "framework made it (type: custom)"
 )
 _UPSTREAM = {
     "mcp_mock": "the URL of the real MCP server, or the command that starts it",
@@ -411,7 +411,7 @@ async def forwarding_servers(
     unit = prepared.plan.units[0]
     if not prepared.plan.agents[unit.agent].mock_servers:
         raise ConfigError(
-            f"agent {unit.agent!r} has no mock server that could stand before its real tools: write "
+            f"agent {unit.agent!r} has no mock server in front of its real tools: write "
             "mcp_mock.upstream or rest_mock.upstream, or talk to it (--say)"
         )
     client = await stack.enter_async_context(open_client(AddressGuard()))
@@ -449,7 +449,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     notes = prepared.notes
     if mocked := sum(bool(unit.scenario.tools) for unit in plan.units):
         which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
-        notes = (*notes, f"recording: the mocks of {which} left out, and the real tools run")
+        notes = (*notes, f"recording: the mocks of {which} not used, and the real tools run")
     return replace(
         prepared,
         request=replace(prepared.request, options=options),
@@ -471,9 +471,9 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         return
     if visibility_of_agent(agent) is ToolVisibility.UNSEEN:
         raise ConfigError(
-            f"cannot record: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
-            "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "
-            "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
+            f"cannot record: {cannot_be_seen(name)}. If its tools are behind MCP or HTTP, name those "
+            "servers (mcp_mock.upstream, rest_mock.upstream), and give the agent the addresses of the mock "
+            "servers instead ({{mcp_url}}, {{rest_url}}). Otherwise "
             f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
         )
     if agent.type in _TYPES_WITHOUT_OWN_TOOLS:

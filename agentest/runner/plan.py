@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentest.config.agent_types import AgentConfig, gateway_advice
+from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
@@ -320,7 +320,7 @@ def _entries(
     if unable is not None:
         return unrun(
             f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: model_faults: agent "
-            f"{unable!r} calls its model without Agentest; {gateway_advice(agents[unable])}"
+            f"{unable!r} calls its model without Agentest; {agents[unable].gateway_advice}"
         )
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 

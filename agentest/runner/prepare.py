@@ -394,7 +394,7 @@ def prepared_for(
     _check_cost([user, judge, confirm, *named.values()], options)
     if user and not judge and config.user.check:
         raise ConfigError(
-            f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
+            f"{loaded.path}: `user.check` has a judge check the simulated user, but no model judges: "
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
     reports = requested_reports(request) or parse_reports(config.reporters, request.root)

@@ -359,7 +359,7 @@ def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterat
     if for_nothing and not scenario.goal and scenario.case is None:
         yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
     if scenario.expected_outcome and GOAL not in metrics:
-        yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
+        yield f"the `expected_outcome` is not judged, because {GOAL} is not among the metrics"
 
 
 def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
@@ -368,8 +368,8 @@ def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationRe
     for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
         if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
             yield (
-                f"{name}: judged in no turn, as no tool call was seen and no tool of the agent is known; "
-                "`tools` of the agent or of the scenario name them"
+                f"{name}: judged in no turn, because no tool call was seen and no tool is known: "
+                "add them to `tools` of the agent or of the scenario"
             )
 
 
@@ -418,10 +418,10 @@ def _misfit_note(name: str, calls: Sequence[ToolCall]) -> str:
     times = "" if len(calls) == 1 else f" {len(calls)} times"
     at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
     what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
-    culprit = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
+    cause = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
     return (
         f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent received an error; if the "
-        f"call is right, correct {culprit}"
+        f"call is right, correct {cause}"
     )
 
 
@@ -438,8 +438,8 @@ def idle_user(scenario: Scenario) -> str | None:
         return None
     tools = ", ".join(scenario.user_tools)
     return (
-        f"the simulated user used none of its tools ({tools}): offline it says its facts and does nothing "
-        "else; configure a model, or name one with --model, to have it use them"
+        f"the simulated user used none of its tools ({tools}): offline it only states its facts: "
+        "configure a model, or name one with --model, to have it use them"
     )
 
 
@@ -484,7 +484,7 @@ def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
         )
     message = (
         f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
-        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
+        f"null, because no mock answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
         f"{recorded_hint if recorded else ''}. {remedy}"
     )
     first = units[0]

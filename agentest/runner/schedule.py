@@ -120,8 +120,8 @@ def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> 
         needed = ceil(log(error) / log(least)) if least < 1 else None
     else:
         needed = enough.soonest(enough.begin(), MOST, good=True)
-    advice = f"{needed} can, if all are: raise max" if needed else "no number of them can"
+    advice = f"{needed} can, so raise max" if needed else "no number of conversations can"
     return (
-        f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot decide that {name} is at least "
-        f"{least:g}, however good all of them are; {advice}. A verdict that passes will be called not decided"
+        f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot prove that {name} is at least "
+        f"{least:g}, even if all of them pass; {advice}. A passing verdict will be reported as not decided"
     )

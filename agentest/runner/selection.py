@@ -73,9 +73,7 @@ def _unusable(
     if other:
         return f"{written}: belongs to another configuration; agentest run --cwd {written} runs it"
     include = ", ".join(loaded.config.include)
-    return (
-        f"{written}: holds no file that matches {include} (`include`){_nearest(written, known)}; {_SHOW_ALL}"
-    )
+    return f"{written}: no file there matches {include} (`include`){_nearest(written, known)}; {_SHOW_ALL}"
 
 
 def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice]) -> str | None:

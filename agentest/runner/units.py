@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from agentest.config.agents.mock_servers import names_of_addresses
 from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
@@ -312,14 +313,19 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
     """Return why a unit cannot pass: no client connected to these mock servers in the whole run."""
-    return Reason(
-        Status.ERRORED,
-        ReasonKind.CONVERSATION,
-        f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so it "
-        f"got its tools from another place, and real tools may have run. Give the agent the "
-        f"address ({{mcp_url}}, {{rest_url}}; "
-        "AGENTEST_MCP_URL, AGENTEST_REST_URL) in place of the real server's",
-    )
+    addresses = names_of_addresses(servers)
+    if "model_gateway" in servers:
+        message = (
+            f"no request to a model ever reached model_gateway of agent {unit.agent!r}, so its real tools "
+            f"may have run. Give the client of its model the address ({addresses}): `agentest doctor` prints "
+            "the variable that each framework reads"
+        )
+    else:
+        message = (
+            f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so its real tools "
+            f"may have run. Give the agent this address in place of the real server's: {addresses}"
+        )
+    return Reason(Status.ERRORED, ReasonKind.CONVERSATION, message)
 
 
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:

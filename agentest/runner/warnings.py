@@ -265,13 +265,19 @@ def _may_be_idle(scenario: Scenario, tool: str) -> bool:
         bans += [name for o in each.orders if o.kind == "never_after" for name in names_in(o.first)]
         if each.limit_of(tool) == 0 or each.max_calls == 0 or _any_matches(bans, tool):
             return True
+    if scenario.turns and all(any(map(_allows_no_call, turn.trajectory)) for turn in scenario.turns):
+        return True
     return any(_is_optional(each, tool) for each in scenario.trajectory)
+
+
+def _allows_no_call(trajectory: Trajectory) -> bool:
+    return trajectory.expected is not None and not trajectory.expected and trajectory.forbids_others
 
 
 def _is_optional(trajectory: Trajectory, tool: str) -> bool:
     """Return True if no call is expected at all, or one of the tool only as an alternative."""
     if not trajectory.expected:
-        return trajectory.expected is not None and trajectory.forbids_others
+        return _allows_no_call(trajectory)
     named = [name for step in trajectory.expected for name in names_in(step)]
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
     return _any_matches(named, tool) and not _any_matches(required, tool)
@@ -348,7 +354,7 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
     turns = len(scenario.turns) if scenario.scripted else unit.max_turns
     for key, trajectory in keyed_trajectories(scenario):
         if not _demands_anything(trajectory, turns):
-            yield f"{key} demands nothing that a conversation could miss"
+            yield f"{key} requires nothing, so every conversation meets it"
         for banned in trajectory.forbidden:
             yield from _unknown_arguments(key, banned, scenario.tools)
     for at, turn in enumerate(scenario.turns):

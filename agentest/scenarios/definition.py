@@ -60,7 +60,7 @@ from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError
 from agentest.support.importing import raised_at
-from agentest.support.text import count, did_you_mean, snake_keys
+from agentest.support.text import count, did_you_mean, nearest, snake_keys
 
 if TYPE_CHECKING:
     from agentest.domain.injections import Injection
@@ -381,7 +381,8 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     ]
     goal = collector.parse(checked_text, options.get("goal", ""), "goal")
     turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
-    if turns == () and goal is not None and not goal.strip():
+    is_misspelt = {nearest(str(key), OPTIONS) for key in options if key not in OPTIONS} & {"goal", "turns"}
+    if turns == () and goal is not None and not goal.strip() and not is_misspelt:
         missing = "`goal` is empty" if "goal" in options else "has neither `goal` nor `turns`"
         collector.problems.append(f"{missing}; give a goal for a simulated user, or turns for a script")
     parsed = {

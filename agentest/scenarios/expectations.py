@@ -113,7 +113,14 @@ def parse_sayings(value: Any, key: str = "expect") -> tuple[Saying, ...]:
 def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     if isinstance(value, Saying):
         return (value,)
-    options = known_keys(value, ("says", "never_says", "in_turn"), key)
+    valid = ("says", "never_says", "in_turn")
+    checks = names_of(Expect) if isinstance(value, Mapping) else ()
+    if misplaced := next((name for name in checks if name in value and name not in valid), None):
+        raise ValueError(
+            f"{key}: `{misplaced}` belongs into the `expect` of a turn; for the whole conversation, write "
+            "`says` or `never_says`"
+        )
+    options = known_keys(value, valid, key)
     in_turn = options.get("in_turn")
     is_turn = in_turn is None or is_whole(in_turn)
     checked(in_turn, f"{key}.in_turn", "a whole number, 0 for the first turn", is_turn)

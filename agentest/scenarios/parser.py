@@ -96,7 +96,7 @@ _MEANT = {
 def meant(name: str, valid: Sequence[str]) -> str:
     """Return a hint for an unknown key: the key that means this, the most similar one, or all of them."""
     for key, others in _MEANT.items():
-        if key in valid and snake_case(name) in others.split():
+        if key in valid and snake_case(name) in others.split() and f"{snake_case(name)}s" not in valid:
             return f"did you mean `{key}`?"
     return did_you_mean(name, valid)
 

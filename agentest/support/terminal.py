@@ -135,6 +135,12 @@ def tell(text: str, *, environ: Mapping[str, str] = os.environ, stream: IO[str] 
         _send(Output(stream or sys.stderr, environ), clean_rows(text) + "\n")
 
 
+def rewrite_row(text: str) -> None:
+    """Replace the current row of standard error."""
+    with suppress(OutputError):
+        _send(Output(sys.stderr), f"\r\x1b[K{text}")
+
+
 def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Open a URL in the user's browser, if a person is at this terminal. Returns whether it was tried."""
     graphical = sys.platform in ("darwin", "win32") or any(

@@ -53,7 +53,7 @@ def check_installed(key: str) -> None:
             return
     raise ConfigError(
         f"{key} needs the package opentelemetry-proto, which is not installed: "
-        "pip install 'agentest-sim[traces]'"
+        "pip install opentelemetry-proto"
     )
 
 

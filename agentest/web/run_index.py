@@ -25,7 +25,7 @@ from agentest.store.runs.folder import (
     is_run_id,
     list_stored_runs,
 )
-from agentest.store.runs.past_runs import about, trend
+from agentest.store.runs.past_runs import about, resume_command, trend
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
@@ -231,6 +231,8 @@ class WebRuns:
                 scenario_row(each, list(indexed.rows.values()))
                 for each, indexed in zip(scenarios, index.scenarios.values(), strict=True)
             ]
+            if record:
+                run["resume"] = resume_command(record, (e["file"] for e in scenarios if e.get("evalSetId")))
             return overview(
                 run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
             )

@@ -443,7 +443,7 @@ FAILED = {
     "text": ({"message": {"parts": [{"text": 5}]}}, "`text` of a part of the agent's answer is not a text"),
     "history": (task(history={}), "`history` of the agent's answer is not a list: {}"),
     "call": (task(history=[message(function("function_call"))]), "`function_call` of the agent has no name"),
-    "page": (Http(200, "<html>Log in</html>"), "a web page, no JSON .is this the address of an A2A agent"),
+    "page": (Http(200, "<html>Log in</html>"), "a web page, not JSON .is this the address of an A2A agent"),
     "text_body": (Http(200, "Hello!"), "the agent's answer is not JSON: 'Hello!'"),
     "nothing": (Http(200), "the agent's answer is empty"),
     "place": (Http(404, "Not Found"), "answered 404 .is this the address of an A2A agent: its server's root"),

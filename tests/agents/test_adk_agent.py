@@ -270,7 +270,7 @@ def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
     [
         (http(b"boom", "500 Oops"), "sessions/<session_id> answered 500: boom"),
         (http(b"", "405 Method Not Allowed"), "sessions/<session_id> answered 405"),
-        (http(b"<html>"), "is a web page, no JSON"),
+        (http(b"<html>"), "is a web page, not JSON"),
         (http(b"[]"), "answered no session of ADK's, but: []"),
         (created([1]), "answered no session of ADK's"),
         (created({}, "other"), "answered no session of ADK's"),
@@ -315,7 +315,7 @@ def test_dropped_state() -> None:
         ([http(b"{}")], "no session 's-1' was created, but: {}"),
         ([http(b"[]")], "no session 's-1' was created, but: []"),
         ([http(b"null")], "no session 's-1' was created, but: null"),
-        ([http(b"<html>")], "is a web page, no JSON (is this the address of `adk api_server`"),
+        ([http(b"<html>")], "is a web page, not JSON (is this the address of `adk api_server`"),
         ([http(b"")], "empty"),
         ([http(b"data: {}\n\n", headers=SSE)], "a stream where a session was expected"),
         ([http(b"", "404 Not Found"), http(b"no", "404 Not Found")], "s-1 answered 404 (is this the"),

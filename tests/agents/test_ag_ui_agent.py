@@ -150,14 +150,24 @@ def test_which_tools_are_declared() -> None:
 
 @pytest.mark.parametrize(
     "server",
-    [{"mcp_mock": {"port": 8931}}, {"rest_mock": {"openapi": "api.yaml", "port": 8931}}],
-    ids=["mcp", "rest"],
+    [
+        {"mcp_mock": {"port": 8931}},
+        {"rest_mock": {"openapi": "api.yaml", "port": 8931}},
+        {"model_gateway": {"port": 8931}},
+    ],
+    ids=["mcp", "rest", "model gateway"],
 )
 def test_what_mock_servers_answer_is_not_declared(server: dict[str, Any]) -> None:
     """The agent has those tools itself, and two of one name are a conflict; named ones are declared."""
     _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, **server)
     assert opened.requests[0].body["tools"] == []
     _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, client_tools=["find"], **server)
+    assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
+
+
+def test_mocks_that_the_gateway_does_not_answer_are_declared() -> None:
+    gateway = {"port": 8931, "mocks": False}
+    _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, model_gateway=gateway)
     assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
 
 
@@ -208,6 +218,7 @@ def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
     assert conversation.failure.blame is Blame.AGENT
     assert CONFLICT in conversation.failure.message
     assert 'set `client_tools: ["send"]` and leave the mock out' in conversation.failure.message
+    assert "If the agent has it itself, set model_gateway: {port: 8900}" in conversation.failure.message
     later = stream(STARTED, *text("Looking"), {"type": "RUN_ERROR", "message": "find is down"})
     for body in (later, http(b"find", "500 No"), stream(STARTED)):
         other, _ = held(["Hi"], body, tools={"findings": 1})
@@ -215,11 +226,11 @@ def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
         assert "client_tools" not in other.failure.message
     unnamed, _ = held(["Hi"], stream({"type": "RUN_ERROR", "message": "internal error"}), tools=mocks)
     assert unnamed.failure is not None
-    assert "declared to it: tools 'find', 'send'. If it has one of that name" in unnamed.failure.message
+    assert "Agentest declared tools 'find', 'send' to it. If it has one of them" in unnamed.failure.message
     many = "Maximum concurrent executions (10) reached"
     crowded, _ = held(["Hi"], stream({"type": "RUN_ERROR", "message": many}), tools=mocks)
     assert crowded.failure is not None
-    assert f"{many}; it takes no more at once: lower `concurrency`" in crowded.failure.message
+    assert f"{many}; the agent accepts no more runs at once: lower `concurrency`" in crowded.failure.message
 
 
 @pytest.mark.parametrize("declared", [None, []], ids=["declared", "not_declared"])

@@ -242,7 +242,10 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     "nothing": (stream(), "the agent's stream ended without any event of AG-UI"),
     "another_stream": (stream({"choices": []}), "without any event of AG-UI (is this the address"),
     "cancelled": (stream(STARTED, {**FINISHED, "outcome": {"type": "cancelled"}}), "run was cancelled"),
-    "unknown_outcome": (stream(STARTED, {**FINISHED, "outcome": {"type": "failed"}}), "that nobody knows"),
+    "unknown_outcome": (
+        stream(STARTED, {**FINISHED, "outcome": {"type": "failed"}}),
+        "with an unknown outcome",
+    ),
     "no_json": (http(b"data: {oops\n\n", headers=("content-type: text/event-stream",)), "is not JSON: "),
     "no_object": (
         http(b"data: [1]\n\n", headers=("content-type: text/event-stream",)),
@@ -250,7 +253,7 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     ),
     "json": (http(b'{"reply": "Hi"}'), "JSON, and AG-UI answers with server-sent events"),
     "an_error_as_json": (http(b'{"error": "busy"}'), "the agent answered with an error: busy"),
-    "a_page": (http(b"<html>Log in</html>"), "is a web page, no JSON (is this the address"),
+    "a_page": (http(b"<html>Log in</html>"), "is a web page, not JSON (is this the address"),
     "no_message_id": (run({"type": "TEXT_MESSAGE_CONTENT", "delta": "x"}), "has no `messageId`: "),
     "no_first_id": (
         run({"type": "TEXT_MESSAGE_CHUNK", "delta": "x"}),

@@ -262,7 +262,7 @@ def raises() -> Any:
             "PASSED: 0>; expected a function (messages, ctx)",
         ),
         ({"handler": object()}, "; expected a function (messages, ctx), an agent object of one of these"),
-        ({"handler": a_handler, "context": dict}, "context: is for agent objects of frameworks alone"),
+        ({"handler": a_handler, "context": dict}, "context: is only for agent objects of frameworks"),
         (
             {"handler": Puppet(print), "context": "agentest.support.errors:nope"},
             "context: module 'agentest.support.errors'",

@@ -399,7 +399,7 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
             as_json({"reply": "Hi"}),
             "is not a stream of the AI SDK (expected server-sent events, a data stream",
         ),
-        (PAGE, "a web page, no JSON (is the path right? such backends are usually at /api/chat)"),
+        (PAGE, "a web page, not JSON (is the path right? such backends are usually at /api/chat)"),
         (http(b"Not found", "404 Not Found"), "answered 404 (is the path right?"),
     ],
     ids=[

@@ -242,7 +242,7 @@ def test_files_of_the_user() -> None:
         (message(result_of("ok", "t9"), text("So.")), "a tool_result of the agent belongs to no call"),
         (message(text("Pay."), role="user"), "is a message of the role 'user'"),
         (message(content={"a": 1}), "is not a list of blocks"),
-        (http(b"<html>"), "a web page, no JSON (is the path right? Anthropic's Messages"),
+        (http(b"<html>"), "a web page, not JSON (is the path right? Anthropic's Messages"),
         (as_json({"type": "error", "error": {"message": "No."}}, "400 No"), "answered 400"),
         (http(b"", "404 No"), "answered 404 (is the path right?"),
     ],

@@ -242,7 +242,7 @@ PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat
     [
         ("404 Not Found", b'{"detail":"Not Found"}', f"answered 404 ({PLACE}): Not Found"),
         ("405 Method Not Allowed", b"", f"answered 405 (no POST is taken there; {PLACE}): (empty body)"),
-        ("401 Unauthorized", b"no", "answered 401 (are the credentials right? `headers` of the agent"),
+        ("401 Unauthorized", b"no", "answered 401 (are the credentials right? In `agent`, write headers: {"),
         ("403 Forbidden", b"no", "answered 403 (are the credentials right?"),
         (
             "422 Unprocessable Content",
@@ -278,7 +278,7 @@ def test_a_web_page(content_type: str, streaming: bool) -> None:
     """A web page in place of an answer is told as one, with what to try, streamed or not."""
     page = b"<!DOCTYPE html><html><body>Welcome!" + b"x" * 5_000
     found, _ = refused(http(page, headers=[f"content-type: {content_type}"]), streaming=streaming)
-    assert found.startswith(f"the agent's answer is a web page, no JSON ({PLACE}): '<!DOCTYPE html>")
+    assert found.startswith(f"the agent's answer is a web page, not JSON ({PLACE}): '<!DOCTYPE html>")
 
 
 # Time and size

@@ -163,7 +163,7 @@ def test_refusal() -> None:
         (b"nonsense", "not JSON: 'nonsense'"),
         (
             b"\n <!doctype html>\n<p>",
-            r"is a web page, no JSON \(is the path right\? .*/v1/chat/completions\): '",
+            r"is a web page, not JSON \(is the path right\? .*/v1/chat/completions\): '",
         ),
         (b"\xff\xfe\xfa", "not JSON"),
         ('{"choices": "é"}'.encode("latin-1"), "not JSON"),

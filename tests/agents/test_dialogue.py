@@ -28,14 +28,14 @@ def test_a_reply_at_a_usual_place() -> None:
         heard.hear(message)
         assert (heard.done, heard.answer().text) == (True, message["message"]["content"])
     assert told == [
-        "agent 'a': no `reply` says where its reply stands: it was found at `message.content`",
+        "agent 'a': `reply` is not set, so its reply is the text at `message.content`",
     ]
 
 
 @pytest.mark.parametrize(
     ("paths", "message", "said"),
     [
-        ({}, {"reply": "Hi", "text": "Ho"}, "has text at `reply` and `text`: say by `reply`"),
+        ({}, {"reply": "Hi", "text": "Ho"}, "has text at `reply` and `text`: set `reply` to"),
         ({"tool_calls": "@"}, {"tool": "pay", "given": {"a": 1}}, "has no `args`, but given"),
         ({"tool_request": "@"}, {"id": 1, "args": {}}, "write `tool_request` so that it gives id, name and"),
         ({"error": "code"}, {"code": 7}, "reports an error (`error: code`): 7"),

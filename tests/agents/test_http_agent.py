@@ -76,7 +76,7 @@ def test_replies(value: Any, path: str | None, text: str) -> None:
     notes: list[str] = []
     assert replies(talked({"POST /chat": answering(value)}, agent, "Hi", notes=notes)) == [text]
     assert bool(notes) is (path is None and not isinstance(value, str))
-    assert all("no `reply` says where its reply stands: it was found at `" in note for note in notes)
+    assert all("`reply` is not set, so its reply is the text at `" in note for note in notes)
 
 
 NOTHING_FOUND = {
@@ -88,22 +88,22 @@ NOTHING_FOUND = {
     "two usual places": (
         {},
         answering({"reply": "A", "text": "B"}),
-        "the agent's answer has text at `reply` and `text`: say by `reply`",
+        "the agent's answer has text at `reply` and `text`: set `reply` to",
     ),
     "an error where no path looks": (
         {},
         answering({"error": {"code": 9}, "message": "Something went wrong"}),
-        "the agent's answer reports an error at `error`, as it seems: {",
+        "the agent's answer seems to report an error at `error`: {",
     ),
     "a status where no path looks": (
         {},
         answering({"status": "error", "message": "The database is down"}),
-        "reports an error at `status`",
+        "seems to report an error at `status`",
     ),
     "no usual place": (
         {},
         answering({"says": {"it": "A"}}),
-        "Say it by `reply`, a JMESPath; found text at `says.it`: {",
+        "set `reply` to its JMESPath; found text at `says.it`: {",
     ),
     "no text": ({"reply": "a"}, answering({"n": 1}), "it contains no text"),
     "events, nothing said": (
@@ -703,7 +703,7 @@ def test_notes_are_few() -> None:
     notes: list[str] = []
     anyio.run(run, notes)
     guess, teardown, more = notes
-    assert "found at `reply`" in guess
+    assert "text at `reply`" in guess
     assert "teardown[0]: POST" in teardown
     assert more == "agent 'agent': `teardown` went wrong 4 times more"
 

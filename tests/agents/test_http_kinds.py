@@ -149,16 +149,17 @@ def jobs_to_poll(memory: Memory) -> Routes:
         body = await request.json()
         job = f"j/{len(texts)}"
         texts[job] = memory.hear(body["session_id"], body["message"])
-        return web.json_response({"job": job}, status=202)
+        at = {"Location": f"/results/{len(texts) - 1}"}
+        return web.json_response({"job": job}, status=202, headers=at)
 
     async def look(request: web.Request) -> web.Response:
-        job = request.match_info["job"]
+        job = request.match_info.get("job") or f"j/{request.match_info['number']}"
         asked[job] = asked.get(job, 0) + 1
         if asked[job] < 3:
             return web.json_response({"status": "running"})
         return web.json_response({"status": "done", "result": {"text": texts[job]}, "steps": [CALL]})
 
-    return {"POST /chat": begin, "GET /jobs/{job}": look}
+    return {"POST /chat": begin, "GET /jobs/{job}": look, "GET /results/{number}": look}
 
 
 def their_session_in_the_body(memory: Memory) -> Routes:
@@ -411,6 +412,15 @@ KINDS = {
             "tool_calls": "steps[].{name: tool, args: input, result: output}",
         },
         calls=PAID,
+    ),
+    "jobs, named by a header": Kind(
+        jobs_to_poll,
+        {
+            "body": SAID["body"],
+            "save": {"job": {"header": "Location", "regex": "([^/]+)$"}},
+            "poll": {"endpoint": "/results/{{job}}", "until": "status != 'running'", "every_ms": 1},
+            "reply": "result.text",
+        },
     ),
     "their session, body": Kind(
         their_session_in_the_body,

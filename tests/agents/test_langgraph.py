@@ -307,7 +307,7 @@ FAILED = {"error": "RuntimeError", "message": "on fire"}
         ),
         ([stream(), state()], "ended without any event"),
         ([stream(added(human("Hi"))), state(human("Hi"))], "agent: the agent's reply is empty"),
-        ([PAGE], "a web page, no JSON (is this the address of a LangGraph server"),
+        ([PAGE], "a web page, not JSON (is this the address of a LangGraph server"),
         ([http(b"event: updates\ndata: {\n\n", headers=("content-type: text/event-stream",))], "is not JSON"),
         ([stream(added(ai(7, "a1"))), state(human("Hi"))], "neither text nor a list of blocks: 7"),
         (

@@ -340,7 +340,7 @@ def test_what_is_no_answer(answer: Any, problem: str) -> None:
         ({"choices": []}, "the agent's answer is not a response: it has no `output`"),
         ({"output": {}}, "`output` of the agent's response is not a list of items"),
         ([1], "the agent's answer is not a JSON object"),
-        (http(b"<html>"), "a web page, no JSON (is the path right? Responses endpoints usually"),
+        (http(b"<html>"), "a web page, not JSON (is the path right? Responses endpoints usually"),
         (http(b"{}", "404 Not Found"), "answered 404 (is the path right?"),
         (http(b"", "401 No"), "answered 401 (are the credentials right?"),
     ],

@@ -230,7 +230,7 @@ def test_late_messages_are_told() -> None:
     anyio.run(go)
     assert notes == [
         "agent 'agent': 3 messages came after the end of a turn, and belonged to no reply. If they are the "
-        "rest of one, say by `done` which message is the last of a turn"
+        "rest of one, set `done` to what is true for the last message of a turn"
     ]
 
 

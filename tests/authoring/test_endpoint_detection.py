@@ -280,16 +280,24 @@ def mcp(request: Asked) -> Given:
     return Given({"jsonrpc": "2.0", "id": "server-error", "error": error}, 406)
 
 
+def sessions(request: Asked) -> Given:
+    """Begins a session, to whose own address messages go."""
+    if (request.method, request.path) != ("POST", "/sessions"):
+        return NOT_FOUND
+    return Given({"session": {"id": "1dd912e8-1b84", "key": "abc"}, "status": "open"}, 201)
+
+
 @pytest.mark.parametrize(
     ("server", "path", "said"),
     [
+        (sessions, "/sessions", "If this begins a session or a job, write `setup` or `poll`."),
         (login, "", "it answered 401. Write its credentials into `headers`"),
         (page, "", "it answers with a web page"),
         (mcp, "", "it answers in JSON-RPC, as MCP servers do"),
         (mcp, "/mcp", "it answers in JSON-RPC, as MCP servers do"),
         (lambda _: None, "", "it did not answer a message in time, or not in HTTP"),
     ],
-    ids=["login", "page", "mcp-root", "mcp", "silent"],
+    ids=["sessions", "login", "page", "mcp-root", "mcp", "silent"],
 )
 def test_what_is_no_agent_or_lets_nobody_in_is_reported(server: StandIn, path: str, said: str) -> None:
     """The remark says what came back, and what was tried is listed in order."""

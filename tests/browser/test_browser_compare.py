@@ -113,7 +113,7 @@ def test_calls_and_hostile_texts(page: Any, kept: tuple[str, list[str]]) -> None
     opened(page, kept, base=first, new=last, scenario=CALLS)
     expect(page.get_by_text("arguments date").first).to_be_visible()
     expect(page.get_by_text("+ only in new").first).to_be_visible()
-    expect(page.get_by_role("heading", name="Turn 2, only in new")).to_be_visible()
+    expect(page.get_by_role("heading", name="Turn 3, only in new")).to_be_visible()
     page.set_viewport_size({"width": 375, "height": 800})
     opened(page, kept, base=first, new=last, scenario=sample_run.HOSTILE_NAME)
     expect(page.locator("h1")).to_contain_text("<script>")

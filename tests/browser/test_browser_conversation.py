@@ -13,6 +13,7 @@ import builders
 import pytest
 import sample_run
 from axe import no_finding
+from playwright.sync_api import expect
 from stored import to_json
 
 from agentest.domain.events import RunFinished
@@ -27,6 +28,7 @@ HOST = "http://127.0.0.1:9"
 """Nobody is asked there: every request is answered by the test."""
 WRONG, JUDGED, VOUCHER = "books what was asked for", "asks for opening hours", "uses a voucher"
 CRASHED, FLAKY, PAYS = "survives a crash", "answers three questions", "pays by card"
+EVIDENCE = ".pane.evidence"
 CASE, FINE = "booking_set/tuesday", "user books a morning slot"
 
 
@@ -90,6 +92,11 @@ def sample() -> RunResult:
     return sample_run.sample_run()
 
 
+def whole(page: Any) -> None:
+    """Open the evidence of the conversation as a whole."""
+    page.get_by_role("tab", name="Conversation").click()
+
+
 def focused(page: Any, id: str) -> None:
     page.locator(f"#{id}:focus").wait_for()
 
@@ -124,7 +131,8 @@ SHOWN = {
         (CRASHED, "1"),
         (
             "(unfinished)",
-            "No reply came (1 request, 0 retries).",
+            "the agent answered with status 500",
+            "No reply after 1 request, 0 retries.",
             "ended with status -9",
             "… 40 lines before",
         ),
@@ -132,7 +140,12 @@ SHOWN = {
     ),
     "calls": (
         (WRONG, "0"),
-        ("cancel_booking(id='b-7') mocked", "✗ its answer was an error: KeyError: 'b-7'", "✗ forbidden"),
+        (
+            "cancel_booking(id='b-7') ✗ forbidden",
+            "cancel_booking mocked",
+            "✗ its answer was an error: KeyError: 'b-7'",
+            "✗ forbidden",
+        ),
         ("check_availability(date='Monday')", "+ not expected", '{"free":["9:00","10:30"]}'),
     ),
     "odd call": (
@@ -159,7 +172,7 @@ def test_each_turn_shows_what_happened_in_it(page: Any, sample: RunResult) -> No
     for name, ((scenario, turn), *texts) in SHOWN.items():
         source.open(scenario, turn=turn)
         focused(page, f"turn-{turn}")
-        shown = text_of(page, f"#turn-{turn}")
+        shown = text_of(page, f"#turn-{turn}") + text_of(page, EVIDENCE)
         for text in (each for group in texts for each in group):
             assert text in shown, (name, text, shown)
 
@@ -169,24 +182,30 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
     source = Source(page, sample)
     source.open(CRASHED)
     focused(page, "turn-1")
+    assert "Why it broke ✗ The agent's error: the agent answered with status 500" in text_of(page, EVIDENCE)
+    whole(page)
     assert (
         text_of(page, ".why-box")
-        == "Why it did not pass turn 1: The agent's error: the agent answered with status 500"
+        == "Why it did not pass Turn 2: The agent's error: the agent answered with status 500"
     )
     page.wait_for_url(re.compile(r"id=c1&turn=1$"))
     source.open(PAYS)
+    focused(page, "turn-0")
+    whole(page)
     assert "A mock failed, so this says nothing of the agent: mock 'pay' raised KeyError" in text_of(
         page, ".why-box"
     )
     source.open(PAYS, id="c3")
-    page.get_by_text("Invalid, so this says nothing of the agent").wait_for()
+    page.locator(".why-box").get_by_text("Invalid, so this says nothing of the agent").wait_for()
     source.open(JUDGED)
+    focused(page, "turn-1")
+    whole(page)
     assert "Root cause: wrong hours (critical)" in text_of(page, ".why-box")
     page.get_by_text("Of the scenario as a whole").click()
     page.get_by_text("helpfulness: average 3.00 is below the threshold 4").wait_for()
     source.open(WRONG)  # the first call that its trajectory forbids, not the later turn with one of its own
     focused(page, "turn-0")
-    assert "Turn 0 ✗ Tool calls" in text_of(page, "#turn-0")
+    assert "Turn 1 ✗ Tool calls" in text_of(page, "#turn-0")
     source.open(FINE)
     assert page.locator(".why-box").count() == 0
     source.open("scenarios/broken.sim.py", agent="")
@@ -198,6 +217,8 @@ def test_expected_and_actual_calls_stand_side_by_side(page: Any, sample: RunResu
     """Each row says in words what is wrong and leads to the call; without rows both sides are texts."""
     source = Source(page, sample)
     page = source.open(WRONG)
+    focused(page, "turn-0")
+    whole(page)
     rows = page.locator("#main .aligned").first.locator("tbody tr")
     said = [re.sub(r"\s+", " ", row.inner_text()) for row in rows.all()]
     assert said[0].startswith("✗ forbidden nothing cancel_booking(id='b-7')")
@@ -213,7 +234,8 @@ def test_expected_and_actual_calls_stand_side_by_side(page: Any, sample: RunResu
     del held["trajectory"]["alignment"]
     source.open(WRONG, turn=2)
     focused(page, "turn-2")
-    assert "Expected (exactly these) check_availability" in text_of(page, "#main .view > .box")
+    whole(page)
+    assert "Expected (exactly these) check_availability" in text_of(page, EVIDENCE)
 
 
 def test_keys_lead_through_turns_conversations_and_scenarios(page: Any, sample: RunResult) -> None:
@@ -271,7 +293,7 @@ def test_requests_to_the_model_are_a_waterfall(page: Any, sample: RunResult) -> 
     turn = source.found[FINE, "booking"]["conversations"][0]["turns"][1]
     requests = [CODECS.write(each) for each in sample_run.model_requests()]
     turn |= {"modelMs": 700.0, "modelRequests": requests}
-    source.open(FINE)
+    source.open(FINE, turn=1)
     page.get_by_text("Model: 3 requests, 700 ms, 1 answered inside, ✗ 1 failed").click()
     page.locator(".spans").wait_for()
     rows = page.locator(".spans > li > details > summary").all()
@@ -289,8 +311,9 @@ def test_requests_to_the_model_are_a_waterfall(page: Any, sample: RunResult) -> 
     opened.locator("dd li").filter(has_text='create_booking {"time": "9:00"} answered inside').wait_for()
     rows[2].click()
     page.locator(".spans > li").nth(2).get_by_text("429").wait_for()
-    assert "(model 700 ms)" in text_of(page, ".timeline")
     no_finding(page)
+    whole(page)
+    assert "(model 700 ms)" in text_of(page, ".timeline")
 
 
 def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample: RunResult) -> None:
@@ -298,7 +321,7 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     more = {"spans": SPANS, "command": "agentest run 'a b.sim.py:7'", "script": "scenario('x')\n"}
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     source = Source(page, sample, **more)
-    source.open(FINE)
+    source.open(FINE, turn=0)
     page.get_by_text("Spans: 5 spans, ✗ 1 failed").click()
     page.locator(".spans").wait_for()  # they are made when the browser says that it is open
     spans = [
@@ -316,17 +339,18 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     page.locator(".spans").get_by_text("round").first.click()
     page.get_by_text('"k": "<b>v</b>"').wait_for()
     for label, text in (
+        (
+            "Copy the link to Turn 1",
+            f"{HOST}/#/conversation?scenario=user+books+a+morning+slot&agent=booking&turn=0&id=c1",
+        ),
         ("Copy command", "agentest run 'a b.sim.py:7'"),
         ("Copy as scripted scenario", "scenario('x')\n"),
-        (
-            "Copy the link to turn 1",
-            f"{HOST}/#/conversation?scenario=user+books+a+morning+slot&agent=booking&id=c1&turn=1",
-        ),
     ):
         page.get_by_role("button", name=label).click()
         page.locator("#announcements").get_by_text("Copied").wait_for()
         assert page.evaluate("navigator.clipboard.readText()") == text
         page.evaluate("document.getElementById('announcements').textContent = ''")
+        whole(page)
     page.get_by_role("button", name="Copy as JSON").click()
     page.locator("#announcements").get_by_text("Copied").wait_for()
     record = json.loads(page.evaluate("navigator.clipboard.readText()"))
@@ -345,14 +369,14 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
     held["turns"][0].update(userMs=300.0, latencyMs=600.0)
     held["turns"][0].pop("toolsMs", None)
     source.open(CRASHED)
+    focused(page, "turn-1")
+    whole(page)
     rows = page.locator(".timeline tbody tr")
-    assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 0 300 ms 600 ms ? ? 900 ms"
-    widths = (
-        rows.nth(0).locator(".bar > span").evaluate_all("all => all.map(e => [e.className, e.style.width])")
-    )
-    assert [(name, round(float(width.rstrip("%")))) for name, width in widths] == [
-        ("user", 33),
-        ("agent", 67),
+    assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 1 300 ms 600 ms ? ? 900 ms"
+    pieces = page.locator(".axis .turn-bar").first.locator("span")
+    assert pieces.evaluate_all("all => all.map(e => [e.className, e.style.flexGrow])") == [
+        ["user", "300"],
+        ["agent", "600"],
     ]
     assert text_of(page, ".timeline tfoot").endswith("78 ms 1.0 s")
 
@@ -385,16 +409,16 @@ def test_five_hundred_turns_stay_usable(page: Any) -> None:
     source = Source(page, builders.run_result(sample_run.long_conversation()))
     source.open("talks for hours", turn=450)
     focused(page, "turn-450")
-    top = "Math.round(document.getElementById('turn-450').getBoundingClientRect().top)"
     # It is shown again when what is above has its height.
-    page.wait_for_function(f"-2 <= {top} && {top} < 60")
+    expect(page.locator("#turn-450 h3")).to_be_in_viewport()
     assert page.locator(".turn").count() == 100
     assert page.locator(".call dd").count() == 0
     page.get_by_role("button", name="earlier turns").click()
     focused(page, "turn-300")
     assert page.locator(".turn").count() == 200
-    page.locator("#turn-450 .call summary").first.click()
-    page.locator("#turn-450 .call dd").get_by_text('"date": "day 450-0"').wait_for()
+    page.locator("#turn-450").click()
+    page.locator(EVIDENCE).get_by_text("check_availability").first.click()
+    page.locator(EVIDENCE).get_by_text("day 450-0").wait_for()
     source.open("talks for hours", turn=3)
     focused(page, "turn-3")
 
@@ -471,7 +495,7 @@ def test_a_hostile_transcript_changes_nothing_but_its_own_place(page: Any, tmp_p
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [each.inner_text() for each in page.locator(".turn h3").all()] == [
-            f"Turn {i}" for i in range(9)
+            f"Turn {i + 1}" for i in range(9)
         ]
     assert set(page.noise.asked) == {page.noise.asked[0]}
 

@@ -45,7 +45,7 @@ def test_a_run_is_started_and_watched_and_the_server_comes_back(page: Any, tmp_p
     finally:
         process.kill()
         process.communicate()
-    page.get_by_text("does not answer").wait_for()
+    page.get_by_role("status").get_by_text("does not answer").wait_for()
     process, address = served(project, port)
     try:
         page.get_by_label("The server was started anew").fill(address)

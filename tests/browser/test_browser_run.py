@@ -10,16 +10,17 @@ import builders
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.report.html import HtmlReporter
 
 HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
+INTERRUPTED = builders.verdict(Status.ERRORED, "the run was interrupted", ReasonKind.INTERRUPTED)
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")
 
 
-def _open(page: Any, folder: Path, result: RunResult, address: str = "") -> None:
+def _open(page: Any, folder: Path, result: RunResult, address: str = "", **more: Any) -> None:
     path = folder / "report.html"
-    HtmlReporter(path, run_id="20260102-030405").on_event(RunFinished(result))
+    HtmlReporter(path, run_id="20260102-030405", **more).on_event(RunFinished(result))
     page.goto(path.as_uri() + address)
     page.get_by_role("heading", level=1).wait_for()
 
@@ -61,6 +62,10 @@ def test_a_few_keys_lead_from_the_file_to_the_conversation_that_failed(page: Any
     _open(page, tmp_path, _run())
     assert _names(page) == ["sometimes", SHOWN, "scenarios/broken.sim.py", "fine", "later"]
     page.keyboard.press("j")
+    expect(page.locator(":focus")).to_have_text("create_booking not called as expected")
+    page.keyboard.press("o")
+    expect(page.locator(".places li").first).to_be_visible()
+    page.locator(".windowed tbody a").first.focus()
     page.keyboard.press("o")
     expect(page.locator(".below a").first).to_have_text("sometimes-1")
     page.keyboard.press("o")
@@ -97,16 +102,42 @@ def test_filters_and_order_stand_in_the_address(page: Any, tmp_path: Path) -> No
     assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Scenario")
 
 
-def test_figures_and_root_causes_lead_to_scenarios_and_conversations(page: Any, tmp_path: Path) -> None:
+def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
     """Folded parts say the most of it; unfolded ones are in the address."""
     _open(page, tmp_path, _run())
-    page.locator("summary", has_text="Root causes").click()
-    cause = page.locator(".causes")
-    assert "id=low-1" in (cause.get_by_role("link", name="low-1").get_attribute("href") or "")
     page.locator("summary", has_text="Figures").click()
-    page.wait_for_url("**open=causes*figures*")
+    page.wait_for_url("**open=figures*")
     page.get_by_role("link", name="✗ 1 scenario").click()
     expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
+
+
+def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
+    """Each cause is there once, with how many conversations have it; it leads to the first of them and lists
+    all its scenarios; what belongs to no cause is counted, too."""
+    missed = [_several(f"books {n}", False, False) for n in range(60)]
+    other = builders.scenario_result("odd", verdict=builders.verdict(Status.FAILED, "why", ReasonKind.ERROR))
+    _open(page, tmp_path, builders.run_result(*missed, other, builders.scenario_result("fine")))
+    causes = page.get_by_role("region", name="Failures by cause").locator("li:has(h3)")
+    expect(causes).to_have_count(2)
+    expect(causes.first).to_contain_text("create_booking not called as expected")
+    expect(causes.first).to_contain_text("120 conversations in 60 scenarios")
+    expect(causes.last).to_contain_text("Other failures")
+    expect(causes.first).to_be_in_viewport(ratio=1)
+    first = page.get_by_role("link", name="Open the first failure")
+    assert "id=books+0-0" in (first.get_attribute("href") or "")
+    causes.first.get_by_text("in 60 scenarios").click()
+    expect(causes.first.locator(".places li")).to_have_count(40)
+    causes.first.get_by_role("link", name="List only these scenarios").click()
+    expect(page.get_by_text("60 of 62 scenarios")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="with the cause “create_booking not called as expected”")
+    ).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("60 of 62 scenarios")).to_be_visible()
+    causes.last.get_by_role("link", name="Other failures").click()
+    expect(page.get_by_text("1 of 62 scenarios")).to_be_visible()
+    causes.first.get_by_role("link", name="create_booking not called").click()
+    page.wait_for_url("**#/conversation?*id=books+0-0*")
 
 
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:
@@ -150,11 +181,31 @@ def test_a_run_that_is_no_pass_says_so(page: Any, tmp_path: Path) -> None:
     result = builders.run_result(builders.skipped_scenario(), stopped="the budget is spent")
     _open(page, tmp_path, result)
     assert page.locator(".notice").all_inner_texts() == [
+        "This run was stopped before its end: the budget is spent.",
         "Every scenario was skipped: this run is not a pass.",
-        "This run ended before its end: the budget is spent.",
     ]
     _open(page, tmp_path, replace(result, scenarios=(), stopped=None), "?again")
-    expect(page.locator(".notice")).to_have_text("No scenario was run: this run is not a pass.")
+    expect(page.locator(".notice")).to_contain_text("No scenario was run: this run is not a pass.")
+
+
+def test_a_run_that_ended_early_names_the_command_that_goes_on(page: Any, tmp_path: Path) -> None:
+    """At the top: why it ended, how much of it finished, and the command, which is copied."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    left = builders.scenario_result("later", (), planned=3, verdict=INTERRUPTED)
+    for more, why in (
+        ({"interrupted": True, "stopped": "interrupted"}, "This run was interrupted, by Ctrl-C"),
+        ({"interrupted": True, "stopped": "killed before its end"}, "This run was killed"),
+        ({"stopped": "the budget is spent"}, "This run was stopped before its end: the budget is spent."),
+    ):
+        result = builders.run_result(builders.scenario_result("fine"), left, **more)
+        _open(page, tmp_path, result, f"?{len(why)}", next_step="agentest run --resume r1")
+        early = page.locator(".early-end")
+        expect(early).to_be_in_viewport(ratio=1)
+        expect(early).to_contain_text(why)
+        expect(early).to_contain_text("1 of 4 conversations finished")
+        early.get_by_role("button", name="Copy command").click()
+        expect(early.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == "agentest run --resume r1"
 
 
 def test_transcripts_of_a_single_scenario_can_be_searched(page: Any, tmp_path: Path) -> None:

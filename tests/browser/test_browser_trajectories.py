@@ -71,7 +71,9 @@ def open_report(page: Any, folder: Path, trajectory: TrajectoryResult = BOTH, **
     path = folder / "report.html"
     HtmlReporter(path).on_event(RunFinished(result))
     page.goto(f"{path.as_uri()}#/conversation?scenario=refund&agent=booking&id=c1")
-    page.locator("h1").get_by_text("refund").wait_for()
+    page.locator("#turn-0:focus, .why-box").first.wait_for()
+    page.get_by_role("tab", name="Conversation").click()
+    page.locator(".why-box").wait_for()
     return page
 
 
@@ -102,8 +104,8 @@ def test_each_trajectory_stands_by_its_name(opened: Any) -> None:
 def test_what_speaks_against_the_conversation_comes_first(opened: Any) -> None:
     """The head names the trajectory and each check that did not hold, with its turn."""
     text = words(opened, ".why-box")
-    assert "turn 0: Tool calls, writes only <these>: expected calls are missing: refund_order" in text
-    assert "turn 0: Check says: no reply says text('refunded')" in text
+    assert "Turn 1: Tool calls, writes only <these>: expected calls are missing: refund_order" in text
+    assert "Turn 1: Check says: no reply says text('refunded')" in text
     assert "Check final_state" in text
     assert "Check: paid twice (shop.sim.py:9)\nassert 2 == 1" in opened.locator(".why-box").inner_text()
     assert "never_says" not in text
@@ -119,9 +121,11 @@ def test_a_reason_stands_once_above_the_calls(page: Any, tmp_path: Path) -> None
 
 def test_checks_of_the_whole_stand_with_what_is_said_of_it(opened: Any) -> None:
     """All of them, with what became of them."""
-    part = opened.locator("section").filter(has_text="The conversation as a whole").last
+    part = opened.locator(".evidence section").filter(
+        has=opened.get_by_role("heading", name="Scores and checks")
+    )
     text = re.sub(r"\s+", " ", part.inner_text())
-    assert "✗ says does not hold (turn 0): no reply says text('refunded')" in text
+    assert "✗ says does not hold (Turn 1): no reply says text('refunded')" in text
     assert "✓ never_says holds: 'credit card' was never said" in text
     assert "? final_state cannot be told: no state" in text
 

@@ -7,9 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import builders
 import page_at
+import pytest
 import sample_run
 from playwright.sync_api import expect
+
+from agentest.domain.events import RunFinished
+from agentest.report.html import HtmlReporter
+
+SCREENS = ((1440, 900), (1024, 768), (390, 844))
 
 
 def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
@@ -29,7 +36,7 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
         page.goto(f"{first}#/run?of={latest}")
         page.get_by_role("button", name="Run again what failed").click()
         page.get_by_role("link", name="Compare with the run before").click()
-        expect(page.get_by_role("heading", name="Scenarios")).to_be_visible()
+        expect(page.get_by_role("heading", name="Scenarios", exact=True)).to_be_visible()
         expect(page).to_have_url(re.compile(f"compare.*new={latest}"))
         name = sample_run.wrong_calls().name
         page.goto(f"{first}#/conversation?of={latest}&scenario={name}&agent=booking")
@@ -37,3 +44,29 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
         expect(page.get_by_role("heading", name="Runs")).to_be_visible()
         page.close()  # before its server ends, for which it would ask again and again
     assert asked == [{"kind": "rerun", "run": latest}, {"kind": "run", "names": [name]}]
+
+
+@pytest.mark.parametrize("size", SCREENS, ids=lambda size: "x".join(map(str, size)))
+def test_a_red_job_leads_to_the_broken_turn_and_its_reason(
+    page: Any, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """Two clicks from the file of a red job, without scrolling: the verdict with its reason, and the turn."""
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    path = tmp_path / "report.html"
+    HtmlReporter(path).on_event(
+        RunFinished(builders.run_result(sample_run.late_failure(), sample_run.refused()))
+    )
+    for scenario, reason, seen in (
+        ("books late", "create_booking: time: expected '10:30', got '09:00'", "create_booking(time='09:00')"),
+        ("asks twice", 'status 500: {"error": "KeyError: session"}', "Status 500 (see its log) from"),
+    ):
+        page.goto(path.as_uri())
+        page.get_by_role("link", name=scenario).first.click()
+        expect(page.locator(".turn:focus")).to_be_in_viewport()
+        line = page.locator(".verdict-line")
+        expect(line).to_be_in_viewport(ratio=1)
+        expect(line).to_contain_text(reason)
+        broken = page.locator(".turn:focus").get_by_text(seen).first
+        expect(broken).to_be_in_viewport(ratio=1)
+        below = line.bounding_box()
+        assert page.locator(".turn:focus h3").bounding_box()["y"] >= below["y"] + below["height"] - 1

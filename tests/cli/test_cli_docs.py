@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from agentest.authoring.documentation import Documentation
 from agentest.cli.main import cli
+from agentest.config.agent_types import AGENT_TYPES
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,12 +38,15 @@ def test_every_page_has_a_topic_and_no_link_that_leads_nowhere() -> None:
 
 
 def test_topics_are_found_as_people_write_them() -> None:
-    """By name, path or title; a typo names the nearest topic."""
+    """By name, path, title or an agent's type; a typo names the nearest topic."""
     page = docs("mock-servers").output
     assert page.startswith("# ")
     for words in (("mock", "servers"), ("docs/mock-servers.md",), ("Mock-Servers",)):
         assert docs(*words).output == page
     assert docs("agents/langgraph").output == docs("langgraph").output
+    titles = {kind: docs(kind).output.partition("\n")[0] for kind in AGENT_TYPES}
+    assert all(title.startswith("# ") for title in titles.values()), titles
+    assert (titles["ai_sdk"], titles["chat_completions"]) == ("# Vercel AI SDK", "# Agents")
     typo = docs("veridct")
     assert typo.return_value == 2
     assert "did you mean `agentest docs verdict`?" in typo.stderr

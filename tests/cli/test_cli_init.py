@@ -20,6 +20,9 @@ from project import Project, free_port
 from wire import closed_port
 
 from agentest.authoring.new_project import (
+    InitRequest,
+    NextStep,
+    begin,
     ci_text,
 )
 
@@ -288,11 +291,30 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
     assert agent_of(project.root)["app_name"] == "$" + name
 
 
-def test_an_unknown_protocol_is_reported(project: Project) -> None:
-    """The files are written with a note of what to check: exit status 2."""
-    with serving({}, {}, refusal=401) as url:
+@pytest.mark.parametrize(
+    ("status", "refused", "said"),
+    [
+        (
+            405,
+            {},
+            "it does not accept POST (405). Is the path right? If it takes",
+        ),
+        (401, {}, "was not recognized: it answered 401. Write its credentials"),
+        (
+            422,
+            {"detail": "thread and\ninput.q"},
+            "was not recognized: it answered a message with 422: thread and input.q.",
+        ),
+    ],
+)
+def test_an_unknown_protocol_is_reported(status: int, refused: Any, said: str, project: Project) -> None:
+    """The files are written with what the server said and lines for an own API: exit status 2."""
+    with serving({}, {}, refusal=status, refused=refused) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
-    assert "was not recognised: it answered 401. Write its credentials" in done.stderr
+    assert said in done.stderr
+    text = (project.root / CONFIG).read_text(encoding="utf-8")
+    assert "  # type: http\n  # body: {" in text
+    assert "model_gateway" not in text, "nothing is known of its calls"
     assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
     assert "doctor" in done.stdout
 
@@ -347,6 +369,17 @@ def test_existing_files_are_not_changed(project: Project) -> None:
     assert not (project.root / "scenarios").exists()
     refused = written(project, "--demo", status=2)
     assert "name another folder" in refused.stderr
+
+
+def test_a_configuration_that_is_complete_is_not_called_incomplete(tmp_path: Path) -> None:
+    """What was found is named only if the configuration has no agent like it."""
+    with serving({"/list-apps": ["shop"]}, {}) as url:
+        own = f"agent: {{type: adk, endpoint: '{url}', app_name: shop, name: mine}}\n"
+        for text, is_named in ((own, False), ("agents: {a: {endpoint: 'http://localhost:1'}}\n", True)):
+            (tmp_path / CONFIG).write_text(text)
+            done = begin(InitRequest(folder=tmp_path, endpoint=url))
+            assert done.step is NextStep.LOOK
+            assert any("app_name: shop" in note for note in done.notes) is is_named
 
 
 def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Project) -> None:

@@ -161,7 +161,7 @@ def test_what_reads_the_project_writes_nothing(project: Project) -> None:
             client.tool("run", paths=["a.sim.py::good"])
         text, compared, _ = client.tool("compare")
         assert compared["regressed"] is False
-        assert "no verdict changed" in text
+        assert "The pass rate is the same in both runs" in text
 
 
 def test_a_source_is_checked_as_if_it_were_saved(tmp_path: Path) -> None:
@@ -181,6 +181,7 @@ def test_a_source_is_checked_as_if_it_were_saved(tmp_path: Path) -> None:
     assert lines(begin + 'scenario("good", turns=["hi"])\nscenario("x", turnz=[])\n') == [2, 3]
     assert lines(begin + 'from name_next_to_it import NAME\nscenario(NAME, turns=["hi"])\n') == []
     assert lines(begin + 'scenario("y", turns=["hi"], agent="nobody")\n1 / 0\n') == [2, 3]
+    assert lines(begin + 'scenario("x", turnz=["hi"], trajektory={})\n') == [2, 2], "each mistake, once"
     assert lines("scenario(\n") == [1]
     assert lines("# nothing\n") == [1]
 

@@ -159,7 +159,7 @@ def test_scenarios_are_recorded(in_process: Project) -> None:
     )
     done = in_process.run("--record-tools")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the mocks of the scenario are left out, and the real tools run" in done.stderr
+    assert "the mocks of the scenario are not used, and the real tools run" in done.stderr
     assert "mocks of 1 tool, from 3 calls" in done.stdout
     source = (in_process.root / "recorded_tools.py").read_text()
     assert 'case "blue":' in source
@@ -207,7 +207,7 @@ BAD = {
     "--say x --output my-tools.py": "cannot be imported",
     "--say x --output sub/t.py --scenario a.sim.py": "from another folder",
     "--say x --agent nobody": "there is no agent 'nobody'",
-    "--serve": "has no mock server that could stand before its real tools",
+    "--serve": "has no mock server in front of its real tools",
 }
 
 

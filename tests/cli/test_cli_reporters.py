@@ -127,7 +127,7 @@ def test_report_paths_are_relative(project: Project) -> None:
         ("junit=a.sim.py/x", "reporter junit: HERE/a.sim.py/x cannot be written (a.sim.py is not a folder)"),
         (
             "junit=a.sim.py",
-            "reporter junit: HERE/a.sim.py is there already, and by its name a file of the project",
+            "reporter junit: HERE/a.sim.py already exists and looks like a source file",
         ),
         ("json=.", "reporter json: HERE cannot be written (it is a folder)"),
         ("console=/proc/x", "reporter console: /proc/x cannot be written (No such file or directory)"),

@@ -192,7 +192,7 @@ def test_a_result_that_was_not_awaited() -> None:
 def test_a_context_of_no_conversation() -> None:
     """A context that somebody made records nothing, and says so."""
     ctx = TurnContext("c", "s", 0, print, session_id="x")
-    with pytest.raises(AgentError, match="nobody records here"):
+    with pytest.raises(AgentError, match="nothing can be recorded here"):
         ctx.record_tool("t")
     assert AgentReply("x").observed == ()
 

@@ -112,8 +112,11 @@ def test_an_error_before_any_request_mentions_the_gateway(project: Project) -> N
     path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
     text = printed(project, status=1)
 
-    assert "no request of the agent had reached the model gateway at http://127.0.0.1:" in text
+    assert "no request to a model had reached the gateway at http://127.0.0.1:" in text
     assert "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL" in text
+    assert "no request to a model ever reached model_gateway of agent 'agent'" in text
+    assert "({{model_url}} or AGENTEST_MODEL_URL)" in text
+    assert "AGENTEST_MCP_URL" not in text
 
 
 @pytest.mark.anyio
@@ -134,6 +137,36 @@ async def test_an_agent_that_recovers_is_judged() -> None:
 
     assert await talk.known.error_of(None) is None
     assert "refuses the key" in str(await talk.known.error_of(Exception("it failed")))
+
+
+@pytest.mark.anyio
+async def test_a_model_that_is_not_there_is_told_once_and_the_agent_is_judged() -> None:
+    async def missing(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no model gpt-9"}}, status=404)
+
+    async with gateway(provider=Faulty(missing)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        for _ in range(2):
+            await gate.client.post(gate.origin + path, json=body)
+
+    assert await talk.known.error_of(None) is None
+    (note,) = gate.notes
+    assert "/v1/chat/completions answered agent " in note
+    assert "no model gpt-9" in note
+    assert note.endswith("Check the name of the agent's model, and model_gateway.upstream")
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_is_no_json_names_the_models_address() -> None:
+    async def page(_: web.Request, __: int) -> web.StreamResponse:
+        return web.Response(text="<html>Log in</html>")
+
+    async with gateway(provider=Faulty(page)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        await gate.client.post(gate.origin + path, json=body)
+
+    problem = str(await talk.known.error_of(None))
+    assert "/v1/chat/completions is not a JSON object: '<html>Log in</html>'" in problem
 
 
 @pytest.mark.anyio

@@ -109,7 +109,7 @@ def test_an_agent_that_runs_already_cannot_be_told_two_gateways(project: Project
     run = project.run()
 
     assert run.returncode == 2
-    assert "it can receive the address of only one gateway" in " ".join(run.stderr.split())
+    assert "an agent can receive the address of only one gateway" in " ".join(run.stderr.split())
 
 
 @pytest.mark.parametrize(

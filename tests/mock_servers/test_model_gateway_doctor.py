@@ -73,7 +73,7 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
     assert f"\n    ANTHROPIC_BASE_URL={gateway}/anthropic\n" in out
     assert "send it a message" in err
     assert "✓ gateway: a request of the agent to its model arrived" in out
-    assert "✓ tool calls: its model gateway reports them" in out
+    assert "✓ tool calls: reported by its model gateway" in out
 
 
 def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Project, upstream: str) -> None:
@@ -97,6 +97,18 @@ def test_a_server_of_the_agent_is_told(project: Project, upstream: str) -> None:
     text = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
+    assert "✓ gateway: a request of the agent to its model arrived" in text
+
+
+def test_a_server_whose_agent_calls_its_model_elsewhere_is_reported(project: Project, upstream: str) -> None:
+    configure(project, upstream, "chat", server={"env": {"OPENAI_BASE_URL": f"{upstream}/v1"}})
+    done = project.agentest("doctor", "--offline")
+
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "– gateway: no request to a model arrived, although the agent answered" in text
+    assert "Its code may set another address: use AGENTEST_MODEL_URL there" in text
+    assert "LlamaIndex: OPENAI_API_BASE" in text
 
 
 @pytest.mark.parametrize(("frameworks", "variables"), FRAMEWORKS)

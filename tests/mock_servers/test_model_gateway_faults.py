@@ -416,3 +416,14 @@ async def test_tools_that_take_a_text_are_mocked(form: str, stream: bool) -> Non
     result = (bodies[1].get("messages") or bodies[1]["input"])[-1]
     assert result.get("type", "") in ("", "custom_tool_call_output")
     assert "found" in str(result)
+
+
+@pytest.mark.parametrize("data", [b"{not json", b"[1]"], ids=["garbage", "a list"])
+async def test_a_request_that_the_model_would_refuse_reached_the_gateway(data: bytes) -> None:
+    """Its agent knows the gateway's address, and is judged by what it makes of the error."""
+    async with gateway(provider=Provider()) as gate, gate.talk("chat", "a") as talk:
+        refused = await gate.client.post(gate.origin + "/openai/v1/chat/completions", content=data)
+        await talk.known.end_turn()
+
+    assert refused.status_code == 400
+    assert "the request is not " in refused.json()["error"]["message"]

@@ -263,7 +263,7 @@ def test_a_client_that_was_opened_in_the_first_conversation() -> None:
         await first.over()
         second = await (await agents.start()).begun()
         assert await agents.call(second, carried(first)) is None
-        assert [*agents.errors] == ["it is of conversation c0 of agent 'shop', which has ended"]
+        assert [*agents.errors] == ["it belongs to conversation c0 of agent 'shop', which has ended"]
         assert (await agents.start()).waits
 
     async def promised(agents: Agents) -> None:

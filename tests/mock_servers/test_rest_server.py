@@ -182,8 +182,8 @@ def test_statuses_and_headers_of_mocks(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert one.calls[0].result == {"error": "no such order"}
     assert one.notes == [
-        "the mock of place_order answered what POST /orders does not by shop.json: the status 202 is none of "
-        "its own: 201"
+        "the answer of the mock of place_order does not match POST /orders of shop.json: the status 202 is "
+        "not documented, only 201"
     ]
 
 
@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     assert one.told[1].body["error"].startswith("body: lacks `item`; body `quantity`: 0 is less than")
     assert [bool(c.invalid_arguments) for c in one.calls] == [True] * 8 + [False]
     assert one.calls[-1].args == {"item": "tea"}
-    assert "mend its mock, or the description of the tools" in one.result.scenarios[0].warnings[0]
+    assert "correct its mock, or the description of the tools" in one.result.scenarios[0].warnings[0]
 
 
 def test_the_status_of_fastapi(tmp_path: Path) -> None:
@@ -441,11 +441,11 @@ def test_an_answer_that_the_document_does_not_have(tmp_path: Path) -> None:
     one = held(tmp_path, tools, *asked)
     assert [t.status for t in one.told] == [200, 200, 200, 204]
     assert one.notes == [
-        f"the mock of {tool} answered what {what} does not by shop.json: {problem}"
+        f"the answer of the mock of {tool} does not match {what} of shop.json: {problem}"
         for tool, what, problem in (
             ("get_order", "GET /orders/{id}", "body: lacks `total`"),
             ("list_orders", "GET /orders", "body: is {}, expected array"),
-            ("cancel_order", "DELETE /orders/{id}", "an answer with status 204 has no body"),
+            ("cancel_order", "DELETE /orders/{id}", "a response with status 204 has no body"),
         )
     ]
 
@@ -455,8 +455,8 @@ def test_what_servers_leave_out_is_told(tmp_path: Path) -> None:
     one = held(tmp_path, {"list_orders": []}, "GET /orders?limt=3", "GET /orders?limt=4")
     assert [c.args for c in one.calls] == [{}, {}]
     assert one.notes == [
-        "`limt` (did you mean `limit`?) in requests of list_orders (GET /orders) is unknown to shop.json, "
-        "and was left out of its arguments"
+        "`limt` (did you mean `limit`?) in requests of list_orders (GET /orders) is not in shop.json, "
+        "and the mock did not receive it"
     ]
 
 

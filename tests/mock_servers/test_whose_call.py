@@ -157,7 +157,7 @@ def test_what_lacks_a_call_that_was_refused(case: str) -> None:
     result = run([scenario("a", **{"turns": ["go"], "tools": tools, **keys})], stranger)
     found = result.scenarios[0]
     assert found.verdict.status is status
-    told = "a call of 'stock' that may have been of it was refused: the path names 'ffffff"
+    told = "a call of 'stock' that it may have made was refused: the path names 'ffffff"
     if status is Status.ERRORED:
         assert told in found.verdict.reasons[0].message
     assert "set exclusive: true" in result.unclaimed[0].message
@@ -214,7 +214,7 @@ def test_a_call_that_comes_after_the_end() -> None:
     names = ("a", "b")
     result = run([scenario(name, turns=["go"], tools={"stock": 3}) for name in names], handler)
     assert [len(s.conversations[0].conversation.tool_calls) for s in result.scenarios] == [0, 0]
-    assert "it is of conversation a-1 of agent 'agent', which has ended" in result.unclaimed[0].message
+    assert "it belongs to conversation a-1 of agent 'agent', which has ended" in result.unclaimed[0].message
 
 
 SPEC = ConversationSpec("a-1", "a", 3)

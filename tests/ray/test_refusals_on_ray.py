@@ -96,7 +96,7 @@ def test_a_node_without_agentest(project: Project, one_node: RayCluster, package
     on_the_node(packages, __init__="raise ModuleNotFoundError('No module named agentest', name='agentest')\n")
     told = refused(project, one_node, NO_TOKEN)
     assert " has no agentest. There, or in the cluster's image: " in told
-    assert f"pip install 'agentest-sim[ray]=={__version__}'" in told
+    assert f"pip install '.[ray]' in a checkout of Agentest {__version__}" in told
 
 
 def test_a_node_with_another_agentest(project: Project, one_node: RayCluster, packages: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_node_with_another_agentest(project: Project, one_node: RayCluster, pa
     told = refused(project, one_node, NO_TOKEN)
     assert f"agentest has another version than here ({__version__}) on node " in told
     assert ": 0.0.1. There, or in the cluster's image: " in told
-    assert f"pip install 'agentest-sim[ray]=={__version__}'" in told
+    assert f"pip install '.[ray]' in a checkout of Agentest {__version__}" in told
 
 
 def test_files_that_are_too_large(project: Project, one_node: RayCluster) -> None:

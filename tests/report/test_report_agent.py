@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import events, run_result, scenario_result, skipped_scenario, verdict
+from builders import (
+    conversation,
+    conversation_result,
+    events,
+    run_result,
+    scenario_result,
+    skipped_scenario,
+    turn,
+    verdict,
+)
 from sample_run import compared_run, passing, sample_run, wrong_calls
 
-from agentest.domain.results import RunResult, Status
+from agentest import call, scenario
+from agentest.domain.results import ReasonKind, RunResult, Status
 from agentest.report.agent import MOST_CHARS, AgentReporter
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 
 def reported(result: RunResult, run: str = "") -> str:
@@ -48,6 +59,34 @@ def test_an_error_that_many_scenarios_meet_is_written_once() -> None:
     assert text.count("missing token") == 1
     assert text.count("likely cause: as in scenarios/booking.sim.py:1") == 2
     assert text.count("repeat: agentest run") == 3
+
+
+def test_each_failure_shows_its_own_turn_and_every_cause() -> None:
+    """While there is room, a cause that was shown before hides nothing, and other arguments are named."""
+    tools = {"book_room": {"ok": True}}
+    booked = {"match_mode": "contains", "expected": [call("book_room", total=240)]}
+    scenarios = [
+        scenario("a", turns=[{"user_message": "Hours?", "expect": {"contains": "nine"}}], tools=tools),
+        scenario("b", turns=[{"user_message": "Prices?", "expect": {"contains": "ten"}}], tools=tools),
+        scenario("c", turns=["Book it."], trajectory=booked, tools=tools),
+        scenario("d", turns=["Book now."], trajectory=booked, tools=tools),
+    ]
+    with ScriptedAgent([tool_call("book_room", total=160), "Booked."]) as agent:
+        text = reported(run_scenarios(scenarios, agent=agent))
+    assert text.count("    user: ") == 4
+    assert (
+        "likely cause: the agent; book_room: total expected 240, got 160 (also in 1 other scenario)" in text
+    )
+    assert text.count("likely cause: as in ") == 1, "other words are another cause"
+
+
+def test_a_conversation_that_passed_is_no_broken_turn() -> None:
+    """Its texts are gone when the run ends, so there is no turn rather than an empty one."""
+    slim = conversation_result(held=conversation(turns=[turn(user="", agent="")]))
+    why = verdict(Status.ERRORED, "the mock was never called", ReasonKind.WARNING)
+    text = reported(run_result(scenario_result(conversations=(slim,), verdict=why)))
+    assert "happened: the mock was never called" in text
+    assert "user:" not in text
 
 
 def test_whatever_happened_the_report_stays_within_its_limit() -> None:

@@ -185,6 +185,13 @@ def test_every_run_makes_a_report(kind: str, tmp_path: Path) -> None:
         assert report.scenario(name)["command"] == command
 
 
+def test_only_a_run_that_ended_early_has_the_command_that_continues_it(tmp_path: Path) -> None:
+    """The command goes with scenarios that have not run; a run that finished has nothing to continue."""
+    for kind, has_it in (("interrupted", True), ("one agent", False)):
+        report = written(RUNS[kind][0], tmp_path / "r.html", next_step="agentest run --resume r1")
+        assert ("resume" in report.overview["run"]) is has_it
+
+
 def test_a_run_without_scenarios_has_a_report(tmp_path: Path) -> None:
     """Nothing ran, and the report says that."""
     report = written(builders.replace(builders.run_result(), scenarios=()), tmp_path / "r.html")

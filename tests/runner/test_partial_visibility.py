@@ -234,6 +234,7 @@ def test_a_server_that_nobody_connected_to(project: Project, arguments: tuple[st
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert statuses(project) == {"a": "errored", "b": "errored"}
     assert "no client ever connected to mcp_mock of agent 'agent'" in ran.stdout
+    assert "in place of the real server's: {{mcp_url}} or AGENTEST_MCP_URL\n" in ran.stdout
 
 
 def test_each_mock_server_needs_a_client(project: Project) -> None:
@@ -254,6 +255,7 @@ def test_each_mock_server_needs_a_client(project: Project) -> None:
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert statuses(project) == {"both": "errored", "one": "passed"}
     assert "no client ever connected to rest_mock of agent 'agent'" in ran.stdout
+    assert "in place of the real server's: {{rest_url}} or AGENTEST_REST_URL\n" in ran.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["here", "workers"])

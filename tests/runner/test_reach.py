@@ -40,13 +40,13 @@ def test_an_agent_on_loopback(tmp_path: Path, url: str) -> None:
     """The sentence names agent, key, endpoint and nodes, and says what to do; here alone all is well."""
     run = prepared(tmp_path, {"endpoint": url})
     assert unreachable(run, NODES) == (
-        f"agent 'bot' (`endpoint`: {url}) cannot be reached from node 10.0.0.7: on loopback each machine "
-        "reaches itself alone; write an address that all nodes reach, or let each worker start the agent for "
-        "itself (`server.per_worker: true`, with {port})",
+        f"agent 'bot' (`endpoint`: {url}) cannot be reached from node 10.0.0.7: a loopback address "
+        "reaches only the machine itself; write an address that all nodes reach, or let each worker start "
+        "the agent for itself (`server.per_worker: true`, with {port})",
     )
     assert unreachable(run, []) == ()
     check_reach(run, [])
-    with pytest.raises(ConfigError, match=r"from nodes a, b, c and 1 other: on loopback"):
+    with pytest.raises(ConfigError, match=r"from nodes a, b, c and 1 other: a loopback"):
         check_reach(run, ["a", "b", "c", "d"])
 
 

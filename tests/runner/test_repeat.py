@@ -225,9 +225,9 @@ def test_what_cannot_be_decided_is_told_before() -> None:
     notes = [e.text for e in events if isinstance(e, Noted)]
     assert len(notes) == 1
     assert notes[0].startswith(
-        "'a' and 1 more scenario: at most 20 conversations cannot decide that pass_rate "
+        "'a' and 1 more scenario: at most 20 conversations cannot prove that pass_rate "
     )
-    assert "29 can, if all are" in notes[0]
+    assert "29 can, so raise max" in notes[0]
     hopeless = [("a", Repeat(), {"pass_rate": 1.0, "helpfulness": 4.5, "own": 1.0, "coherence": 3.0})]
     texts = list(undecidable(hopeless))
     assert ["no number" in text for text in texts] == [True, False, True]

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, ways_to_mock
+from agentest.config.agents.dialogue import CommandAgent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
@@ -204,9 +206,30 @@ def test_ways_are_those_that_there_are() -> None:
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
     assert itself.startswith("name the agent object itself")
     assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
+    first = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900"
+    assert ways_to_mock(adk)[0] == f"{first}/openai/v1 (agentest docs model-gateway)"
+    assert "leave `mocks: false` out of model_gateway" in ways_to_mock(
+        agent(model_gateway={"port": 8900, "mocks": False})
+    )
     for said in (chat, advice_for_unseen_calls("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
         assert set(types) <= {*AGENT_TYPES}
+
+
+def test_calls_that_nothing_reports_cannot_be_stated() -> None:
+    """A program finds the gateway in its environment; an agent that is already running is started anew."""
+    settings = {"type": "command", "command": ["./bot"], "tool_visibility": "reported"}
+    with pytest.raises(ValidationError) as caught:
+        CommandAgent.model_validate(settings)
+    assert "To see them, set model_gateway: true (agentest docs model-gateway) or let " in str(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        HttpTemplateAgent.model_validate(
+            {"type": "http", "endpoint": "http://h", "reply": "a", "tool_visibility": "reported"}
+        )
+    assert (
+        "To see them, set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL="
+        "http://127.0.0.1:8900/openai/v1 (agentest docs model-gateway) or set where"
+    ) in str(caught.value)
 
 
 class Blind(HttpAgent):

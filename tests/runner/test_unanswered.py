@@ -36,7 +36,7 @@ LONDON = {
         }
     ],
 }
-NULL = "calls of tool 'get_weather' were answered with null, as nothing here answers them"
+NULL = "calls of tool 'get_weather' were answered with null, because no mock answers them"
 
 
 def forecaster(body: dict[str, Any]) -> Any:

@@ -275,7 +275,7 @@ def test_on_the_command_line(project: Project) -> None:
     [entry] = project.results["scenarios"]
     assert [c["invalid"] for c in entry["conversations"]] == [why, why]
     assert entry["averages"] == {}
-    assert "`user.check` has a judge look at the simulated user, and no model judges" in refused.stderr
+    assert "`user.check` has a judge check the simulated user, but no model judges" in refused.stderr
 
 
 class _Asked:

@@ -395,6 +395,15 @@ def test_mocks_that_need_not_be_called(agent: ScriptedAgent, trajectory: dict[st
     assert "mock-never-called" not in codes(found)
 
 
+@pytest.mark.parametrize(("last", "warned"), [({"trajectory": {"expected": []}}, False), ({}, True)])
+def test_mocks_of_turns_without_calls(last: dict[str, Any], warned: bool) -> None:
+    """A mock need not be called if no turn may call a tool; one turn that may is enough to ask for it."""
+    first = {"user_message": "Hi.", "trajectory": {"expected": []}}
+    with ScriptedAgent(["Hello."]) as quiet:
+        found = one(quiet, {"turns": [first, {"user_message": "Bye.", **last}], "tools": {"book": 1}})
+    assert ("mock-never-called" in codes(found)) is warned
+
+
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
     """A mistake in a mock's code is a warning with its place; a ToolError is not a mistake."""
 

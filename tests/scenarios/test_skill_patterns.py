@@ -1,4 +1,4 @@
-"""The skill's ten patterns: each passes with a right agent, and fails with a wrong one."""
+"""The skill's patterns: each passes with a right agent, and fails with a wrong one."""
 
 from __future__ import annotations
 
@@ -62,9 +62,11 @@ def refund(talk: Talk, broken: bool) -> Any:
 
 
 def subscription(talk: Talk, broken: bool) -> Any:
-    if len(talk.said) == 1 and not broken:
+    if len(talk.said) == 1:
         return "Do you really want to cancel it?"
-    return "It is cancelled." if talk.every else tool_call("cancel_subscription")
+    if talk.results or (talk.every and not broken):
+        return "It is cancelled."
+    return tool_call("cancel_subscription")
 
 
 def payment(talk: Talk, broken: bool) -> Any:
@@ -104,7 +106,28 @@ def address(talk: Talk, broken: bool) -> Any:
     return tool_call("change_address", order_id="ORD-1" if broken else "ORD-7", city="Paris")
 
 
-AGENTS = (order, booking, guests, refund, subscription, payment, haircut, mail, dessert, address)
+class OrdersOfAll:
+    """Cancels the order of the message; broken, that of whoever named one last."""
+
+    __name__ = "orders_of_all"
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, talk: Talk, broken: bool) -> Any:
+        found = re.search(r"ORD-\d", talk.said[-1])
+        self.last = found[0] if found else self.last
+        if talk.results:
+            return "It is cancelled."
+        if "cancel" in talk.said[-1] and (found or broken):
+            return tool_call("cancel_order", order_id=self.last)
+        return "What is the order number?"
+
+
+AGENTS = (
+    *(order, booking, guests, refund, subscription, payment, haircut, mail, dessert, address),
+    OrdersOfAll(),
+)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +143,6 @@ def test_a_pattern_tells_right_from_wrong(section: tuple[str, str, str], agent: 
     for broken in (False, True):
         with ScriptedAgent(lambda body, broken=broken: agent(Talk(body["messages"]), broken)) as server:
             run = run_scenarios(found.scenarios, agent=server, strict=True)
-        (scenario,) = run.scenarios
-        statuses.append((str(scenario.verdict.status), scenario.verdict.reasons))
+        verdict = run.scenarios[-1].verdict
+        statuses.append((str(verdict.status), verdict.reasons))
     assert [status for status, _ in statuses] == ["passed", "failed"], statuses

@@ -96,6 +96,10 @@ def test_a_state_may_contain_itself() -> None:
         ({"expect": {}}, "expect: is empty, so it would check nothing; write what the agent `says`"),
         ({"expect": []}, "expect: is empty"),
         ({"expect": {"in_turn": 1}}, "expect: is empty"),
+        (
+            {"expect": {"contains": "x"}},
+            "expect: `contains` belongs into the `expect` of a turn; for the whole",
+        ),
         ({"expect": "done"}, "expect: expected a dict, found a str"),
         ({"expect": {"say": "x"}}, "expect: unknown key `say`; did you mean `says`?"),
         ({"expect": [{"says": "x"}, {"says": 5}]}, "expect[1].says: expected a text or a matcher, found 5"),

@@ -345,6 +345,24 @@ def long_conversation(turns: int = 500, calls: int = 4) -> ScenarioResult:
     return _scenario("talks for hours", 200, _result("c1", found))
 
 
+def late_failure() -> ScenarioResult:
+    """A conversation of twelve turns whose call of the last one has a wrong time."""
+    asked = [builders.turn(n, f"Question {n}. " * 20, "An answer. " * 60) for n in range(11)]
+    call = builders.tool_call("create_booking", {"time": "09:00"}, turn_index=11)
+    turns = [*asked, builders.turn(11, "Book 10:30.", "Booked.", tool_calls=(call,))]
+    expected = {"match_mode": "contains", "expected": [{"name": "create_booking", "args": {"time": "10:30"}}]}
+    return _scenario("books late", 9, _result("c1", turns, trajectory=_trajectory(expected, turns)))
+
+
+def refused() -> ScenarioResult:
+    """A conversation that the agent's server ended with an error at the second turn."""
+    message = 'http://127.0.0.1:8000/chat answered 500 (see its log): {"error": "KeyError: session"}'
+    held = builders.conversation(
+        "c1", [builders.turn()], builders.failure(message=message), builders.unfinished_turn(1)
+    )
+    return builders.scenario_result("asks twice", [builders.conversation_result("c1", (), {}, held=held)])
+
+
 # --- pieces
 
 
@@ -380,6 +398,11 @@ def _mail() -> ToolCall:
         seen_by=SeenBy.AGENT,
         also_seen_by=(SeenBy.SPANS,),
     )
+
+
+def conversation_of(turns: Sequence[Turn], expected: dict[str, Any]) -> ConversationResult:
+    """A conversation of these turns, of which these calls were expected."""
+    return _result("c1", turns, trajectory=_trajectory(expected, turns))
 
 
 def _trajectory(spec: dict[str, Any], turns: Sequence[Turn]) -> TrajectoryResult | None:

@@ -143,6 +143,7 @@ def test_a_killed_and_damaged_run_shows_what_is_left(tmp_path: Path, run: Run) -
     async def work(client: Client) -> None:
         _, overview = await client.ask("GET", "/api/runs/latest")
         assert overview["run"]["state"] == "killed"
+        assert overview["run"]["resume"] == f"agentest run --resume {overview['run']['id']}"
         assert [problem.partition(" of ")[0] for problem in overview["run"]["problems"]] == ["line 4"]
         assert ("cancels", "errored") in rows(overview)
 

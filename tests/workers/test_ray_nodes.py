@@ -110,7 +110,7 @@ def test_nodes_without_agentest_or_with_another_version() -> None:
     none, other = {**good, "version": None}, {**good, "version": "0.0.1"}
     found = remote_nodes(alive, {"1": good, "2": {**good, "network": "here"}, "3": good}, OURS)
     assert found == ["host-1 (10.0.0.1)", "host-3 (10.0.0.3)"]
-    install = rf"pip install 'agentest-sim\[ray\]=={__version__}'"
+    install = rf"pip install '\.\[ray\]' in a checkout of Agentest {__version__}"
     with pytest.raises(UsageError, match=rf"node host-2 \(10\.0\.0\.2\) has no agentest\. .*{install}"):
         remote_nodes(alive, {"1": good, "2": none, "3": other}, OURS)
     problem = (

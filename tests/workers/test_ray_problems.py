@@ -59,10 +59,10 @@ def test_any_other_problem_is_told_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("version", "problem"),
     [
-        (None, r"needs Ray: pip install 'agentest-sim\[ray\]'"),
+        (None, r"needs Ray: pip install 'ray\[default\]'"),
         (
             "2.39.0",
-            r"needs Ray 2\.40 or newer, and 2\.39\.0 is installed: pip install -U 'agentest-sim",
+            r"needs Ray 2\.40 or newer, and 2\.39\.0 is installed: pip install -U 'ray",
         ),
     ],
     ids=["missing", "too-old"],
@@ -123,7 +123,7 @@ def test_a_run_with_a_ray_that_lacks_what_it_imports(project: Project) -> None:
     told = refused(project, BROKEN)
     assert told.splitlines()[-1] == (
         "agentest: --engine ray: Ray is not installed with all that it needs (No module named "
-        "'opentelemetry_is_missing'): pip install 'agentest-sim[ray]'"
+        "'opentelemetry_is_missing'): pip install 'ray[default]'"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_run_with_a_ray_that_lacks_what_it_imports(project: Project) -> None:
 def test_a_run_with_a_ray_that_lacks_what_it_imports_as_it_starts(project: Project) -> None:
     ray = f"def init(**options):\n    {BROKEN}\ndef shutdown(): pass\n"
     told = refused(project, ray)
-    assert "(No module named 'opentelemetry_is_missing'): pip install 'agentest-sim[ray]'" in told
+    assert "(No module named 'opentelemetry_is_missing'): pip install 'ray[default]'" in told
     assert "Traceback" not in told
 
 

@@ -308,7 +308,7 @@ def test_a_call_in_the_moment_of_the_end() -> None:
             await checkpoint()
         assert answers[0].how is CallOutcome.REFUSED
         assert [each.why for each in scale.registry.unclaimed] == [
-            "it is of conversation c1 of agent 'shop', which has ended"
+            "it belongs to conversation c1 of agent 'shop', which has ended"
         ]
 
     scaling(use)

@@ -363,8 +363,8 @@ def _check_not_empty(reply_text: ReplyText, calls: Sequence[ToolCall], work: Age
         raise AgentError("the agent's reply is empty: its message has no text")
     if work.artifacts:
         raise AgentError(
-            f"the agent's reply is empty: its task is {work.state}, and its artifacts have no text (what it "
-            "said on the way to them is not the reply)"
+            f"the agent's reply is empty: its task is {work.state}, and its artifacts have no text (its "
+            "earlier messages are not the reply)"
         )
     raise AgentError(
         f"the agent's reply is empty: its task is {work.state}, and neither artifacts nor status nor history "

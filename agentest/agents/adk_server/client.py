@@ -253,7 +253,7 @@ class AdkClient:
             raise CannotSend(
                 f"agent {self.name!r} has no app_name: set it in the agent's configuration, or as "
                 f"app_name of the scenario's `session` or the case's session_input ({self._root}/list-apps "
-                "tells which apps there are)"
+                "lists the apps)"
             )
         return SessionKey(app_name, self._user_id or session.user_id or _DEFAULT_USER, ctx.session_id)
 

@@ -177,7 +177,7 @@ class AgUiConversation:
             requests = self._sort_calls(run, ctx, total)
         except AgentError as error:
             problem = str(error).replace(self._endpoint.config.endpoint, "")
-            hint = "" if run.begun else failure_hint(problem, tools)
+            hint = "" if run.begun else failure_hint(problem, tools, self._endpoint.config.gateway_advice)
             calls = [
                 call.made(ctx.turn_index, None if call.answered else "the run ended before it was answered")
                 for call in run.seen
@@ -314,13 +314,13 @@ def _content(message: Wire) -> str:
 def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
     """Return the tools to declare to the agent.
 
-    These are the tools in `client_tools`, by default the scenario's mocks. If mock servers replace the
-    agent's tools, the default is empty, because two tools with one name conflict. The configuration's
-    description and parameters (`tools`) override those of the mock.
+    These are the tools in `client_tools`, by default the scenario's mocks. If mock servers or the model
+    gateway answer for the agent's own tools, the default is empty, because two tools with one name conflict.
+    The configuration's description and parameters (`tools`) override those of the mock.
     """
     known = {spec.name: spec for spec in ctx.tools}
     configured = {tool.name: tool for tool in config.tools or ()}
-    by_default = () if config.mock_servers else tuple(known)
+    by_default = () if config.mock_servers or config.mocks_calls_of_model else tuple(known)
     names = by_default if config.client_tools is None else config.client_tools
     return tuple(_with_config(known.get(name) or any_tool(name), configured.get(name)) for name in names)
 
@@ -332,7 +332,7 @@ def _with_config(spec: ToolSpec, configured: AgentTool | None) -> ToolSpec:
     return replace(spec, description=configured.description or spec.description, parameters=parameters)
 
 
-def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
+def failure_hint(problem: str, declared: Sequence[ToolSpec], gateway_advice: str) -> str:
     """Return a hint for the error of a run that failed at once, "" for none.
 
     If the problem names declared tools, the hint is about them. If the agent reports any other error than too
@@ -342,15 +342,15 @@ def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
     if named:
         others = [spec.name for spec in declared if spec.name not in named]
         return (
-            f"; {quote_tool_names(named)}: declared to the agent since the scenario mocks it. If the agent "
-            f"has it itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave "
-            "the mock out (the agent's own tool then runs)"
+            f"; {quote_tool_names(named)}: declared to the agent, because the scenario mocks it. If the "
+            f"agent has it itself, {gateway_advice} to mock it there, or set "
+            f"`client_tools: {json.dumps(others)}` and leave the mock out, so that the agent's own tool runs"
         )
     if _TOO_MANY_RUNS.search(problem):
-        return "; it takes no more at once: lower `concurrency` (--concurrency)"
+        return "; the agent accepts no more runs at once: lower `concurrency` (--concurrency)"
     if declared and REPORTED_ERROR_PREFIX in problem:
         return (
-            f"; declared to it: {quote_tool_names([spec.name for spec in declared])}. "
-            "If it has one of that name itself, `client_tools` says which to declare"
+            f"; Agentest declared {quote_tool_names([spec.name for spec in declared])} to it. If it has one "
+            f"of them itself, {gateway_advice} to mock it there, or list only the others in `client_tools`"
         )
     return ""

@@ -506,7 +506,7 @@ class AgUiRun:
                 self.pending = frozenset(map(str, listed if isinstance(listed, list) else ()))
             case unknown if unknown is not None:
                 raise AgentError(
-                    "the agent's run ended with an outcome that nobody knows (expected success, interrupt or "
+                    "the agent's run ended with an unknown outcome (expected success, interrupt or "
                     f"cancelled): {excerpt(outcome)}"
                 )
 

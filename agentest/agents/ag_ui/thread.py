@@ -180,7 +180,7 @@ def _part(file: Attachment) -> Wire:
     if not file.uri:
         return {"type": part, "source": {"type": "data", "value": file.base64, "mimeType": file.mime_type}}
     if not file.uri.startswith(("http://", "https://")):
-        problem = "it takes addresses that begin with https:// or http:// alone"
+        problem = "it takes addresses only if they begin with https:// or http://"
         raise unsupported_file(file, "an AG-UI agent", problem)
     return {"type": part, "source": {"type": "url", "value": file.uri, "mimeType": file.mime_type}}
 

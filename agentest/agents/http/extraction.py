@@ -109,9 +109,12 @@ class SavedValueSources:
     def in_headers(self, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
         """Return the values in a response's headers."""
         wanted = {name: source.header for name, source in self._sources.items() if source.header}
-        return {
+        found = {
             name: ", ".join(headers.getall(header)) for name, header in wanted.items() if header in headers
         }
+        matches = {name: self._patterns[name].search(found[name]) for name in found if name in self._patterns}
+        parts = {name: match[1] for name, match in matches.items() if match}
+        return {name: text for name, text in found.items() if name not in matches} | parts
 
     def in_piece(self, piece: ResponsePiece) -> dict[str, Any]:
         """Return the values in a response or event."""
@@ -120,7 +123,8 @@ class SavedValueSources:
 
     def in_text(self, text: str) -> dict[str, Any]:
         """Return the values that the regular expressions find in a response's text."""
-        found = {name: pattern.search(text) for name, pattern in self._patterns.items()}
+        patterns = {n: each for n, each in self._patterns.items() if not self._sources[n].header}
+        found = {name: pattern.search(text) for name, pattern in patterns.items()}
         return {name: match[1] for name, match in found.items() if match}
 
     def in_jar(self, jar: CookieJar) -> dict[str, Any]:

@@ -24,6 +24,9 @@ PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "
 FAMILIES = ("state",)
 """Prefixes of placeholders that continue with the user's own key: `{{state.user_id}}`."""
 
+GATEWAY_PAGE = "agentest docs model-gateway"
+"""The command that prints the documentation of the model gateway."""
+
 Approvals = Literal["approve", "deny", "ask"]
 """How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
 the user's next message is the answer."""
@@ -218,6 +221,22 @@ class AnyAgent(AgentWithServers):
         return ToolVisibility.RETURNED
 
     @property
+    def has_own_process(self) -> bool:
+        """True if the agent runs in a process of its own, whose model the gateway can stand for."""
+        return bool(self.urls) and not self.in_process
+
+    @property
+    def gateway_advice(self) -> str:
+        """How to see and mock calls at the model gateway, as an instruction with the line to paste."""
+        # An agent that is already running reads no address that is chosen later.
+        if self.tells_addresses or self.in_process:
+            return "set model_gateway: true"
+        return (
+            "set model_gateway: {port: 8900}, and start the agent with "
+            "OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
+        )
+
+    @property
     def ways_to_see(self) -> tuple[str, ...]:
         """Settings of this type that could make calls visible, each in words, for errors."""
         return ()
@@ -279,15 +298,12 @@ class AnyAgent(AgentWithServers):
         nothing_reports = self.tool_visibility is ToolVisibility.REPORTED and not can_report
         nothing_seen = self.tool_visibility is ToolVisibility.PARTIAL and not (can_report or hands_over)
         if nothing_reports or nothing_seen:
-            ways = (
-                *self.ways_to_see,
-                "have it send its traces here (traces: true)",
-                "answer its tools by a mock server (mcp_mock, rest_mock)",
-            )
+            gateway = [f"{self.gateway_advice} ({GATEWAY_PAGE})"] if self.has_own_process else []
+            ways = [*gateway, *self.ways_to_see, "have it send its traces here (traces: true)"][:2]
             raise ValueError(
                 f"tool_visibility: {self.tool_visibility}: nothing reports the tool calls of agent "
-                f"{self.name!r} (type: {self.type}), so no call would ever be seen. {'; or '.join(ways)}; or "
-                "leave `tool_visibility` out"
+                f"{self.name!r} (type: {self.type}), so no call would ever be seen. To see them, "
+                f"{' or '.join(ways)}; else leave `tool_visibility` out"
             )
         return self
 

@@ -51,6 +51,7 @@ class CommandAgent(DialogueAgent):
     file_descriptors: ClassVar[int] = 7
     """Both ends of three pipes at the start, plus one with which the event loop watches the process."""
     tells_addresses: ClassVar[bool] = True  # through its environment
+    has_own_process: ClassVar[bool] = True
     ways_to_see: ClassVar[tuple[str, ...]] = (
         "let the program write JSON (input: json) and set `tool_calls` to the path at which it reports them",
     )

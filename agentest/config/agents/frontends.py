@@ -38,7 +38,7 @@ class AgUiAgent(HttpAgent):
     streaming: bool = True
     client_tools: tuple[str, ...] | None = None
     """Names of the tools to declare to the agent. None: the scenario's mocks, or no tools if mock servers
-    answer the agent's own."""
+    or the model gateway answer for the agent's own."""
     approvals: Approvals = "ask"
 
     @field_validator("streaming")

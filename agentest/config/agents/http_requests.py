@@ -37,7 +37,7 @@ class ValueSource(Section):
     header: str | None = Field(default=None, min_length=1)
     cookie: str | None = Field(default=None, min_length=1)
     regex: str | None = Field(default=None, min_length=1)
-    """A regular expression for the response's text. Its first group is the value."""
+    """A regular expression for the response's text, or for the header. Its first group is the value."""
 
     @model_validator(mode="before")
     @classmethod
@@ -56,8 +56,11 @@ class ValueSource(Section):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        if (self.path, self.header, self.cookie, self.regex).count(None) != 3:
-            raise ValueError("takes a JMESPath, or one of {header: …}, {cookie: …} and {regex: …}")
+        regex = None if self.header else self.regex
+        if (self.path, self.header, self.cookie, regex).count(None) != 3:
+            raise ValueError(
+                "takes a JMESPath, or one of {header: …}, {cookie: …}, {regex: …} and {header: …, regex: …}"
+            )
         return self
 
     @property
@@ -65,8 +68,8 @@ class ValueSource(Section):
         """The source as written in the configuration."""
         if self.path is not None:
             return self.path
-        kind = "header" if self.header else "cookie" if self.cookie else "regex"
-        return f"{{{kind}: {getattr(self, kind)}}}"
+        kinds = ("header", "cookie", "regex")
+        return f"{{{', '.join(f'{kind}: {getattr(self, kind)}' for kind in kinds if getattr(self, kind))}}}"
 
 
 def _checked_method(value: str) -> str:

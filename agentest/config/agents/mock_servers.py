@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -23,6 +23,12 @@ ADDRESSES = {
     "otlp_url": "traces",
 }
 """Placeholder → the key of the server with this address."""
+
+
+def names_of_addresses(keys: Container[str]) -> str:
+    """Return how agents read the addresses of mock servers or gateway: `{{mcp_url}} or AGENTEST_MCP_URL`."""
+    names = [name for name, key in ADDRESSES.items() if key in keys and key != "traces"]
+    return ", ".join(f"{{{{{name}}}}} or AGENTEST_{name.upper()}" for name in names)
 
 
 class CompanionServer(Section):

@@ -52,8 +52,8 @@ _MOST_NOTES = 10
 
 
 WAY_TO_REACH = (
-    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, or let `server` start it; "
-    "`agentest doctor` names the variable of its framework"
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
+    "code; `agentest doctor` prints the variable that each framework reads"
 )
 
 
@@ -306,6 +306,14 @@ class GatewayConversation:
         self.gateway.note(f"{why}: give the agent a valid key for that address")
         self.note_fault(why)
 
+    def note_missing_model(self, status: int, address: str, answer: str) -> None:
+        """Record that the model's address seems to be wrong. The agent's reaction is judged all the same."""
+        text = shortened(self.log.redact(answer), 200)
+        self.gateway.note(
+            f"the model at {address} answered agent {self.who.agent!r} with status {status}: {text}. "
+            f"Check the name of the agent's model, and model_gateway.upstream"
+        )
+
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
@@ -314,8 +322,8 @@ class GatewayConversation:
             return MockError(f"{self.fault}. Then {then}")
         if agent_error and not self.gateway.reached:
             return AgentError(
-                f"{agent_error} (no request of the agent had reached the model gateway at "
-                f"{self.gateway.origin}: if the agent failed to call its model, {WAY_TO_REACH})"
+                f"{agent_error} (no request to a model had reached the gateway at {self.gateway.origin}: if "
+                f"the agent failed to call its model, {WAY_TO_REACH})"
             )
         return None
 

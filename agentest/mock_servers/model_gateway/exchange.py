@@ -30,6 +30,7 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
 from agentest.support.json_text import parse_json
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import shortened
 
 MOST_ROUNDS = 25
 
@@ -133,7 +134,7 @@ class ModelExchange:
             await self._fail(error.status, str(error), stream)
         except CutStream as error:
             if not error.told:
-                await self._fault(str(error), stream)
+                await self._fault(f"{error} ({self.address})", stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
             await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
 
@@ -172,8 +173,8 @@ class ModelExchange:
             await self._finish(response, data, answer, results, rounds, stream, outputs)
             return
         raise GatewayError(
-            f"the model asked for mocked tools more than {MOST_ROUNDS} times in a row without an answer "
-            "for the agent"
+            f"the model called mocked tools more than {MOST_ROUNDS} times in a row and never answered the "
+            "agent: check the results of the mocks"
         )
 
     async def _result(self, call: ModelCall, answer: WireAnswer) -> CallResult | None:
@@ -196,7 +197,7 @@ class ModelExchange:
                     record.failed(data.decode(errors="replace"))
                     await self._pass_error_on(response, data, stream, first=first)
                     return None
-                answer = self.form.answer(_object(data))
+                answer = self.form.answer(_object(data, self.address))
             else:
                 if first:
                     self.reply.like(response)
@@ -224,6 +225,9 @@ class ModelExchange:
         """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
         if response.status_code in (401, 403) or b"API_KEY_INVALID" in data:
             self.conversation.note_refused_key(response.status_code, self.address)
+        elif response.status_code == 404 and self.conversation.faults is None:  # not one of the scenario
+            text = data[:2000].decode(errors="replace")
+            self.conversation.note_missing_model(response.status_code, self.address, text)
         if first or stream is None:
             await self.reply.whole(response, data)
             return
@@ -293,11 +297,12 @@ class ModelExchange:
         )
 
 
-def _object(data: bytes) -> Json:
+def _object(data: bytes, address: str) -> Json:
     try:
         value: Any = parse_json(data)
-    except (ValueError, RecursionError) as error:
-        raise GatewayError(f"the model's answer is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise GatewayError("the model's answer is not a JSON object")
-    return value
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    shown = repr(shortened(data.decode(errors="replace"), 100)) if data else "it is empty"
+    raise GatewayError(f"the answer of the model at {address} is not a JSON object: {shown}")

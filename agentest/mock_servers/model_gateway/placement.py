@@ -64,7 +64,7 @@ def place(
         if not owner.over:
             return owner
         return Unplaced(
-            f"it is of {owner.who}, which has ended",
+            f"it belongs to {owner.who}, which has ended",
             _mocked(request, [*under_way, owner]) or next(iter(request.tools), None),
         )
     if owner is None:

@@ -124,14 +124,14 @@ class _Gateway:
     async def _model_request(
         self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
     ) -> None:
+        self._traffic.state.reached = True
+        self._traffic.on_request()
         try:
             body = parse_json(data)
         except (ValueError, RecursionError) as error:
             raise GatewayError(f"the request is not JSON: {error}", 400) from None
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
-        self._traffic.state.reached = True
-        self._traffic.on_request()
         read = form.request(body, target.url)
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:

@@ -192,4 +192,6 @@ class GatewayTraffic:
         if not offers_tools:
             return
         for each in list(self._active.values()):
-            await each.serving.refused(f"a request to the model that may have been of it: {unplaced.why}")
+            await each.serving.refused(
+                f"a request to the model that it may have made could not be placed: {unplaced.why}"
+            )

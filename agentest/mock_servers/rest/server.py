@@ -194,8 +194,8 @@ class _RestServer:
         answer = await self._opening.registry.answer(self._opening.group, names, call, real)
         if read.strangers:
             self._note(
-                f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is unknown to "
-                f"{self._document.path.name}, and was left out of its arguments"
+                f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is not in "
+                f"{self._document.path.name}, and the mock did not receive it"
             )
         made = _response(operation, read, answer)
         await self._check(operation, made, answer)
@@ -211,7 +211,7 @@ class _RestServer:
         problem = await in_thread(misfits, *arguments) if self._in_threads else misfits(*arguments)
         if problem:
             self._note(
-                f"the mock of {operation.tool} answered what {operation} does not by "
+                f"the answer of the mock of {operation.tool} does not match {operation} of "
                 f"{self._document.path.name}: {shortened(problem, 300)}",
                 about=f"answers of {operation.tool}",
             )
@@ -242,7 +242,7 @@ class _RestServer:
         text = f"{operation.tool} is not an operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
-            self._note(f"{text}. It came outside of conversations, and was answered with status {status}")
+            self._note(f"{text}. It belongs to no conversation, and got status {status}")
             return in_json(status, {"error": text}, headers)
         read = problem or await self._read(operation, tool_request)
         arguments = {**dict(tool_request.query), **read.arguments}
@@ -373,9 +373,13 @@ def misfits(operation: Operation, answer: ToolHttpResponse, result: Any) -> str 
     if content is None:
         known = ", ".join(operation.answers).lower()
         failing = answer.status >= 400  # documents rarely describe failures
-        return None if failing or not known else f"the status {answer.status} is none of its own: {known}"
+        return None if failing or not known else f"the status {answer.status} is not documented, only {known}"
     if answer.status in _NO_BODY or (not content.kinds and answer.status < 300):
-        return None if result in NOTHING else f"an answer with status {answer.status} has no body"
+        if result in NOTHING:
+            return None
+        if answer.status in _NO_BODY:
+            return f"a response with status {answer.status} has no body"
+        return f"its response {answer.status} has no `content`, but the mock returns a body"
     kind = next((kind for kind in content.kinds if is_json(kind)), None)
     schema = content.kinds[kind] if kind else None
     problems = schema.problems(result, "body", answered=True) if schema else []

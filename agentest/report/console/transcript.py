@@ -95,20 +95,15 @@ def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[Co
     for reason in result.verdict.reasons:
         if reason.conversation_id not in ids and reason.group not in result.errors:
             if reason.kind is ReasonKind.FILE:
-                reason = replace(reason, message=_without_place(reason.message, result))
+                reason = replace(reason, message=_with_short_paths(reason.message, result))
             yield reason_line(reason, look, 4)
             yield from _more_rows(reason, 6)
 
 
-def _without_place(message: str, result: ScenarioResult) -> str:
-    """Return a message about a scenario without its location and name, which the headline shows."""
-    name = re.escape(repr(result.name))
-    place = re.compile(rf"^\S.*?:(\d+): scenario {name}(?:: |, )")
-
-    def line_if_another(found: re.Match[str]) -> str:
-        return "" if int(found[1]) == result.line else f"line {found[1]}: "
-
-    return "\n".join(place.sub(line_if_another, row) for row in message.splitlines())
+def _with_short_paths(message: str, result: ScenarioResult) -> str:
+    """Return a message about a scenario with the path of its file as in the headline."""
+    folder = re.compile(rf"^/\S.*?/(?={re.escape(result.file)}:\d+: )", re.M)
+    return folder.sub("", message)
 
 
 def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:

@@ -14,6 +14,9 @@ from statistics import mean
 from typing import Any
 
 from agentest.domain.metrics import Range, scale_of
+from agentest.domain.results import CauseKind
+from agentest.domain.root_causes import normalized_label, root_cause_id
+from agentest.report.viewer.pictures import pictures
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
@@ -24,8 +27,8 @@ from agentest.support.statistics.intervals import (
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 240
-_COUNTED_IN = ("intervals", "skippedMetrics")
-"""Fields of rows that only the figures of the run need; the list does not show them."""
+_COUNTED_IN = ("intervals", "skippedMetrics", "labels", "latencies")
+"""Fields of rows that only the whole run needs; the list does not show them."""
 _SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
 _HOLDING = ("matched", "free")
 
@@ -43,6 +46,7 @@ def brief(conversation: Json) -> Json:
         "turns": len(every),
         "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
         "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
+        "latencies": [round(turn["latencyMs"], 1) for turn in turns],
         "totalMs": time.get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),
@@ -155,6 +159,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         **{key: scenario[key] for key in ("passRate", "flaky", "evalSetId", "evalId") if key in scenario},
         "turns": sum(row["turns"] for row in rows),
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
+        "latencies": [ms for row in rows for ms in row.get("latencies", ())],
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
@@ -162,6 +167,8 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
         "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
         **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
+        "causes": [root_cause_id(each["kind"], each["pattern"]) for each in scenario.get("causes", ())],
+        "labels": [normalized_label(each["label"]) for each in scenario["errors"]],
         **({} if smallest is None else {"margin": round(smallest, 4)}),
         # Only the early end of the run keeps the scenario from a verdict.
         **({"unfinished": True} if no_verdict and kinds == {"interrupted"} else {}),
@@ -191,14 +198,22 @@ def overview(
         left_out: the number of conversations whose transcripts had no room.
         more: data that only one variant has.
     """
-    rows = [{key: row[key] for key in row if key not in _COUNTED_IN} for row in scenarios]
+    known = {cause["id"] for cause in root_causes}
+    joined = {label: cause["id"] for cause in root_causes for label in cause.get("labels", ())}
+
+    def shown(row: Json) -> Json:
+        judged = (joined.get(each) or root_cause_id(CauseKind.JUDGED, each) for each in row["labels"])
+        causes = [id for id in dict.fromkeys((*row["causes"], *judged)) if id in known]
+        return {**{key: row[key] for key in row if key not in _COUNTED_IN}, "causes": causes}
+
     return {
         "run": run,
         "head": head,
         "figures": figures(scenarios),
-        "scenarios": rows,
+        "scenarios": [shown(row) for row in scenarios],
         "causes": root_causes,
-        "trend": trend,
+        "trend": [{key: each[key] for key in each if key != "statuses"} for each in trend],
+        "pictures": pictures(scenarios, trend),
         "leftOut": left_out,
         **more,
     }

@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import zip_longest
 
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -26,6 +27,13 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<nam
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
+_LITERAL = re.compile(
+    r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`| *// [^\n]*"""
+    r"""|(?<=[(,=:\[!&|?{};\n])\s*/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"""
+)
+"""A string, a template, a comment behind code or a regular expression."""
+_AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *| ([+-]) (?![+-])")
+_LINE_ENDS = re.compile(r"(?<=[{(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -35,12 +43,19 @@ class PageVariant(StrEnum):
     FILE = "file.js"
     """A file for viewing, with its data inside."""
     SERVED = "served.js"
-    """The page of `agentest ui` that shows and starts runs; it gets its data from the server."""
+    """The page of `agentest ui` that shows runs; it gets its data from the server."""
     WORKING = "working.js"
-    """The page of `agentest ui` for conversations, cases and labels.
+    """The page of `agentest ui` that compares and starts runs, and edits conversations, cases and labels.
 
     A browser loads only the variant that it needs.
     """
+
+
+_STYLES = {
+    PageVariant.FILE: ("style.css",),
+    PageVariant.SERVED: ("style.css",),
+    PageVariant.WORKING: ("style.css", "work.css"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +69,7 @@ class Page:
 
 def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
     """Build one variant of the page."""
-    script, style = joined(coat), _style()
+    script, style = joined(coat), _style(*_STYLES[coat])
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -80,7 +95,7 @@ def joined(coat: PageVariant) -> str:
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
-    body = f'const modules = {{}};\n{functions}modules["{coat.value}"].start();'
+    body = f"const m = {{}};\n{functions}{_place(coat.value)}.start();"
     return without_layout(f'"use strict";\n(() => {{\n{body}\n}})();\n')
 
 
@@ -105,19 +120,25 @@ def _exported(text: str) -> list[str]:
 
 def _as_function(name: str, text: str) -> str:
     exported = _exported(text)
-    text = _IMPORT.sub(lambda match: f'const {{ {match["names"]} }} = modules["{match["module"]}"];', text)
+    text = _IMPORT.sub(lambda match: f"const {{ {match['names']} }} = {_place(match['module'])};", text)
     text = _EXPORT.sub("", text)
     if left := _MODULE.search(text):
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f'modules["{name}"] = (() => {{\n{text}return {{ {", ".join(exported)} }};\n}})();\n'
+    return f"{_place(name)} = (() => {{\n{text}return {{ {', '.join(exported)} }};\n}})();\n"
+
+
+def _place(name: str) -> str:
+    """Return the expression for a module in the joined script."""
+    return f"m.{name.removesuffix('.js')}"
 
 
 @cache
-def _style() -> str:
-    """Return the style sheet without comments and unnecessary spaces."""
-    pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
+def _style(*names: str) -> str:
+    """Return the style sheets without comments and unnecessary spaces."""
+    text = "".join(_asset(name) for name in names)
+    pieces = _TEXT.split(" ".join(_COMMENT.sub("", text).split()))
     return "".join(piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))
 
 
@@ -151,9 +172,23 @@ def page_text(parts: Page) -> str:
 
 
 def without_layout(script: str) -> str:
-    """Remove indentation, blank lines and lines of comments. No text in backticks may span lines."""
+    """Remove lines of comments and spaces without meaning. No text in backticks may span lines.
+
+    Raises ValueError for a script that this cannot read.
+    """
     rows = (row.strip() for row in script.split("\n"))
-    return "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    text = "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
+    pieces = _LITERAL.split(text)
+    unread = any(quote in piece for piece in pieces[::2] for quote in "\"'`")
+    if unread or any("${" in piece.rpartition("}")[2] for piece in pieces[1::2] if piece.startswith("`")):
+        raise ValueError("a script has a quote that begins no text, or a template in a template")
+    code = (_LINE_ENDS.sub("", _AROUND_SIGNS.sub(_signs, piece)) for piece in pieces[::2])
+    texts = ("" if piece.lstrip().startswith("//") else piece for piece in pieces[1::2])
+    return "".join(piece for pair in zip_longest(code, texts, fillvalue="") for piece in pair)
+
+
+def _signs(match: re.Match[str]) -> str:
+    return str(match[1] or match[2])
 
 
 CHUNK_BYTES = 256 * 1024

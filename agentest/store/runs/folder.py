@@ -330,6 +330,8 @@ class RecordedScenario:
     """Model calls in all roles."""
     cost: float | None
     """USD; None if the price of a model is not known."""
+    status: Status | None = None
+    """The verdict; None in records of older versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +375,7 @@ _CODECS = Codecs(
     {
         RunRecord: Layout(only_if_set=("shard", "part", "partial", "selection", "resumed", "job", "took")),
         EndedRunNumbers: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
-        RecordedScenario: Layout(digits={"cost": 6}),
+        RecordedScenario: Layout(digits={"cost": 6}, only_if_set=("status",)),
     }
 )
 
@@ -411,6 +413,7 @@ def recorded_scenario(scenario: ScenarioResult) -> RecordedScenario:
         judging_ms=time.judges_ms,
         calls=used.calls,
         cost=used.cost,
+        status=scenario.verdict.status,
     )
 
 

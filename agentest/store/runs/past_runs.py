@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -143,6 +144,14 @@ def reread_record(run: StoredRunFolder) -> RunRecord | None:
     return run.record
 
 
+def resume_command(record: RunRecord, eval_sets: Iterable[str] = ()) -> str:
+    """Return the command that continues a run that ended early; "" if there is none."""
+    sets = tuple(dict.fromkeys(eval_sets))
+    if record.kind is RunKind.RUN or (record.kind is RunKind.EVAL and sets):
+        return shlex.join(["agentest", str(record.kind), *sets, "--resume", record.id])
+    return ""
+
+
 def about(record: RunRecord) -> Json:
     """Return the properties of a run without its numbers, such as `id`, `kind` and `startedAt`."""
     return {
@@ -198,6 +207,9 @@ def _points(record: RunRecord) -> Iterator[Json]:
             "cost": ended.cost,
             "durationMs": round(ended.duration_ms, 3),
             "partial": record.partial or record.shard is not None,
+            "statuses": [
+                [each.scenario, each.agent, str(each.status)] for each in record.took if each.status
+            ],
         }
 
 

@@ -28,7 +28,7 @@ from agentest.version import __version__
 from agentest.workers.ray.address import check_reachable, is_client_address, is_loopback_only
 from agentest.workers.ray.files import ProjectFiles
 
-INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
+INSTALLED_BY = f"pip install '.[ray]' in a checkout of Agentest {__version__}"
 _PROBE_LIMIT_S = 120.0
 _NODES_LIMIT_S = 600.0
 """Starting a machine and fetching its image takes minutes."""
@@ -254,7 +254,7 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"--engine ray needs Ray {oldest} or newer, and {version} is installed: "
-            "pip install -U 'agentest-sim[ray]'"
+            "pip install -U 'ray[default]'"
         )
 
 
@@ -430,7 +430,7 @@ def _inspected_cluster(ray: Any, address: str | None) -> Cluster:
     return Cluster(tuple(others), cpus_of(alive), head, partial(is_dead, ray, context.get_node_id()))
 
 
-_WHOLE = "pip install 'agentest-sim[ray]'"
+_WHOLE = "pip install 'ray[default]'"
 _TOO_LARGE = re.compile(r"exceeds the maximum size|too large|max(imum)? (package )?size", re.I)
 _NO_TOKEN = re.compile(r"AuthenticationError|InvalidAuthToken|UNAUTHENTICATED|authentication token", re.I)
 _OTHER_VERSION = re.compile(r"version mismatch", re.I)

@@ -18,7 +18,7 @@ export function read() {
 export function address(view, params = {}) {
   const kept = Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const query = new URLSearchParams(kept.map(([key, value]) => [key, String(value)])).toString();
-  return `${elsewhere.get(view) || ""}#/${view}${query ? `?${query}` : ""}`;
+  return `${elsewhere.get(view) || ""}#/${view}${query && "?"}${query}`;
 }
 
 export function go(view, params = {}) {

@@ -167,13 +167,14 @@ const GLOBAL_KEYS = [
   ["?", "these keys"],
 ];
 
-const PRESSED = { "?": showHelp, "/": focusSearch, j: (event) => step(1, event), k: (event) => step(-1, event), u: up };
+const PRESSED = { ArrowDown: (event) => stepRow(1, event), ArrowUp: (event) => stepRow(-1, event), "?": showHelp, "/": focusSearch, j: (event) => step(1, event), k: (event) => step(-1, event), u: up };
 
 function pressed(event) {
   const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (target.closest(TYPING)) return void (key === "Escape" && target.blur());
   if (document.querySelector("dialog[open]")) return;
+  if (key.length === 1 && !lettersOn()) return;
   if (Object.hasOwn(PRESSED, key)) PRESSED[key](event);
   else dispatchEvent(new CustomEvent("viewkey", { detail: key }));
 }
@@ -197,19 +198,37 @@ function up() {
 function focusSearch(event) {
   const field = document.querySelector("main [type=search]");
   if (!field) return;
+  if (!field.offsetParent) dispatchEvent(new CustomEvent("viewkey", { detail: "/" })); // it is in a pane that is hidden
   event.preventDefault();
   field.focus();
 }
 
 // What can be stepped through has the attribute `data-step`; links among them open with Enter by themselves.
-function step(by, event) {
-  const all = [...document.querySelectorAll("main [data-step]")].filter((each) => each.offsetParent !== null);
+function step(by, event, which = "[data-step]") {
+  const all = [...document.querySelectorAll(`main ${which}`)].filter((each) => each.offsetParent !== null);
   if (!all.length) return;
   event.preventDefault();
-  const now = all.indexOf(document.activeElement.closest("[data-step]"));
+  const now = all.indexOf(document.activeElement.closest(which));
   const next = all[Math.max(0, Math.min(all.length - 1, now < 0 && by < 0 ? 0 : now + by))];
   next.focus();
   next.scrollIntoView({ block: "nearest" });
+}
+
+// Arrows go on from a row that has the focus, and scroll otherwise.
+function stepRow(by, event) {
+  const which = ["[data-row]", "[data-step]:not(.turn)"].find((each) => document.activeElement.matches(each));
+  if (which) step(by, event, which);
+}
+
+// Whoever speaks to the machine may turn off keys of one letter (WCAG 2.1.4).
+function lettersOn() {
+  return storage((kept) => kept.getItem("agentest-letter-keys")) !== "off";
+}
+
+function lettersSwitch() {
+  const onchange = () => storage((kept) => kept.setItem("agentest-letter-keys", box.checked ? "on" : "off"));
+  const box = h("input", { type: "checkbox", checked: lettersOn(), onchange });
+  return h("p", h("label", box, "Keys of a single letter or sign"));
 }
 
 function showHelp() {
@@ -217,7 +236,7 @@ function showHelp() {
   const rows = [...((here && here.keys) || []), ...GLOBAL_KEYS];
   const close = h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
   const table = h("table", h("tbody", rows.map(([key, what]) => h("tr", h("th", { scope: "row" }, h("kbd", key)), h("td", what)))));
-  const dialog = showDialog("Keys", table, close);
+  const dialog = showDialog("Keys", table, lettersSwitch(), close);
 }
 
 // A dialog that takes itself away when it is closed.

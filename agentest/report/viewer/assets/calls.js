@@ -3,7 +3,8 @@
 import { foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { duration } from "./format.js";
-import { facts, json } from "./parts.js";
+import { tree } from "./json_tree.js";
+import { facts } from "./parts.js";
 
 // What a row of an alignment says of a call: a sign and words.
 const MARKS = {
@@ -42,29 +43,35 @@ export function callText({ name, args, invalidArguments }) {
 
 // As scenarios and reports write values.
 function argument([key, value]) {
-  const quoted = (text) => WORDS[text] || (/'|\\"/.test(text) ? text : `'${text.slice(1, -1)}'`);
-  return `${key}=${short(JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"|true|false|null/g, quoted))}`;
+  return `${key}=${short(valueText(value))}`;
 }
 
-// `row`: of the alignment, if a trajectory looked at the call; `id`: by which it is found on the page.
-export function callItem(call, { id, row }) {
-  const { error, result, seenBy, mocked, durationMs, invalidArguments } = call;
-  const tags = [
-    mocked ? "mocked" : seenBy === "caller" ? "no mock" : "not mocked",
-    seenBy !== "caller" && SEEN[seenBy],
-  ];
+export function valueText(value) {
+  const quoted = (text) => WORDS[text] || (/'|\\"/.test(text) ? text : `'${text.slice(1, -1)}'`);
+  return JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"|true|false|null/g, quoted);
+}
+
+// How a call became known.
+export function callTags({ mocked, seenBy }) {
+  const tags = [mocked ? "mocked" : seenBy === "caller" ? "no mock" : "not mocked", seenBy !== "caller" && SEEN[seenBy]];
+  return tags.map((text) => text && [" ", h("span.tag", text)]);
+}
+
+// `row`: of the alignment, if a trajectory looked at the call; `id`: by which it is found on the page. What is
+// `brief` has its details elsewhere.
+export function callItem(call, { id, row, brief }) {
+  const { error, result, durationMs, invalidArguments } = call;
   const head = [
     "→ ",
     foreign(short(callText(call)), "code"),
-    tags.map((text) => text && [" ", h("span.tag", text)]),
-    h("span.quiet", " ", duration(durationMs)),
+    !brief && [callTags(call), h("span.quiet", " ", duration(durationMs))],
     row && isWrong(row) && [" ", mark(row.status)],
   ];
   const wrong = (words, text) => text && h("div.low", words, foreign(short(text)));
   return h(
     "li.call",
     { id, tabindex: "-1" },
-    folded("details", head, () => details(call)),
+    brief ? h("div", head) : folded("details", head, () => callDetails(call)),
     (result !== null || !error) && h("div.answer", "← ", foreign(glance(result), "code")),
     wrong("✗ its answer was an error: ", error),
     wrong("✗ invalid arguments: ", invalidArguments),
@@ -72,10 +79,10 @@ export function callItem(call, { id, row }) {
   );
 }
 
-function details({ seenBy, alsoSeenBy = [], args, mocked, result, id, approval }) {
+export function callDetails({ seenBy, alsoSeenBy = [], args, mocked, result, id, approval }) {
   return facts([
-    ["Arguments", json(args)],
-    [mocked ? "Result, from a mock" : "Result", json(result)],
+    ["Arguments", tree(args, "the arguments")],
+    [mocked ? "Result, from a mock" : "Result", tree(result, "the result")],
     ["Known", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
     ["Approval", approval],
     ["Id", id && foreign(id)],

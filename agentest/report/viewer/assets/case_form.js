@@ -1,10 +1,143 @@
 // The form of one case, drawn from tables: name, label, kind of field, and what that kind needs.
 
 import { isObject } from "./calls.js";
-import { get, parsed, put, rest, spelt, Unparsed } from "./case_draft.js";
-import { Fields, focusOn } from "./case_fields.js";
 import { fill, h } from "./dom.js";
 import { disclosure, json } from "./parts.js";
+
+function snakeCase(name) {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function keyIn(holder, name, camel) {
+  if (typeof name === "number") return name;
+  return [name, snakeCase(name)].find((key) => key in holder) ?? (camel ? name : snakeCase(name));
+}
+
+function get(value, path) {
+  return path.reduce((holder, name) => (isHolder(holder) ? holder[keyIn(holder, name)] : undefined), value);
+}
+
+// Objects and lists on the way that are not there come to be; `undefined` takes a key out.
+function put(value, path, wanted, camel) {
+  const holder = path.slice(0, -1).reduce((around, name, depth) => {
+    const key = keyIn(around, name, camel);
+    if (!isHolder(around[key])) around[key] = typeof path[depth + 1] === "number" ? [] : {};
+    return around[key];
+  }, value);
+  const key = keyIn(holder, path.at(-1), camel);
+  if (wanted === undefined) delete holder[key];
+  else holder[key] = wanted;
+}
+
+function isHolder(value) {
+  return isObject(value) || Array.isArray(value);
+}
+
+// What an object holds besides these names; null where that is nothing.
+function rest(holder, names) {
+  const known = names.flatMap((name) => [name, snakeCase(name)]);
+  const kept = Object.entries(holder).filter(([key]) => !known.includes(key));
+  return kept.length ? Object.fromEntries(kept) : null;
+}
+
+// A value of ours with all its keys as the file spells them.
+function spelt(value, camel) {
+  if (Array.isArray(value)) return value.map((each) => spelt(each, camel));
+  if (!isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [keyIn({}, name, camel), spelt(each, camel)]));
+}
+
+// What was typed in place of JSON. It stands in the draft, so that it moves with what is around it.
+class Unparsed {
+  constructor(typed, wrong) {
+    Object.assign(this, { typed, wrong });
+  }
+}
+
+const LONG_NUMBER = /(^|[^\w.])-?\d{16,}/;
+
+const WANTED = { list: "a list: […]", object: "an object: {…}", either: "an object: {…}, or a list: […]" };
+
+// The value of a text, an "object", a "list" or "either"; undefined where there is none.
+function parsed(text, wanted) {
+  if (!text.trim()) return undefined;
+  try {
+    const found = JSON.parse(text);
+    const isWanted = (wanted !== "object" && Array.isArray(found)) || (wanted !== "list" && isObject(found));
+    if (!isWanted) throw new Error(`expected ${WANTED[wanted]}`);
+    if (!LONG_NUMBER.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'))) return found;
+    throw new Error("a browser cannot keep a number of so many digits; edit the case as text");
+  } catch ({ name, message }) {
+    return new Unparsed(text, `${name === "SyntaxError" ? "is not JSON: " : ""}${message}`);
+  }
+}
+
+let count = 0;
+
+class Fields {
+  all = [];
+
+  // `write` takes the text and returns what is wrong with it, if anything is.
+  add({ label, path, value, write, hint, code, line, wrong = "" }) {
+    const id = `field-${++count}`;
+    const props = { id, value, dir: code ? "ltr" : "auto", spellcheck: "false", class: code && "code" };
+    const rows = Math.min(14, Math.max(2, value.split("\n").length));
+    const control = line ? h("input", props) : h("textarea", { ...props, rows });
+    const slot = h("p", { id: `${id}-said` });
+    const field = { path, control, slot, broken: wrong, hint: hint && `${id}-hint` };
+    control.addEventListener("input", () => {
+      field.broken = write(control.value) || "";
+      say(field, field.broken);
+    });
+    say(field, wrong);
+    this.all.push(field);
+    const about = hint && h("span", { id: field.hint, class: "quiet" }, ` ${hint}`);
+    return h("div.field", h("label", { for: id }, label), about, control, slot);
+  }
+
+  // Say each beside the field that it is about; returns those that are about none.
+  show(problems, kind) {
+    for (const field of this.all) say(field, field.broken);
+    return problems.filter(({ path, message }) => {
+      const field = path && path.length && this.near(path);
+      if (field && !field.broken) say(field, [field.slot.textContent, message].filter(Boolean).join("; "), kind);
+      return !field;
+    });
+  }
+
+  near(path) {
+    const around = this.all.filter((field) => begins(path, field.path));
+    const nearest = around.sort((one, other) => other.path.length - one.path.length)[0];
+    return nearest || this.all.find((field) => begins(field.path, path));
+  }
+
+  get broken() {
+    return this.all.some((field) => field.broken);
+  }
+
+  focusWrong() {
+    const wrong = this.all.find((field) => field.control.getAttribute("aria-invalid") === "true");
+    if (wrong) focusOn(wrong.control);
+  }
+}
+
+function say({ control, slot, hint }, message, kind = "problem") {
+  slot.hidden = !message;
+  slot.textContent = message;
+  slot.className = kind;
+  control.setAttribute("aria-describedby", [hint, message && slot.id].filter(Boolean).join(" "));
+  control.setAttribute("aria-invalid", String(Boolean(message) && kind === "problem"));
+}
+
+function begins(path, start) {
+  return start.every((key, place) => key === path[place]);
+}
+
+// What is folded away is unfolded for it.
+function focusOn(control) {
+  for (let at = control.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+  control.focus();
+}
 
 const CALL = [["name", "Tool", "line"], ["args", "Arguments", "object", "JSON"]];
 const RUBRIC = [

@@ -6,9 +6,8 @@ import { caseEditor, fileEditor } from "./case_editor.js";
 import { newCase } from "./case_form.js";
 import { ask } from "./client.js";
 import { fill, foreign, h, visible } from "./dom.js";
-import { action, attempt } from "./doing.js";
+import { action, attempt, badge, disclosure, json, problem } from "./parts.js";
 import { folded } from "./folding.js";
-import { badge, disclosure, json, problem } from "./parts.js";
 
 const MOST_SHOWN = 300;
 const PERFECT = 'What the sets of this folder are held to, such as {"criteria": {"tool_trajectory_avg_score": 1.0}}.';

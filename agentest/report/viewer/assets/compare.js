@@ -8,6 +8,7 @@ import { count } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { sideBySide } from "./side_by_side.js";
 import { source } from "./source.js";
+import { forest } from "./pictures.js";
 
 const STATUS = { regressed: "failed", improved: "passed", "not compared": "errored" };
 const HEAD = ["Base", "New", "Difference", "95 % interval", "p", "Verdict"];
@@ -27,7 +28,7 @@ async function show(place, params, signal) {
   fill(
     place,
     h("h1", "Compare"),
-    found ? choice(found) : h("p", "One agent and no baseline: `agentest ui` compares kept runs."),
+    found ? choice(found) : h("p", "This report has one agent and no baseline. `agentest ui` compares stored runs; `agentest run --baseline RUN --reporter html` writes a report with both."),
     found && found.problem && problem(found.problem),
     found && found.comparison && whole(found),
   );
@@ -52,12 +53,13 @@ function choice({ choices, agents, ...found }) {
 // --- what came of it
 
 function whole(found) {
-  const { verdict, headline, besides, notes, overall, totals } = found.comparison;
+  const { verdict, headline, besides, notes, overall, totals, differences } = found.comparison;
   return [
     h("p", badge(verdict.status, verdict.text), " ", headline),
     h("ul", [...besides, ...notes].map((text) => foreign(text, "li"))),
     scenarios(found),
     h("h2", "Over all scenarios"),
+    differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
     table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];

@@ -2,6 +2,7 @@
 // calls, and its page must stay quick.
 
 import { append, h } from "./dom.js";
+import { count } from "./format.js";
 
 const CLOSED = "details:not([open]):not(.no-print)";
 const MOST_PRINTED = 400;
@@ -46,7 +47,7 @@ export function bounded(list, length, make, { first = 0, step = 100, noun = "row
     else list.append(...added);
     [from, to] = [Math.min(from, start), Math.max(to, end)];
     [from, length - to].forEach((left, side) => {
-      buttons[side].textContent = `Show ${Math.min(step, left)} ${side ? "more" : "earlier"} ${noun}s`;
+      buttons[side].textContent = `Show ${count(Math.min(step, left), [side ? "more" : "earlier", noun].join(" "))}`;
       buttons[side].hidden = !left;
     });
     if (added.length) added[0].tabIndex = -1;

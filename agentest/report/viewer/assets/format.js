@@ -1,5 +1,10 @@
 // Numbers and moments as people read them.
 
+// The one rule for turns: data and addresses count them from 0, people read "Turn 1".
+export function turnName(index) {
+  return `Turn ${index + 1}`;
+}
+
 export function duration(ms) {
   if (ms === null || ms === undefined) return "";
   if (ms < 999.5) return `${Math.round(ms)} ms`;

@@ -1,9 +1,19 @@
 // The source of `agentest ui`: its server is asked, with the token that the first address had.
 
-import { ask, attend } from "./client.js";
+import { read } from "./address.js";
+import { ask, attend, keepToken } from "./client.js";
+import { use } from "./source.js";
 import { saveConversation } from "./talk_save.js";
 
-export function httpSource(run) {
+// Every view of a run has its id in the address as `of`; without it the latest is meant.
+export function enter() {
+  const chooseRun = () => use(httpSource(read().params.of || "latest"));
+  keepToken();
+  chooseRun();
+  addEventListener("hashchange", chooseRun);
+}
+
+function httpSource(run) {
   const base = `/api/runs/${encodeURIComponent(run)}`;
   const query = (values) => new URLSearchParams(values).toString();
   let seen = null;

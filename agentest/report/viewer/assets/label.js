@@ -5,7 +5,7 @@ import { go, note } from "./address.js";
 import { addView } from "./app.js";
 import { ask } from "./client.js";
 import { fill, foreign, h } from "./dom.js";
-import { count } from "./format.js";
+import { count, turnName } from "./format.js";
 import { announce, badge, disclosure, longText, problem } from "./parts.js";
 
 const KEYS = [
@@ -53,7 +53,7 @@ function setup(params, given, list) {
   }
   const said = `The judge's questions about the conversations of this run, ${list.total} ${PURPOSE}`;
   const notes = list.notes.map((each) => foreign(each, "li"));
-  const summary = `What is asked${notes.length ? ` · ${count(notes.length, "note")}` : ""}`;
+  const summary = ["What is asked", notes.length > 0 && ` · ${count(notes.length, "note")}`];
   return disclosure(summary, [h("p.quiet", said), form, h("ul.quiet", notes)], !params.most);
 }
 
@@ -166,7 +166,7 @@ function sit(list, given, signal) {
 function sheet({ known, turns }) {
   const row = ([who, text]) => h("div", { class: `line ${who}` }, h("span.quiet", who), longText(text));
   const turn = ({ index, asked, rows }) =>
-    h("section", { class: asked && "asked" }, h("h3", `Turn ${index}`, asked && " ← this one"), rows.map(row));
+    h("section", { class: asked && "asked" }, h("h3", turnName(index), asked && " ← this one"), rows.map(row));
   return h("div.sheet", known.length > 0 && disclosure("What is known", known.map(row), turns.length < 4), turns.map(turn));
 }
 

@@ -1,6 +1,6 @@
 // Pieces that several views show.
 
-import { foreign, h, visible } from "./dom.js";
+import { fill, foreign, h, visible } from "./dom.js";
 
 const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
 
@@ -98,4 +98,23 @@ export function wordSearch(label, value, oninput) {
   const field = h("input", { type: "search", value: value || "", oninput });
   const fits = (text) => field.value.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
   return { element: h("label", `${label} `, field), text: () => field.value, fits };
+}
+
+// Does it, with the button disabled meanwhile; what stands in the way is shown in `said`.
+export async function attempt(said, act, button = {}) {
+  fill(said);
+  button.disabled = true;
+  try {
+    await act();
+  } catch (error) {
+    if (error.name !== "AbortError") fill(said, problem(error.message));
+  }
+  button.disabled = false;
+}
+
+export function action(label, act) {
+  const said = h("span", { role: "alert" });
+  const onclick = () => attempt(said, act, button);
+  const button = h("button", { type: "button", class: "small", onclick }, label);
+  return Object.assign(h("span.action", button, said), { button });
 }

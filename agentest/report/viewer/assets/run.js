@@ -6,18 +6,17 @@ import { append, fill, foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { count } from "./format.js";
 import { announce, problem } from "./parts.js";
-import { chosen, facets, sorted } from "./run_filters.js";
-import { parts } from "./run_figures.js";
-import { head } from "./run_head.js";
-import { COLUMNS, conversationAddress, lines } from "./run_rows.js";
+import { causes } from "./failures.js";
+import { COLUMNS, chosen, conversationAddress, facets, lines, sorted } from "./run_list.js";
+import { head, parts } from "./run_summary.js";
 import { source } from "./source.js";
 
-const KEYS = [["o", "unfold the marked scenario, fold it"], ["e", "search transcripts for what is looked for"]];
+const KEYS = [["o", "unfold the marked cause or scenario, fold it"], ["e", "search transcripts for what is looked for"]];
 const STEP = 50;
 // So many rows come by themselves: a browser lays the whole table out anew for each step.
 const MOST_GROWN = 1000;
 const MOST_PRINTED = 2000;
-const NONE = { status: "", tag: "", agent: "", metric: "", text: "", transcripts: "" };
+const NONE = { status: "", tag: "", agent: "", metric: "", cause: "", text: "", transcripts: "" };
 
 // How many rows were shown of what was looked at last: whoever comes back finds the row that was opened.
 let reached = {};
@@ -35,8 +34,8 @@ async function show(place, { transcripts, text }, signal) {
   const list = listOf(signal);
   fill(place, top, list.element);
   const draw = (overview) => {
-    keepingFocus(() => fill(top, head(overview), parts(overview, source().served).map(part)));
-    list.show(overview.scenarios);
+    keepingFocus(() => fill(top, head(overview), causes(overview), parts(overview, source().served).map(part)));
+    list.show(overview);
   };
   draw(first);
   follow(signal, draw);
@@ -67,6 +66,7 @@ function keepingFocus(redraw) {
 
 function listOf(signal) {
   const unfolded = new Map();
+  const title = h("h2", "Scenarios");
   const search = h("input", { type: "search", id: "find", "aria-keyshortcuts": "/", autocomplete: "off", oninput: () => change({ text: search.value }) });
   const choices = h("span.row");
   const clear = h("button.small", { type: "button", onclick: wipe }, "Clear filters");
@@ -82,11 +82,12 @@ function listOf(signal) {
   const table = h("table.windowed");
   const left = h("span");
   const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(10 * STEP) }, "Show more"));
-  let [rows, kept, columns] = [[], [], []];
+  let [rows, kept, columns, named] = [[], [], [], new Map()];
   let searching = new AbortController();
 
-  function show(scenarios) {
+  function show({ scenarios, causes: found }) {
     rows = scenarios;
+    named = new Map(found.map((each) => [each.id, each.title]));
     form.hidden = !rows.length;
     const several = new Set(rows.map((row) => row.agent).filter(Boolean)).size > 1;
     columns = COLUMNS.filter(([, title]) => several || title !== "Agent");
@@ -115,6 +116,7 @@ function listOf(signal) {
     kept = found.kept;
     if (!inMenu) keepingFocus(() => fill(choices, facets(rows, found.counts, now, change)));
     if (search.value !== (now.text || "")) search.value = now.text || "";
+    fill(title, "Scenarios", now.cause && [" with the cause “", foreign(named.get(now.cause) || "other failures"), "”"]);
     clear.hidden = !Object.keys(NONE).some((name) => now[name]);
     hits.hidden = !now.transcripts;
     const below = now.transcripts ? "; what transcripts have stands below" : "";
@@ -169,8 +171,8 @@ function listOf(signal) {
 
   function pressed({ detail: key }) {
     if (key === "e" && params().text) deep(params().text);
-    const row = key === "o" && document.activeElement.closest("tbody tr");
-    const fold = row && row.querySelector(".fold");
+    const row = key === "o" && document.activeElement.closest("tbody tr, .causes > li");
+    const fold = row && row.querySelector(".fold, summary");
     if (fold) fold.click();
   }
 
@@ -180,7 +182,7 @@ function listOf(signal) {
   addEventListener("viewkey", pressed, { signal });
   addEventListener("beforeprint", () => reached.rows < MOST_PRINTED && grow(MOST_PRINTED - reached.rows), { signal });
   const order = h("p.quiet.small", "First what needs eyes: failed, errored, flaky, close to a threshold. The head of a column sorts by it.");
-  const element = h("section", { "aria-label": "Scenarios" }, h("h2", "Scenarios"), form, said, hits, table, more, order);
+  const element = h("section", { "aria-label": "Scenarios" }, title, form, said, hits, table, more, order);
   return { element, show, deep };
 }
 

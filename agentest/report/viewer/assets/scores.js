@@ -3,9 +3,9 @@
 import { known, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { folded, list, table, tableRow } from "./folding.js";
-import { decimal } from "./format.js";
+import { decimal, turnName } from "./format.js";
 import { longText } from "./parts.js";
-import { isBelow, wholeMetrics } from "./troubles.js";
+import { isBelow, wholeMetrics } from "./reasons.js";
 
 const CRITERIA = { met: "✓ met", violated: "✗ violated", "cannot tell": "? cannot tell" };
 const GLANCED = 12;
@@ -41,7 +41,7 @@ function criterion({ result, turnIndex, samples, text, required, reason }, withT
   return h(
     "li",
     h("strong", { class: result.replace(" ", "-") }, CRITERIA[result]),
-    withTurn && known(turnIndex) && ` (turn ${turnIndex})`,
+    withTurn && known(turnIndex) && ` (${turnName(turnIndex)})`,
     ": ",
     foreign(text),
     !required && " (not required)",
@@ -95,7 +95,7 @@ function line({ name, result, limit, low }) {
 function check({ passed, error, check: name, reason, turnIndex }) {
   const failed = error ? ["?", "cannot be told"] : ["✗", "does not hold"];
   const [sign, said] = passed ? ["✓", "holds"] : failed;
-  const where = known(turnIndex) ? ` (turn ${turnIndex})` : "";
+  const where = known(turnIndex) ? ` (${turnName(turnIndex)})` : "";
   const words = h("strong", `${sign} `, foreign(`${name} ${said}`), where);
   const why = reason.replace(/^could not be (?:decided|told): /, "");
   return h("li", { class: !passed && "low" }, words, ": ", longText(why, "span"));

@@ -2,14 +2,14 @@
 
 import { address, amend, note } from "./address.js";
 import { callItem, isObject, short } from "./calls.js";
-import { aligned, marked } from "./differences.js";
+import { aligned, marked } from "./diff.js";
 import { append, fill, foreign, h, visible } from "./dom.js";
 import { bounded, list } from "./folding.js";
-import { decimal } from "./format.js";
+import { decimal, turnName } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { turnScores, wholeScores } from "./scores.js";
 import { source, there } from "./source.js";
-import { allTurns, statusOf, troubles, wholeMetrics } from "./troubles.js";
+import { allTurns, statusOf, troubles, wholeMetrics } from "./reasons.js";
 
 const NAMES = ["base", "new"];
 const MOST_REASONS = 5;
@@ -120,7 +120,7 @@ function turn(sides, turns) {
   return h(
     "li",
     { tabindex: "-1", data: { step: "" } },
-    h("h2", `Turn ${turnIndex}`, only >= 0 && `, only in ${NAMES[1 - only]}`),
+    h("h2", turnName(turnIndex), only >= 0 && `, only in ${NAMES[1 - only]}`),
     pair(
       said("user", "User", "userMessage"),
       calls(sides, turns.map((each) => (each ? each.toolCalls : []))),

@@ -6,7 +6,7 @@ import { foreign, h } from "./dom.js";
 import { folded, list, notice, table, tableRow } from "./folding.js";
 import { count, decimal } from "./format.js";
 import { facts, json, longText } from "./parts.js";
-import { partsOf, reasonOf } from "./troubles.js";
+import { partsOf, reasonOf } from "./reasons.js";
 
 const MODES = {
   in_order: "in this order",

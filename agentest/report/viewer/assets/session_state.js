@@ -21,7 +21,7 @@ export function stateChange(before, { stateAfter: after, stateError }) {
     bounded(list(), found.length, (at) => row(found[at]), { noun: "change" }),
     folded("details", "The whole state after this turn", () => json(after)),
   ];
-  const words = `Session state${before ? `: ${least}${counts || "no change"}` : ""}`;
+  const words = ["Session state", before && `: ${least}${counts || "no change"}`];
   return folded("details.box", words, make, found.length > 0 && found.length <= MOST_OPEN);
 }
 

@@ -2,7 +2,7 @@
 
 import { isWrong, known } from "./calls.js";
 
-const BLAME = {
+export const BLAME = {
   agent: "The agent's error",
   mock: "A mock failed, so this says nothing of the agent",
   model: "A model failed, so this says nothing of the agent",
@@ -13,19 +13,20 @@ export function allTurns({ turns, unfinishedTurn }) {
   return unfinishedTurn ? [...turns, unfinishedTurn] : turns;
 }
 
-// [{turn: index or null, what, text}]: the gravest first.
+// [{turn: index or null, what, text, brief}]: the gravest first; `brief` is the text in a few words, where it has many.
 export function troubles(conversation, scenario) {
   const { error, errorSource, unfinishedTurn, invalid, trajectory, labelledFailures } = conversation;
   const { turnEvaluations } = conversation.evaluation;
   const found = [];
-  const add = (turn, what, text) => found.push({ turn, what, text });
+  const add = (turn, what, text, brief = "") => found.push({ turn, what, text, brief });
 
-  if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error);
+  if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error, briefError(error));
   if (invalid) add(null, "Invalid, so this says nothing of the agent", invalid);
   for (const each of [trajectory, ...conversation.perTurnTrajectory].filter(Boolean)) {
+    const calls = allTurns(conversation).filter(({ turnIndex }) => each === trajectory || turnIndex === each.turnIndex).flatMap((turn) => turn.toolCalls);
     for (const part of partsOf(each).filter(({ matched, counted }) => matched !== true && !counted)) {
       const turn = each === trajectory ? firstWrongCall(conversation, part) : each.turnIndex;
-      add(turn, part.name ? `Tool calls, ${part.name}` : "Tool calls", summaryOf(part));
+      add(turn, part.name ? `Tool calls, ${part.name}` : "Tool calls", summaryOf(part), briefCall(part, calls));
     }
   }
   for (const { turnIndex, checks } of turnEvaluations) {
@@ -54,6 +55,37 @@ export function troubles(conversation, scenario) {
     }
   }
   return found;
+}
+
+// An answer with an error status, as `ADDRESS answered STATUS (advice): BODY`; {} for any other error.
+export function httpError(message) {
+  const found = /^(\S+) answered (\d{3})(?: \(([\s\S]*?)\))?: ([\s\S]*)$/.exec(message);
+  return found ? { address: found[1], status: found[2], advice: found[3], body: found[4] } : {};
+}
+
+function briefError(message) {
+  const { status, body } = httpError(message);
+  return status ? `status ${status}: ${body}` : "";
+}
+
+// The worst first.
+const BRIEF = {
+  different: (tool, { difference }) => `${tool}: ${difference || "differs"}`,
+  forbidden: (tool) => `${tool} was called, which is forbidden`,
+  out_of_order: (tool, { difference }) => `${tool}: ${difference || "out of order"}`,
+  extra: (tool) => `${tool} was called, which is not expected`,
+  missing: (tool) => `${tool} was not called`,
+};
+
+// The worst of the first turn with a wrong call; without one, the first call that is missing.
+function briefCall({ alignment = [] }, calls) {
+  const wrong = alignment.filter((row) => isWrong(row) && BRIEF[row.status]);
+  const turn = Math.min(...wrong.filter(({ call }) => known(call)).map(({ call }) => calls[call].turnIndex));
+  const there = wrong.filter(({ call }) => known(call) && calls[call].turnIndex === turn);
+  const row = Object.keys(BRIEF).flatMap((status) => (there.length ? there : wrong).filter((each) => each.status === status))[0];
+  if (!row) return "";
+  const tool = row.expected ? row.expected.split("(")[0] : calls[row.call].name;
+  return BRIEF[row.status](tool, row);
 }
 
 // The trajectories that one stands for: itself, where there is one.
