@@ -15,10 +15,9 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
-    INVARIANTS,
     ExploredPart,
     Finding,
     FindingRate,
@@ -34,7 +33,7 @@ from agentest.explore.saved_checks import Checked, FindingToSave, with_check
 from agentest.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
-from agentest.scenarios.model import Exclusions, Scenario
+from agentest.scenarios.model import FOUND, Exclusions, Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import scenario_source
 from agentest.scenarios.variations import relaxed
@@ -45,7 +44,6 @@ from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean, shortened
 
-TAG = "found"
 ENDING = ".sim.py"
 _MISS = 0.05
 """The highest chance that a saved scenario passes although the bug is there."""
@@ -53,8 +51,6 @@ _MOST_CONVERSATIONS = 20
 _WIDTH = 88
 _SHOWN = 300
 _MOST_TURNS = 4
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_NAME_CHARS = 100
 _REPLAY = "agentest explore --replay"
 _ID = re.compile(rf"{_REPLAY} (\S+)")
 _SEVERITY = re.compile(r"^Severity: (\w+)", re.MULTILINE)
@@ -93,7 +89,7 @@ class FoundScenarios:
 
     def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
         name = finding_id(key)
-        path = self.folder / f"{safe_name(name)}{ENDING}"
+        path = self.folder / f"{name}{ENDING}"
         if path.exists():  # a person may have changed it
             return shown_path(path, self._root)
         try:
@@ -135,7 +131,7 @@ class FoundScenarios:
             name=f"{reduced.violation.title} ({name})",
             conversations_per_scenario=conversations_to_see(reduced.rate),
             repeat=None,
-            tags=(TAG,),
+            tags=(FOUND,),
             explore=Exclusions(everything=True),
         )
 
@@ -167,12 +163,6 @@ def conversations_to_see(rate: FindingRate) -> int:
         return 1
     share = max(rate.low, 1e-6)
     return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
-
-
-def safe_name(text: str) -> str:
-    """Return a text as a file name on every system."""
-    name = _UNSAFE.sub("_", text).strip("._") or "finding"
-    return f"{name[:_MOST_NAME_CHARS]}{name[-7:]}" if len(name) > _MOST_NAME_CHARS + 7 else name
 
 
 def _problem(path: Path, source: str) -> str | None:
@@ -215,13 +205,14 @@ def _line(text: str) -> str:
 
 
 def _docstring(paragraphs: Iterable[str]) -> str:
+    wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, break_long_words=False)
     lines: list[str] = []
     for paragraph in paragraphs:
         if lines:
             lines.append("")
         for line in paragraph.split("\n"):
-            indent = "    " if line.startswith("  ") else ""
-            lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+            wrap.subsequent_indent = "    " if line.startswith("  ") else ""
+            lines += [line] if _REPLAY in line else wrap.wrap(line) or [""]
     text = "\n".join(lines)
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     escaped = "".join(each if each == "\n" or each.isprintable() else literal(each)[1:-1] for each in escaped)
@@ -241,7 +232,8 @@ def saved_findings(root: Path, settings: ExploreSettings) -> Mapping[str, SavedF
 def read_saved(path: Path) -> SavedFinding | None:
     """Read a saved finding from its docstring; None if the file has none."""
     try:
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        about = ast.get_docstring(tree) or ""
     except (OSError, ValueError, SyntaxError):
         return None
     identifier = _ID.search(about)
@@ -253,10 +245,20 @@ def read_saved(path: Path) -> SavedFinding | None:
     return SavedFinding(
         id=identifier[1],
         path=path,
-        title=" ".join(about.partition("\n\n")[0].split()).removesuffix("."),
+        title=_name_in(tree).removesuffix(f" ({identifier[1]})"),
         severity=names.get(severity[1] if severity else "", Severity.HIGH),
         part=parts.get(part[1] if part else "", ExploredPart.BASE),
     )
+
+
+def _name_in(tree: ast.Module) -> str:
+    """Return the name of the scenario in a file."""
+    for each in tree.body:
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and each.value.args:
+            name = each.value.args[0]
+            if isinstance(name, ast.Constant):
+                return str(name.value)
+    return ""
 
 
 def find_saved(finding: str, here: Path, root: Path, settings: ExploreSettings) -> SavedFinding:
