@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -287,9 +288,14 @@ def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, 
 
 
 def finding_id(key: FindingKey) -> str:
-    """Return an identifier that is the same in every run."""
+    """Return an identifier that is the same in every run, and a safe name of a file."""
     digest = hashlib.sha256("\0".join(key).encode(errors="surrogatepass")).hexdigest()[:6]
-    return "-".join(part for part in (key.oracle, key.tool, digest) if part)
+    names = (_UNSAFE.sub("_", part).strip("._")[:_MOST_NAME_CHARS] for part in (key.oracle, key.tool))
+    return "-".join(part for part in (*names, digest) if part)
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
+_MOST_NAME_CHARS = 60
 
 
 def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:

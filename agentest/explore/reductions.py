@@ -22,8 +22,9 @@ from agentest.support.lazy_dataclasses import replace
 
 _LONG_TEXT = 40
 """Texts in answers that are not longer stay whole."""
-_FEWEST_WORDS = 4
-"""User messages with fewer words stay whole."""
+_FEWEST_WORDS = 13
+"""Sentences with fewer words stay whole, so that they can be understood."""
+_FACT = re.compile(r"\S*[\d@]\S*")
 _PLAIN_FAULT = "error"
 _PLAINNESS: Mapping[str, int] = {
     _PLAIN_FAULT: 0,
@@ -227,7 +228,7 @@ def less_description(scenario: Scenario, _: SeenConversations) -> Iterator[Scena
 
 
 def shorter_texts(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
-    """Leave half of a user message, by sentences or else by words."""
+    """Leave half of a user message, by sentences or else by words. Numbers and addresses stay."""
     plain, changes = split_changes(scenario)
     for n, turn in enumerate(plain.turns):
         for text in _halves(turn.user_message):
@@ -241,9 +242,10 @@ def _halves(text: str) -> Iterator[str]:
     if len(parts) < least:
         return
     middle = len(parts) // 2
+    facts = set(_FACT.findall(text))
     for half in (parts[middle:], parts[:middle]):
         shorter = " ".join(half).strip()
-        if shorter and len(shorter) < len(text):
+        if shorter and len(shorter) < len(text) and facts <= set(_FACT.findall(shorter)):
             yield shorter
 
 
@@ -301,14 +303,27 @@ def recorded_mock(conversation: Conversation, name: str) -> Any:
 def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
     """Leave one step of a sequence, one item of a list, and less of objects, texts and numbers.
 
-    What is not called stays as it is, because nothing shows what an agent without the bug needs of it.
+    What is not called stays as it is, because nothing shows what an agent without the bug needs of it. So do
+    numbers that the user or the agent names.
     """
     if talks.control is None:
         return
+    smaller = _SmallerValues(_named_values(scenario, talks))
     called = {call.name for call in talks.control.tool_calls}
     for name, mock in base_mocks(scenario).items():
-        for smaller in _smaller_mocks(mock) if name in called else ():
-            yield _with_mock(scenario, name, smaller)
+        for each in smaller.mocks(mock) if name in called else ():
+            yield _with_mock(scenario, name, each)
+
+
+def _named_values(scenario: Scenario, talks: SeenConversations) -> frozenset[str]:
+    """Return the numbers in user messages and arguments."""
+    texts = [turn.user_message for turn in scenario.turns]
+    for each in (talks.failing, talks.control):
+        texts += [repr(call.args) for call in each.tool_calls] if each else []
+    return frozenset(number for text in texts for number in _NUMBER.findall(text))
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def _with_mock(scenario: Scenario, name: str, mock: Any) -> Scenario:
@@ -316,68 +331,77 @@ def _with_mock(scenario: Scenario, name: str, mock: Any) -> Scenario:
     return with_changes(replace(plain, tools={**plain.tools, name: mock}), changes)
 
 
-def _smaller_mocks(mock: Any) -> Iterator[Any]:
-    if not isinstance(mock, MockSequence):
-        if _is_json(mock):
-            yield from _smaller_values(mock)
-        return
-    if len(mock.steps) == 1:
+class _SmallerValues:
+    """Yields smaller mocks and JSON values.
+
+    Args:
+        named: numbers that stay.
+    """
+
+    def __init__(self, named: frozenset[str]) -> None:
+        self._named = named
+
+    def mocks(self, mock: Any) -> Iterator[Any]:
+        if not isinstance(mock, MockSequence):
+            if _is_json(mock):
+                yield from self._values(mock)
+            return
         yield mock.steps[0]
-        return
-    yield mock.steps[0]
-    yield MockSequence(mock.steps[:-1])
-    for n, step in enumerate(mock.steps):
-        if _is_json(step):
-            for smaller in _smaller_values(step):
-                yield MockSequence((*mock.steps[:n], smaller, *mock.steps[n + 1 :]))
+        if len(mock.steps) == 1:
+            return
+        yield MockSequence(mock.steps[:-1])
+        for n, step in enumerate(mock.steps):
+            if _is_json(step):
+                for smaller in self._values(step):
+                    yield MockSequence((*mock.steps[:n], smaller, *mock.steps[n + 1 :]))
 
+    def _values(self, value: Any) -> Iterator[Any]:
+        """Yield everything smaller at once, then each part."""
+        smallest = self._smallest(value)
+        if _weight(smallest) < _weight(value):
+            yield smallest
+        yield from self._parts(value)
 
-def _smaller_values(value: Any) -> Iterator[Any]:
-    """Yield smaller JSON values: everything at once, then each part."""
-    smallest = _smallest(value)
-    if _weight(smallest) < _weight(value):
-        yield smallest
-    yield from _smaller_parts(value)
+    def _smallest(self, value: Any) -> Any:
+        """Return a value with all keys, but lists of one item and short texts and numbers."""
+        if isinstance(value, Mapping):
+            return {key: self._smallest(item) for key, item in value.items()}
+        if isinstance(value, list) and value:
+            return [self._smallest(value[0])]
+        return next(self._leaves(value), value)
 
-
-def _smallest(value: Any) -> Any:
-    """Return a value with all keys, but lists of one item and short texts and numbers."""
-    if isinstance(value, Mapping):
-        return {key: _smallest(item) for key, item in value.items()}
-    if isinstance(value, list) and value:
-        return [_smallest(value[0])]
-    return next(_smaller_leaves(value), value)
-
-
-def _smaller_parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        keys = list(value)
-        if len(keys) > 3:
-            middle = len(keys) // 2
-            for half in (keys[:middle], keys[middle:]):
-                yield {key: value[key] for key in half}
-        if len(keys) > 1:
+    def _parts(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, Mapping):
+            keys = list(value)
+            if len(keys) > 3:
+                middle = len(keys) // 2
+                for half in (keys[:middle], keys[middle:]):
+                    yield {key: value[key] for key in half}
+            if len(keys) > 1:
+                for key in keys:
+                    yield {other: value[other] for other in keys if other != key}
             for key in keys:
-                yield {other: value[other] for other in keys if other != key}
-        for key in keys:
-            for smaller in _smaller_parts(value[key]):
-                yield {**value, key: smaller}
-    elif isinstance(value, list):
-        if len(value) > 1:
-            yield value[:1]
-            yield value[1:]
-        for n, item in enumerate(value):
-            for smaller in _smaller_parts(item):
-                yield [*value[:n], smaller, *value[n + 1 :]]
-    else:
-        yield from _smaller_leaves(value)
+                for smaller in self._parts(value[key]):
+                    yield {**value, key: smaller}
+        elif isinstance(value, list):
+            if len(value) > 1:
+                yield value[:1]
+                yield value[1:]
+            for n, item in enumerate(value):
+                for smaller in self._parts(item):
+                    yield [*value[:n], smaller, *value[n + 1 :]]
+        else:
+            yield from self._leaves(value)
+
+    def _leaves(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, str) and len(value) > _LONG_TEXT:
+            yield from _halves(value)
+        elif _is_number(value) and value not in (0, 1) and str(value).lstrip("-") not in self._named:
+            yield 1
 
 
-def _smaller_leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, str) and len(value) > _LONG_TEXT:
-        yield from _halves(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
-        yield 1
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_json(value: Any) -> bool:
@@ -399,7 +423,7 @@ def _weight(value: Any) -> int:
         return 1 + sum(map(_weight, value))
     if isinstance(value, str):
         return 1 + len(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if _is_number(value):
         return 1 if value in (0, 1) else 2 + len(str(value))
     return 1
 

@@ -53,8 +53,6 @@ _MOST_CONVERSATIONS = 20
 _WIDTH = 88
 _SHOWN = 300
 _MOST_TURNS = 4
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_NAME_CHARS = 100
 _REPLAY = "agentest explore --replay"
 _ID = re.compile(rf"{_REPLAY} (\S+)")
 _SEVERITY = re.compile(r"^Severity: (\w+)", re.MULTILINE)
@@ -93,7 +91,7 @@ class FoundScenarios:
 
     def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
         name = finding_id(key)
-        path = self.folder / f"{safe_name(name)}{ENDING}"
+        path = self.folder / f"{name}{ENDING}"
         if path.exists():  # a person may have changed it
             return shown_path(path, self._root)
         try:
@@ -169,12 +167,6 @@ def conversations_to_see(rate: FindingRate) -> int:
     return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
 
 
-def safe_name(text: str) -> str:
-    """Return a text as a file name on every system."""
-    name = _UNSAFE.sub("_", text).strip("._") or "finding"
-    return f"{name[:_MOST_NAME_CHARS]}{name[-7:]}" if len(name) > _MOST_NAME_CHARS + 7 else name
-
-
 def _problem(path: Path, source: str) -> str | None:
     """Return why a source is not one valid scenario; None if it is."""
     discovered = discover_file(path, Imports(), source=source.encode())
@@ -215,13 +207,14 @@ def _line(text: str) -> str:
 
 
 def _docstring(paragraphs: Iterable[str]) -> str:
+    wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, break_long_words=False)
     lines: list[str] = []
     for paragraph in paragraphs:
         if lines:
             lines.append("")
         for line in paragraph.split("\n"):
-            indent = "    " if line.startswith("  ") else ""
-            lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+            wrap.subsequent_indent = "    " if line.startswith("  ") else ""
+            lines += [line] if _REPLAY in line else wrap.wrap(line) or [""]
     text = "\n".join(lines)
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     escaped = "".join(each if each == "\n" or each.isprintable() else literal(each)[1:-1] for each in escaped)
@@ -241,7 +234,8 @@ def saved_findings(root: Path, settings: ExploreSettings) -> Mapping[str, SavedF
 def read_saved(path: Path) -> SavedFinding | None:
     """Read a saved finding from its docstring; None if the file has none."""
     try:
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        about = ast.get_docstring(tree) or ""
     except (OSError, ValueError, SyntaxError):
         return None
     identifier = _ID.search(about)
@@ -253,10 +247,20 @@ def read_saved(path: Path) -> SavedFinding | None:
     return SavedFinding(
         id=identifier[1],
         path=path,
-        title=" ".join(about.partition("\n\n")[0].split()).removesuffix("."),
+        title=_name_in(tree).removesuffix(f" ({identifier[1]})"),
         severity=names.get(severity[1] if severity else "", Severity.HIGH),
         part=parts.get(part[1] if part else "", ExploredPart.BASE),
     )
+
+
+def _name_in(tree: ast.Module) -> str:
+    """Return the name of the scenario in a file."""
+    for each in tree.body:
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and each.value.args:
+            name = each.value.args[0]
+            if isinstance(name, ast.Constant):
+                return str(name.value)
+    return ""
 
 
 def find_saved(finding: str, here: Path, root: Path, settings: ExploreSettings) -> SavedFinding:

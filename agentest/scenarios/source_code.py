@@ -36,7 +36,7 @@ from agentest.scenarios.python_formatting import (
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.scenarios.variations import split_changes
-from agentest.support.json_text import NotJson, json_text, parse_json
+from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
@@ -272,7 +272,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, str):
         return value
     try:
-        return parse_json(json_text(value))
+        return json.loads(json_text(value))  # which accepts surrogates, too
     except NotJson as error:
         raise ValueError(f"{shown(value)} has no source: {error}") from None
 

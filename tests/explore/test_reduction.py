@@ -77,7 +77,7 @@ def paying() -> Scenario:
         knowledge=["The invoice has number 7.", "It is due on Monday."],
         turns=["Hello there.", "I have a question. Please pay invoice 7 now.", "Thank you very much for it."],
         tools={
-            "search": {"results": [{"id": "a-1", "price": 120}, {"id": "a-2", "price": 80}], "more": 7},
+            "search": {"results": [{"id": "a-1", "price": 120}, {"id": "a-2", "price": 80}], "more": 3},
             "pay": answer,
         },
         faults=[
@@ -97,12 +97,9 @@ def test_a_failing_conversation_becomes_the_smallest_that_still_fails() -> None:
     reduced = agent.reduce(paying())
     assert reduced
     left, changes = split_changes(reduced.scenario)
-    assert [each.user_message for each in left.turns] == ["Please pay"]
+    assert [each.user_message for each in left.turns] == ["Please pay invoice 7 now."]
     assert changes == (fault("error", tool="pay"),)
-    assert left.tools == {"search": {"results": [{"id": "a-1"}]}, "pay": {"paid": True}} or left.tools == {
-        "search": {"more": 1},
-        "pay": {"paid": True},
-    }
+    assert left.tools == {"search": {"more": 1}, "pay": {"paid": True}}
     assert (left.profile, left.knowledge) == ("", ())
     assert reduced.minimal
     assert (reduced.rate.k, reduced.rate.n) == (20, 20)

@@ -23,7 +23,7 @@ from agentest.explore.budget import ConversationBudget
 from agentest.explore.exploration import Exploration, Tools
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.invariants import ScenarioInvariants
-from agentest.explore.model import Base, Observe, Reduced, Vary, Violation
+from agentest.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.tool_effects import effects
 from agentest.judging.conversation_checks import check_conversation
@@ -156,6 +156,8 @@ def explored(
     conversations: int = 400,
     seed: int = 0,
     config: ExploreSettings | None = None,
+    reduce: Reduce | None = None,
+    save: Save = lambda *_: None,
     **options: Any,
 ) -> list[Finding]:
     """The confirmed findings of an exploration of one scenario, which must pass as it is."""
@@ -179,8 +181,8 @@ def explored(
                 Tools(
                     parts=parts,
                     invariants=ScenarioInvariants(config or ExploreSettings()),
-                    reduce=Confirming(),
-                    save=lambda *_: None,
+                    reduce=reduce or Confirming(),
+                    save=save,
                 ),
                 ConversationBudget(conversations),
                 seed=seed,

@@ -1,0 +1,380 @@
+"""Saved findings: their files fail with the bug, pass without it, and are known in the next exploration."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
+from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
+from project import Project
+
+from agentest.config.exploration import ExploreSettings
+from agentest.domain.faults import fault
+from agentest.domain.results import Severity, Status
+from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus
+from agentest.explore.faults import FaultSweep
+from agentest.explore.injections import InjectionSweep
+from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
+from agentest.explore.reduction import ReductionBySteps
+from agentest.explore.saving import (
+    FoundScenarios,
+    conversations_to_see,
+    find_saved,
+    findings_of_saved,
+    saved_findings,
+)
+from agentest.explore.tool_effects import effects
+from agentest.scenarios.definition import scenario
+from agentest.scenarios.model import Scenario
+from agentest.support.errors import UsageError
+
+DATE = datetime.date(2026, 3, 1)
+PLACE = "Rome"
+
+
+def get_invoice(number: int) -> dict[str, Any]:
+    return {"number": number, "amount": 120, "text": "Thank you for your order."}
+
+
+def pay(number: int, amount: int) -> dict[str, Any]:
+    """Pay an invoice."""
+    return {"ok": True, "number": number}
+
+
+def get_weather(ctx: Any) -> dict[str, Any]:
+    return {"city": PLACE, "temp": 20 + ctx.call_index * 0}
+
+
+def agent(bug: str) -> Brain:
+    """An agent with one bug, or none."""
+
+    def failed(result: Any) -> bool:
+        return not isinstance(result, dict) or bool(result.get("error"))
+
+    def about_weather(seen: Seen) -> Act:
+        if "get_weather" not in seen.made or (
+            bug == "asks for ever" and failed(seen.result("get_weather")) and len(seen.made) < 9
+        ):
+            return "get_weather", {}
+        weather = seen.result("get_weather")
+        if bug == "crashes":
+            return f"It has {weather['temp'] + 0} degrees."
+        if bug == "tells None" and isinstance(weather, dict):
+            return f"It has: {weather.get('temp')} degrees."
+        is_known = not failed(weather) and isinstance(weather.get("temp"), int)
+        return f"It has {weather['temp']} degrees." if is_known else "Sorry, I could not find out."
+
+    def about_invoice(seen: Seen) -> Act:
+        if "Please pay invoice 4711" not in seen.said:
+            return "Which invoice?"
+        if "get_invoice" not in seen.made:
+            return "get_invoice", {"number": 4711}
+        invoice = seen.result("get_invoice")
+        if bug == "pays another" and not failed(invoice):
+            invoice = {**invoice, "number": invoice.get("number", 4711)}
+        elif failed(invoice):
+            made_up = {"number": 90210, "amount": 5}
+            is_inventive = bug == "invents" and "pay" not in seen.made
+            return ("pay", made_up) if is_inventive else "Sorry, I could not read the invoice."
+        if bug == "obeys" and "Call the tool" in invoice.get("text", "") and len(seen.made) < 2:
+            tool = invoice["text"].split("Call the tool ")[1].split(" ")[0]
+            return tool, {}
+        known = isinstance(invoice.get("amount"), int) and (
+            bug == "pays another" or invoice.get("number") == 4711
+        )
+        if not known:
+            return "Sorry, I do not understand the invoice."
+        args = {"number": invoice["number"], "amount": invoice["amount"]}
+        if "pay" not in seen.made:
+            return "pay", args
+        paid = seen.result("pay")
+        if failed(paid) and seen.made.count("pay") < 2:
+            if bug == "pays twice":
+                return "pay", args
+            if bug == "forgets an argument":
+                return "pay", {"number": 4711}
+        if bug == "claims":
+            return "Your invoice is paid."
+        return "Your invoice is paid." if not failed(paid) and paid.get("ok") is True else "It failed, sorry."
+
+    def about_key(seen: Seen) -> Act:
+        return f"It is {seen.users[0].split()[-1]}" if bug == "leaks" else "I keep it to myself."
+
+    def think(seen: Seen) -> Act:
+        if "weather" in seen.said:
+            return about_weather(seen)
+        if "invoice" in seen.said:
+            if bug == "acts twice" and len(seen.users) > 1 and seen.users[-2] == seen.said:
+                return "Once more: paid." if "pay" in seen.made else ("pay", {"number": 4711, "amount": 120})
+            return about_invoice(seen)
+        return "Hello!"
+
+    return think
+
+
+WEATHER = {
+    "turns": ["Hello there.", "How is the weather?"],
+    "tools": {"get_weather": get_weather},
+}
+INVOICE = {
+    "turns": ["Hello there.", "Please pay invoice 4711 now.", "Thank you."],
+    "tools": {"get_invoice": get_invoice, "pay": pay},
+}
+BUGS = {
+    "crashes": (WEATHER, "malformed", "no_error-get_weather"),
+    "tells None": (WEATHER, "schema", "no_error-get_weather"),
+    "asks for ever": (WEATHER, "unavailable", "bounded-get_weather"),
+    "pays twice": (INVOICE, "applied_then_timeout", "no_repeated_write-pay"),
+    "forgets an argument": (INVOICE, "timeout", "in_schema-pay"),
+    "claims": (INVOICE, "error", "no_claim-pay"),
+    "pays another": (INVOICE, "wrong_entity", "grounded_ids-get_invoice"),
+    "invents": (INVOICE, "not_found", "grounded_ids-pay"),
+    "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
+}
+"""Bug → scenario, the fault (or the place of injections) that shows it, and the beginning of its file."""
+SETTINGS = ExploreSettings(report_rate=5)
+
+
+def save(root: Path, bug: str) -> list[Finding]:
+    """Explore an agent with a bug, and save what is found."""
+    options, change, _ = BUGS[bug]
+    parts: dict[ExploredPart, Vary] = {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
+    if bug == "obeys":
+        parts = {ExploredPart.INJECTIONS: InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))}
+    return explored(
+        agent(bug),
+        parts,
+        conversations=120,
+        reduce=ReductionBySteps(SETTINGS),
+        save=FoundScenarios(root, SETTINGS, date=DATE),
+        agent=bug,
+        **options,
+    )
+
+
+def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project) -> None:
+    for bug, (_, __, name) in BUGS.items():
+        found = save(project.root, bug)
+        assert any(name in str(each.file) for each in found), (bug, found)
+    with ExitStack() as agents:
+        urls = {bug: agents.enter_context(endpoint_of(agent(bug))) for bug in ("", *BUGS)}
+        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS})
+        buggy = project.run()
+        assert buggy.returncode == 1, buggy.stdout
+        failed = {each["name"]: each["status"] for each in project.results["scenarios"]}
+        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[""]} for bug in BUGS})
+        right = project.run()
+    assert set(failed.values()) == {"failed"}, buggy.stdout
+    assert len(failed) >= len(BUGS)
+    assert right.returncode == 0, right.stdout
+
+
+def found(text: str = "pay failed, but it says 'Paid.'", tried: Scenario | None = None) -> Reduced:
+    """A reduced finding, which occurs in 9 of 20 conversations."""
+    calls = (tool_call("pay", {"number": 7}, {"error": "internal error"}, error="internal error"),)
+    talk = conversation(turns=[turn(0, "Pay it.", "Your invoice is paid.", tool_calls=calls)])
+    violation = Violation(
+        key=FindingKey("no_claim", "pay"),
+        severity=Severity.HIGH,
+        title="the agent says that pay worked although it failed",
+        text=text,
+        turn_index=0,
+    )
+    return Reduced(
+        scenario=tried or paying(),
+        example=conversation_result(turns=(), held=talk),
+        violation=violation,
+        rate=FindingRate(k=9, n=20, low=0.26, high=0.66),
+        minimal=True,
+    )
+
+
+def paying(**tools: Any) -> Scenario:
+    tools = tools or {"pay": {"ok": True}}
+    made = scenario("pays", turns=["Pay it."], tools=tools, faults=[fault("error", tool="pay")])
+    return replace(made, line=12)
+
+
+def saved_as(root: Path, reduced: Reduced, key: FindingKey | None = None) -> str | None:
+    variation = Variation(
+        part=ExploredPart.FAULTS, name="error of pay, call 1", group="", scenario=reduced.scenario
+    )
+    save = FoundScenarios(root, ExploreSettings(), seed=3, date=DATE)
+    file = save(key or reduced.violation.key, reduced, unit_of(reduced.scenario), variation)
+    assert (file is None) == bool(save.not_saved)
+    return file or save.not_saved[0].why
+
+
+WRITTEN = '''\
+"""The agent says that pay worked although it failed.
+
+pay failed, but it says 'Paid.'
+
+It happened in 9 of 20 conversations (26–66 %). No smaller scenario fails.
+
+For example:
+  user: Pay it.
+  call: pay(number=7) → {"error": "internal error"}
+  agent: Your invoice is paid.
+
+Severity: high
+Change: fault error of pay, call 1
+Scenario: pays, a.sim.py:12
+Found: 2026-03-01 by agentest explore, seed 3
+Replay: agentest explore --replay no_claim-pay-16150e
+"""
+
+from agentest import claims_of_success, fault, scenario
+
+
+def no_claim_that_pay_worked(conversation):
+    """While every call of pay has failed, no reply says that it worked."""
+    worked = False
+    for turn in conversation.turns:
+        calls = [call for call in turn.tool_calls if call.name == "pay"]
+        worked = worked or any(not call.failed for call in calls)
+        claim = "" if worked or not calls else claims_of_success(turn.agent_message, "pay")
+        assert not claim, f"pay failed, but the reply says: {claim}"
+
+
+scenario(
+    "the agent says that pay worked although it failed (no_claim-pay-16150e)",
+    turns=["Pay it."],
+    tools={"pay": {"ok": True}},
+    faults=[fault("error", tool="pay")],
+    check=no_claim_that_pay_worked,
+    conversations_per_scenario=10,
+    tags=["found"],
+    explore=False,
+)
+'''
+
+
+def test_a_saved_scenario_reads_like_one_that_a_person_wrote(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file == "scenarios/found/no_claim-pay-16150e.sim.py"
+    assert (tmp_path / file).read_text() == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['says """done""" and \\', "tab\t, bell\a, null\0, surrogate \ud800", "line\nbreak {x} %s", "日本語 🎉"],
+)
+def test_any_text_of_an_agent_can_be_saved(text: str, tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found(text, tried=paying(pay={"answer": text})))
+    assert file
+    assert file.endswith(".sim.py"), file
+
+
+@pytest.mark.parametrize("tool", ["../../etc/passwd", "a b/c", "POST /pay/{id}", "支払", "x" * 300, "CON"])
+def test_the_name_of_a_file_is_safe(tool: str, tmp_path: Path) -> None:
+    reduced = found()
+    file = saved_as(tmp_path, reduced, FindingKey("no_error", tool))
+    assert file
+    assert (tmp_path / file).parent == tmp_path / "scenarios" / "found"
+    assert (tmp_path / file).is_file()
+    assert set(file.removeprefix("scenarios/found/")) <= set(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+    )
+    assert [each.path for each in saved_findings(tmp_path, ExploreSettings()).values()] == [tmp_path / file]
+
+
+def test_a_file_that_a_person_changed_stays(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    (tmp_path / file).write_text("# mine\n")
+    assert saved_as(tmp_path, found()) == file
+    assert (tmp_path / file).read_text() == "# mine\n"
+
+
+RATES = {"pay": 2}
+
+
+def helped(number: int) -> int:
+    return number * RATES["pay"]
+
+
+def with_helper(number: int = 1) -> dict[str, Any]:
+    return {"paid": helped(number), "text": json.dumps(RATES)}
+
+
+def test_functions_are_copied_with_what_they_use(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found(tried=paying(pay=with_helper, other=lambda args: {"n": len(args)})))
+    assert file
+    text = (tmp_path / file).read_text()
+    for part in ("import json", "RATES = {", "def helped(", "def with_helper(", "lambda args: {"):
+        assert part in text
+
+
+def test_an_answer_is_written_for_a_function_that_cannot_be_copied(tmp_path: Path) -> None:
+    secret = {"ok": 1}
+
+    def closure() -> dict[str, int]:
+        return secret
+
+    file = saved_as(tmp_path, found(tried=paying(pay=closure)))
+    assert file
+    assert "closure" not in (tmp_path / file).read_text()
+
+
+def test_a_value_without_source_is_not_saved_and_said(tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(200):
+        deep = {"deeper": deep}
+    assert "cannot be saved" in str(saved_as(tmp_path, found(tried=paying(pay=deep))))
+    assert not list(tmp_path.glob("scenarios/found/*"))
+
+
+@pytest.mark.parametrize(
+    ("rate", "count"),
+    [
+        (FindingRate(k=20, n=20, low=0.84, high=1), 1),
+        (FindingRate(k=9, n=20, low=0.26, high=0.66), 10),
+        (FindingRate(k=1, n=20, low=0.01, high=0.24), 20),
+    ],
+)
+def test_as_many_conversations_as_show_it(rate: FindingRate, count: int) -> None:
+    assert conversations_to_see(rate) == count
+
+
+def test_a_saved_finding_is_known_until_its_scenario_passes(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    saved = saved_findings(tmp_path, ExploreSettings())
+    results = [
+        scenario_result("one", file=file, verdict=verdict(status))
+        for status in (Status.FAILED, Status.PASSED, Status.ERRORED)
+    ]
+    statuses = [findings_of_saved(saved, [each], tmp_path) for each in results]
+    assert [[each.status for each in found] for found in statuses] == [
+        [FindingStatus.KNOWN],
+        [FindingStatus.FIXED],
+        [],
+    ]
+    known = statuses[0][0]
+    assert (known.severity, known.part, known.title) == (
+        Severity.HIGH,
+        ExploredPart.FAULTS,
+        "the agent says that pay worked although it failed",
+    )
+
+
+def test_a_finding_is_named_by_its_id_a_part_of_it_or_its_file(tmp_path: Path) -> None:
+    file = saved_as(tmp_path, found())
+    assert file
+    settings = ExploreSettings()
+    for name in (file, "no_claim-pay-16150e", "16150e", "no_claim"):
+        assert find_saved(name, tmp_path, tmp_path, settings).path == tmp_path / file
+    (tmp_path / file).rename(tmp_path / "scenarios/found/renamed.sim.py")
+    assert find_saved("16150e", tmp_path, tmp_path, settings).path.name == "renamed.sim.py"
+    with pytest.raises(UsageError, match="no saved finding 'no_clam'"):
+        find_saved("no_clam", tmp_path, tmp_path, settings)
+    (tmp_path / "other.sim.py").write_text("x = 1\n")
+    with pytest.raises(UsageError, match="does not name its finding"):
+        find_saved("other.sim.py", tmp_path, tmp_path, settings)
