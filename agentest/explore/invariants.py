@@ -156,10 +156,11 @@ def _form_of_missing_value(text: str) -> str:
 
 def _in_schema(seen: Observation) -> Iterator[Violation]:
     """A call of an unknown tool, or with arguments that its schema does not allow."""
-    already = {(call.name, _misfit(call, seen.effects)) for call in _base_calls(seen)}
     for call in seen.conversation.tool_calls:
         problem = _misfit(call, seen.effects)
-        if problem and (call.name, problem) not in already:
+        if problem and not any(
+            other.name == call.name and _misfit(other, seen.effects) == problem for other in _base_calls(seen)
+        ):
             yield violation(
                 "in_schema",
                 f"{call.name} is called with arguments that do not fit",
@@ -173,21 +174,9 @@ def _in_schema(seen: Observation) -> Iterator[Violation]:
 def _misfit(call: ToolCall, known: ToolEffects) -> str:
     if call.invalid_arguments is not None:
         return "" if call.invalid_arguments == ARGUMENTS_UNKNOWN else call.invalid_arguments
-    schema = known.schema(call.name)
-    if call.error == NO_MOCK or not schema or not isinstance(call.args, Mapping):
+    if call.error == NO_MOCK or not isinstance(call.args, Mapping):
         return ""
-    return _schema_problem(schema, call.args)
-
-
-def _schema_problem(schema: Mapping[str, Any], args: Mapping[str, Any]) -> str:
-    from agentest.support.json_schema import schema_validator
-
-    try:
-        validator = schema_validator(schema, lambda pattern, text: re.search(pattern, text) is not None)
-        problem = next(iter(validator.iter_errors(dict(args))), None)
-    except Exception:  # noqa: BLE001 - a schema that cannot be used decides nothing
-        return ""
-    return str(problem.message) if problem else ""
+    return known.argument_problem(call.name, call.args)
 
 
 REPEATABLE_AFTER = ANSWERS_FIRST - {"slow", "applied_then_timeout", "duplicate"}

@@ -63,6 +63,7 @@ class ToolEffects:
         settings: ExploreSettings | None = None,
     ) -> None:
         self._settings = settings or ExploreSettings()
+        self._validators: dict[str, Any] = {}
         self._tools = {tool.name: tool for tool in tools}
         declared = list(trajectories)
         self._reads: list[ToolName] = [name for each in declared for name in each.reads]
@@ -94,6 +95,17 @@ class ToolEffects:
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON Schema of a tool's arguments; None if it is unknown."""
         return self._tools[name].parameters if name in self._tools else None
+
+    def argument_problem(self, name: str, args: Mapping[str, Any]) -> str:
+        """Return why arguments do not fit the tool's schema; "" if they fit, or if that is unknown."""
+        if name not in self._validators:
+            self._validators[name] = _validator_of(self.schema(name))
+        validator = self._validators[name]
+        try:
+            problem = None if validator is None else next(iter(validator.iter_errors(dict(args))), None)
+        except Exception:  # noqa: BLE001 - a schema that cannot be used decides nothing
+            return ""
+        return str(problem.message) if problem else ""
 
     def party_argument(self, name: str) -> str | None:
         """Return the argument that names who receives what a tool sends; None if it has none."""
@@ -128,6 +140,18 @@ def effects(unit: Unit, settings: ExploreSettings | None = None) -> ToolEffects:
     """Return what the tools of a unit do."""
     tools = tools_of_unit(unit.traits.tools, base_mocks(unit.scenario))
     return ToolEffects(tools, unit.scenario.trajectories, settings)
+
+
+def _validator_of(schema: Mapping[str, Any] | None) -> Any:
+    """Return a validator; None if the schema allows anything or is not valid."""
+    if not schema or not schema.keys() & {"properties", "required", "additionalProperties"}:
+        return None
+    from agentest.support.json_schema import schema_validator
+
+    try:
+        return schema_validator(schema, lambda pattern, text: re.search(pattern, text) is not None)
+    except Exception:  # noqa: BLE001 - a schema that cannot be used decides nothing
+        return None
 
 
 def verb_effect(name: str) -> str:
