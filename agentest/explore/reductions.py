@@ -257,12 +257,13 @@ def fewer_tools(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenar
 
     Tools that were never called stay: an agent without the bug may look something up, or ask for help.
     """
+    if talks.control is None or talks.first is None:
+        return
     plain, changes = split_changes(scenario)
-    before = {call.name for call in talks.first.tool_calls} if talks.first else set()
-    others = [talks.failing, *([talks.control] if talks.control else [])]
-    needed = {call.name for each in others for call in each.tool_calls} | plain.named_tools
-    needed |= {each.tool for each in changes if each.tool}
+    needed = {call.name for each in (talks.failing, talks.control) for call in each.tool_calls}
+    needed |= {each.tool for each in changes if each.tool} | plain.named_tools
     needed |= {each.place for each in changes if isinstance(each, Injection)}
+    before = {call.name for call in talks.first.tool_calls}
     unused = [name for name in plain.tools if name in before and name not in needed]
     if len(unused) > 1:
         yield with_changes(_without_tools(plain, unused), changes)

@@ -15,10 +15,9 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
-    INVARIANTS,
     ExploredPart,
     Finding,
     FindingRate,
@@ -34,7 +33,7 @@ from agentest.explore.saved_checks import Checked, FindingToSave, with_check
 from agentest.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
-from agentest.scenarios.model import Exclusions, Scenario
+from agentest.scenarios.model import FOUND, Exclusions, Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import scenario_source
 from agentest.scenarios.variations import relaxed
@@ -45,7 +44,6 @@ from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean, shortened
 
-TAG = "found"
 ENDING = ".sim.py"
 _MISS = 0.05
 """The highest chance that a saved scenario passes although the bug is there."""
@@ -133,7 +131,7 @@ class FoundScenarios:
             name=f"{reduced.violation.title} ({name})",
             conversations_per_scenario=conversations_to_see(reduced.rate),
             repeat=None,
-            tags=(TAG,),
+            tags=(FOUND,),
             explore=Exclusions(everything=True),
         )
 

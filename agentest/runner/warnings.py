@@ -38,7 +38,7 @@ from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
-from agentest.scenarios.model import Scenario
+from agentest.scenarios.model import FOUND, Scenario
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
@@ -244,8 +244,8 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
     scenario, called = evidence.scenario, evidence.called
     if scenario.case is not None:  # `--mocks` is one file for all cases
         return
-    if scenario.faults or scenario.injections:  # they may keep the agent from what it would do
-        return
+    if scenario.faults or scenario.injections or FOUND in scenario.tags:
+        return  # they keep an agent from calls, or it must not make them
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return

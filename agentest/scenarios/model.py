@@ -25,6 +25,8 @@ from agentest.support.text import did_you_mean
 if TYPE_CHECKING:
     from agentest.domain.injections import Injection
 
+FOUND = "found"
+"""The tag of scenarios that an exploration has saved."""
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 
 

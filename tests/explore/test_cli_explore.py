@@ -140,7 +140,7 @@ def test_wrong_options_and_scenarios_that_cannot_be_explored_are_explained(proje
     with endpoint_of(lambda _: "I do nothing.") as url:
         project.config(url)
         project.scenario(
-            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, expect={"contains": "done"})'
+            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, expect={"says": "done"})'
         )
         failing = project.agentest(*FAULTS, "-q")
         wrong = project.agentest("explore", "--faults=timout")
