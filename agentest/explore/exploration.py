@@ -104,6 +104,7 @@ class Exploration:
         self._known = known or {}
         self._saved = saved
         self._show = show
+        self._unconfirmed: Counter[FindingKey] = Counter()
         self.progress = ExplorationProgress()
 
     def explored(self) -> Explored:
@@ -179,11 +180,13 @@ class Exploration:
         return [results[place] for place in range(len(wave))]
 
     def _candidates(self, base: Base, variation: Variation, result: ConversationResult) -> list[_Candidate]:
-        """Return the violations in a conversation whose keys are new."""
+        """Return the violations in a conversation whose keys are new, or were seen only once so far."""
         fresh = []
         self.progress.signatures.add(signature(result.conversation))
         for violation in self._tools.invariants(TryOutcome(base, variation, result)):
-            if violation.key not in self.progress.findings:
+            earlier = self.progress.findings.get(violation.key)
+            is_rare = earlier is not None and earlier.status is FindingStatus.SEEN_ONCE
+            if earlier is None or (is_rare and self._unconfirmed[violation.key] < MOST_CONFIRMATIONS):
                 fresh.append(_Candidate(base, variation, violation, result, self._budget.spent))
         return fresh
 
@@ -221,6 +224,7 @@ class Exploration:
             )
             return
         status = FindingStatus.NEW if reduced else FindingStatus.SEEN_ONCE
+        self._unconfirmed[key] += reduced is None
         self._add(candidate, reduced, status, tries)
 
     def _violation(
@@ -294,6 +298,8 @@ def finding_id(key: FindingKey) -> str:
     return "-".join(part for part in (*names, digest) if part)
 
 
+MOST_CONFIRMATIONS = 3
+"""How often a finding that was seen once, and not again, is confirmed when other changes show it, too."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
 _MOST_NAME_CHARS = 60
 

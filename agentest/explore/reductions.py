@@ -22,7 +22,7 @@ from agentest.support.lazy_dataclasses import replace
 
 _LONG_TEXT = 40
 """Texts in answers that are not longer stay whole."""
-_FEWEST_WORDS = 13
+_FEWEST_WORDS = 25
 """Sentences with fewer words stay whole, so that they can be understood."""
 _FACT = re.compile(r"\S*[\d@]\S*")
 _PLAIN_FAULT = "error"

@@ -254,6 +254,7 @@ def scenario_source(
         "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
         "criteria": node([each.text for each in plain.criteria]) if plain.criteria else None,
         "check": writer.function(plain.check) if plain.check else None,
+        "metrics": node(list(plain.metrics)) if plain.metrics is not None and not plain.scripted else None,
         "date": _text(plain.date),
         "max_turns": _number_if(plain.max_turns),
         "conversations_per_scenario": _number_if(plain.conversations_per_scenario),
@@ -283,6 +284,8 @@ class _ScenarioWriter:
     def __init__(self, recorded: Callable[[str], Any]) -> None:
         self.definitions: list[str] = []
         self.imports: list[str] = []
+        self._defined: dict[str, CopiedFunction] = {}
+        """Name → function, because two may have one name."""
         self._recorded = recorded
 
     def mock(self, name: str, mock: Any) -> SourceNode:
@@ -290,7 +293,8 @@ class _ScenarioWriter:
             return call_of("sequence", [self.mock(name, each) for each in mock.steps])
         if isinstance(mock, BoundFunction):
             copied = copy_function(mock.function)
-            return self.add(copied) if copied else self.mock(name, self._recorded(name))
+            fits = copied is not None and self._defined.setdefault(copied.name, copied) == copied
+            return self.add(copied) if copied and fits else self.mock(name, self._recorded(name))
         if isinstance(mock, HttpResponse):
             return call_of("HttpResponse", [node(mock.status), value_of(mock.body, f".tools.{name}")])
         if isinstance(mock, BaseException):
@@ -301,7 +305,7 @@ class _ScenarioWriter:
 
     def function(self, function: Callable[..., Any]) -> SourceNode:
         copied = copy_function(function)
-        if copied is None:
+        if copied is None or self._defined.setdefault(copied.name, copied) != copied:
             raise ValueError(f"{shown(function)} cannot be copied")
         return self.add(copied)
 

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from builders import conversation, conversation_result, tool_call, turn
+from explore_lab import unit_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,10 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.injections import injection
 from agentest.domain.results import ConversationResult, Severity
-from agentest.explore.model import BudgetSpent, FindingKey, Reduced, Violation
+from agentest.domain.results.exploration import ExploredPart, FindingStatus
+from agentest.explore.budget import ConversationBudget
+from agentest.explore.exploration import Exploration, Tools
+from agentest.explore.model import Base, BudgetSpent, FindingKey, Reduced, TryOutcome, Variation, Violation
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.reductions import REDUCTIONS, SeenConversations, size
 from agentest.mocks.binding import bind
@@ -303,3 +307,37 @@ def test_splitting_off_the_changes_loses_nothing(tried: Scenario) -> None:
     again = with_changes(*split_changes(tried))
     assert (again.tools, again.turns, again.knowledge) == (tried.tools, tried.turns, tried.knowledge)
     assert with_changes(*split_changes(again)) == again
+
+
+def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> None:
+    """Seen once, then not in five conversations: the next change that shows it counts."""
+    unit = unit_of(scenario("s", turns=["One."], tools={"pay": 1}))
+    variations = [
+        Variation(part=ExploredPart.FAULTS, name=str(n), group=str(n), scenario=unit.scenario)
+        for n in range(6)
+    ]
+
+    confirmations: set[str] = set()
+
+    def outcome(fails: bool) -> ConversationResult:
+        return conversation_result(
+            turns=(), held=conversation(turns=[turn(agent="Paid." if fails else "Sorry.")])
+        )
+
+    async def observe(_: Scenario, name: str, number: int) -> ConversationResult:
+        confirmations.update([name] if "confirm" in name else [])
+        return outcome("confirm" not in name or len(confirmations) == 2)
+
+    def invariants(seen: TryOutcome) -> list[Violation]:
+        return [VIOLATION] if seen.result.conversation.replies == ("Paid.",) else []
+
+    tools = Tools(
+        parts={ExploredPart.FAULTS: lambda _: variations},
+        invariants=invariants,
+        reduce=ReductionBySteps(ExploreSettings()),
+        save=lambda *_: None,
+    )
+    exploration = Exploration(tools, ConversationBudget(500), width=1)
+    anyio.run(exploration.run, [Base(unit, [outcome(fails=False)])], lambda _: observe)
+    [finding] = exploration.explored().findings
+    assert finding.status is FindingStatus.NEW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +31,13 @@ from agentest.explore.saving import (
     saved_findings,
 )
 from agentest.explore.tool_effects import effects
-from agentest.scenarios.definition import scenario
+from agentest.mocks.calls import HttpResponse
+from agentest.scenarios.definition import scenario, sequence
+from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import UsageError
+from agentest.scenarios.variations import base_mocks
+from agentest.support.errors import ToolError, UsageError
+from agentest.support.importing import Imports
 
 DATE = datetime.date(2026, 3, 1)
 PLACE = "Rome"
@@ -378,3 +383,55 @@ def test_a_finding_is_named_by_its_id_a_part_of_it_or_its_file(tmp_path: Path) -
     (tmp_path / "other.sim.py").write_text("x = 1\n")
     with pytest.raises(UsageError, match="does not name its finding"):
         find_saved("other.sim.py", tmp_path, tmp_path, settings)
+
+
+HOSTILE = '"""\nimport os\nos.environ["AGENTEST_PWNED"] = "1"\n"""{__import__("os")}\\'
+
+
+@pytest.mark.parametrize(
+    ("oracle", "detail", "outcome"),
+    [
+        *(("in_schema", "", "arguments"), ("no_repeated_write", "", ""), ("no_claim", "", "claim")),
+        *(("grounded_ids", HOSTILE, ""), ("bounded", "", "retries"), ("no_error", "", "silence")),
+        ("no_error", "text", "None"),
+    ],
+)
+def test_a_tool_that_an_agent_made_up_cannot_put_code_into_a_file(
+    oracle: str, detail: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AGENTEST_PWNED", raising=False)
+    reduced = found(HOSTILE, tried=paying(**{"pay": {"text": HOSTILE}, HOSTILE: {"ok": True}}))
+    file = saved_as(tmp_path, reduced, FindingKey(oracle, HOSTILE, detail, outcome))
+    assert file
+    assert file.endswith(".sim.py"), file
+    assert "AGENTEST_PWNED" not in os.environ
+    assert len(discover_file(tmp_path / file, Imports()).scenarios) == 1
+
+
+def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
+    def inner() -> dict[str, int]:
+        return {"n": 1}
+
+    async def later(number: int) -> int:
+        return number
+
+    tried = paying(
+        pay={"ok": True, "when": datetime.date(2026, 1, 2)},
+        raises=ValueError("no"),
+        http=HttpResponse(404, {"error": "gone"}),
+        steps=sequence({"n": 1}, inner, ToolError("late")),
+        later=later,
+        text="plain",
+        nothing=None,
+    )
+    file = saved_as(tmp_path, found(tried=replace(tried, state={"paid": {"a": [1, 2]}})))
+    assert file
+    [written] = discover_file(tmp_path / file, Imports()).scenarios
+    assert written.refused is None
+    mocks = base_mocks(written)
+    assert mocks["pay"] == {"ok": True, "when": "2026-01-02"}
+    assert mocks["steps"].steps[0] == {"n": 1}
+    assert mocks["http"].status == 404
+    assert (mocks["text"], mocks["nothing"]) == ("plain", None)
+    assert written.state == {"paid": {"a": [1, 2]}}
+    assert written.faults == tried.faults
