@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from agentest.cli.run_output import RunOutput, RunVariant
-from agentest.config.exploration import ExplorePart, ExploreSettings
+from agentest.config.config import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import ANSWERS_FIRST, FAILING, ChangedAnswers, Fault
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
 from agentest.domain.transcript import (

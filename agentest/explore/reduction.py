@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall, failed

@@ -15,10 +15,9 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
-    INVARIANTS,
     ExploredPart,
     Finding,
     FindingRate,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.config.config import INVARIANTS
 from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
 from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Injection, injection
-from agentest.domain.results.exploration import INVARIANTS
 from agentest.mocks.binding import Mock
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying, parse_sayings

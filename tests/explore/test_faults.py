@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import TOOL_FAULTS
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore.claims import claims_of_success

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore import mutations

@@ -15,7 +15,7 @@ from builders import conversation, conversation_result, scenario_result, tool_ca
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.results import Severity, Status
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus
