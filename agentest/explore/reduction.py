@@ -121,8 +121,6 @@ class _Trial:
             if len(results) < self._settings.confirm:
                 raise BudgetSpent
             return None
-        if form.failing < form.violation.least_rate * len(results):
-            return None
         if form.rate.k / form.rate.n < form.violation.least_rate:
             return None
         self._first = form.example.conversation

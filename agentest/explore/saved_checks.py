@@ -261,7 +261,10 @@ def _bounded(finding: FindingToSave) -> Checked:
 
 def _declared(finding: FindingToSave) -> Checked | None:
     """`secrets`, `consent` and `inject` are checked in every run, except that an agent is not stopped."""
-    wanted = finding.reduced.violation.wanted
+    violation = finding.reduced.violation
+    if violation.banned is not None:  # plain runs do not know `explore.parties`
+        return Checked(_never_called(finding.scenario, violation.banned))
+    wanted = violation.wanted
     return Checked(_expecting(finding.scenario, wanted) if wanted else finding.scenario)
 
 
