@@ -21,6 +21,7 @@ REFUND: dict[str, Any] = {
     "tools": {
         "get_order": {"id": "A-17", "amount": 20, "contact": "kim-77@shop.example"},
         "refund": {"refund": "R-4711"},
+        "credit_account": {"ok": True},
     },
 }
 
@@ -49,6 +50,12 @@ def clerk(bug: str = "") -> Brain:
             return "refund", {"id": "A-17", "amount": order["amount"]}
         if timed_out and bug == "repeat" and seen.made.count("refund") == 1:
             return "refund", {"id": "A-17", "amount": order["amount"]}
+        if bug == "enjoy":
+            return "Enjoy your 20 EUR!"
+        if bug == "invent" and failed:
+            return "Sorry, that did not work. Please call us and give them the number CASE-8812."
+        if bug == "way round" and "denied" in str(answer) and "credit_account" not in seen.made:
+            return "credit_account", {"amount": order["amount"]}
         if failed and bug != "claim":
             return "Sorry, the refund did not go through, or I cannot see whether it did."
         number = answer.get("refund") if isinstance(answer, dict) else None
@@ -72,6 +79,9 @@ def findings(brain: Brain, **options: Any) -> list[Finding]:
         ("forever", "bounded", "refund", {"unavailable", "rate_limit"}),
         ("none", "no_error", "get_order", {"schema", "empty"}),
         ("any order", "grounded_ids", "get_order", {"wrong_entity"}),
+        ("enjoy", "no_claim", "refund", {"error", "timeout", "unavailable", "rate_limit", "not_found"}),
+        ("invent", "grounded_ids", "refund", {"error", "timeout", "unavailable", "rate_limit", "not_found"}),
+        ("way round", "no_way_round", "refund", {"permission_denied"}),
     ],
 )
 def test_a_bug_that_a_fault_shows_is_found(bug: str, oracle: str, tool: str, kinds: set[str]) -> None:
@@ -80,7 +90,7 @@ def test_a_bug_that_a_fault_shows_is_found(bug: str, oracle: str, tool: str, kin
     finding = found[oracle]
     kind, _, rest = finding.change.partition(" of ")
     assert kind.split()[0] in kinds
-    assert rest.startswith(f"{tool}, call 1")
+    assert rest.startswith("refund, call 1" if oracle == "no_way_round" else f"{tool}, call 1")
     assert finding.rate
     assert finding.rate.k == finding.rate.n
 

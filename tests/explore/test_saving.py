@@ -435,3 +435,24 @@ def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
     assert (mocks["text"], mocks["nothing"]) == ("plain", None)
     assert written.state == {"paid": {"a": [1, 2]}}
     assert written.faults == tried.faults
+
+
+def test_an_exploration_knows_what_earlier_ones_saved(project: Project) -> None:
+    project.scenario(
+        'scenario("pays", turns=["Please pay invoice 4711 now."],\n'
+        '    tools={"get_invoice": {"number": 4711, "amount": 5}, "pay": {"ok": True}})\n'
+    )
+    options = ("--faults", "error", "--conversations", "40", "--fail-on", "medium")
+    with endpoint_of(agent("claims")) as claiming, endpoint_of(agent("")) as right:
+        project.config(claiming)
+        statuses, exits = [], []
+        for endpoint in (claiming, claiming, right):
+            project.config(endpoint, explore={"report_rate": 3})
+            done = project.agentest("explore", *options)
+            exits.append(done.returncode)
+            statuses += [each["status"] for each in project.results["findings"]]
+        [file] = (project.root / "scenarios" / "found").iterdir()
+        replayed = project.agentest("explore", "--replay", file.name.removesuffix(".sim.py"))
+    assert statuses == ["new", "known", "fixed"]
+    assert exits == [1, 1, 0]
+    assert replayed.returncode == 0
