@@ -143,7 +143,7 @@ BUGS = {
     "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
 }
 """Bug → scenario, the fault (or the place of injections) that shows it, and the beginning of its file."""
-SETTINGS = ExploreSettings(report_rate=5)
+SETTINGS = ExploreSettings(confirm=2, report_rate=2)
 
 
 def save(root: Path, bug: str) -> list[Finding]:
