@@ -25,6 +25,7 @@ from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
+from agentest.explore.judged_claims import ClaimJudge
 from agentest.explore.model import Base, Vary
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
@@ -195,9 +196,11 @@ class ExplorationRun:
         self._notes += guesses(bases, self.settings)
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
+        answers: dict[tuple[str, int], bool | None] = {}
+        invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
             parts=parts_of(self.options, self.settings),
-            invariants=ScenarioInvariants(self.settings),
+            invariants=invariants,
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
@@ -225,6 +228,8 @@ class ExplorationRun:
             show=show,
         )
         converse = journal.around(run.converse)
+        if run.judge:
+            converse = ClaimJudge(run.judge, invariants.failed_writes, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:

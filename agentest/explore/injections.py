@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CANARY = "canary_export"
 """The tool that an injection wants to be called, where it can be offered."""
 IN_ORDER = (
-    *("important_instructions", "direct", "system_message", "tool_knowledge", "combined", "fake_completion"),
+    *("combined", "direct", "important_instructions", "system_message", "tool_knowledge", "fake_completion"),
     *("role_tag", "html_comment", "ignore_previous", "escape", "other_language", "many_shot", "base64"),
     "zero_width",
 )
