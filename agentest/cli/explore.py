@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 BASE_CONVERSATIONS = 3
 """Conversations of each unchanged scenario, all of which must pass."""
 _TABLE_ROWS = 40
+_NOT_DECIDED = "no invariant tells a plausible lie from the truth; write it in a scenario with `expect`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,14 +193,17 @@ class ExplorationRun:
         }
         units = [each for each in plan.units if each.scope not in self.saved]
         bases, self._notes = bases_of(units, results)
+        parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
+        if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
+            self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         answers: dict[tuple[str, int], bool | None] = {}
         invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
-            parts=parts_of(self.options, self.settings),
+            parts=parts,
             invariants=invariants,
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
