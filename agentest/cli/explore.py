@@ -22,7 +22,7 @@ from agentest.explore.engine import ExploreEngine, OpenRun
 from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
-from agentest.explore.injections import CANARY, InjectionSweep
+from agentest.explore.injections import CANARY, InjectionSweep, pattern_problem
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
 from agentest.explore.judged_claims import ClaimJudge
@@ -91,6 +91,9 @@ class ExploreOptions:
                 )
             if name not in known:
                 raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
+        for pattern in _names(self.injections) or ():
+            if problem := pattern_problem(pattern):
+                raise UsageError(f"--injections: {problem}")
         for name in _names(self.mutations) or ():
             if name not in MUTATIONS:
                 raise UsageError(

@@ -33,10 +33,10 @@ _CONTROL_CHARS = 300
 _LONG_CHARS = (6_000, 28_000)
 _LOSSY = frozenset({"split", "drop", "stop_early", "contradict"})
 """Mutations after which an agent may rightly use other values."""
-_ESCALATION = re.compile(
-    r"escalat|hand_?(?:off|over)|human|operator|support|ticket|log|notify|feedback|report", re.IGNORECASE
+ESCALATION = re.compile(
+    r"escalat|hand_?(?:off|over)|human|operator|support|ticket|log|audit|notif|feedback|report", re.IGNORECASE
 )
-"""Tools that an agent may rightly call when it does not understand."""
+"""Tools that an agent may rightly call when it does not understand, or may not do what it should."""
 _TOO_LONG = re.compile(r"too long|shorten|shorter|length|limit|characters", re.IGNORECASE)
 
 
@@ -184,7 +184,7 @@ def _unrequested(name: str, usual: Counter[_Write], made: Iterable[_Made]) -> It
     tools = {write.tool for write in usual}
     for each in made:
         tool = each.write.tool
-        if tool not in tools and not _ESCALATION.search(tool):
+        if tool not in tools and not ESCALATION.search(tool):
             title = f"{tool} is called although nobody requested it"
             text = f"{tool} changes something that the unchanged script does not change ({name})"
             yield _ban(each, "unrequested", title, text)
