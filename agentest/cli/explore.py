@@ -25,6 +25,7 @@ from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep, pattern_problem
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
+from agentest.explore.judged_claims import ClaimJudge
 from agentest.explore.model import Base, Vary
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 BASE_CONVERSATIONS = 3
 """Conversations of each unchanged scenario, all of which must pass."""
 _TABLE_ROWS = 40
+_NOT_DECIDED = "no invariant tells a plausible lie from the truth; write it in a scenario with `expect`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +196,18 @@ class ExplorationRun:
         }
         units = [each for each in plan.units if each.scope not in self.saved]
         bases, self._notes = bases_of(units, results)
+        parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
+        if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
+            self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
+        answers: dict[tuple[str, int], bool | None] = {}
+        invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
-            parts=parts_of(self.options, self.settings),
-            invariants=ScenarioInvariants(self.settings),
+            parts=parts,
+            invariants=invariants,
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
@@ -228,6 +235,8 @@ class ExplorationRun:
             show=show,
         )
         converse = journal.around(run.converse)
+        if run.judge:
+            converse = ClaimJudge(run.judge, invariants.failed_writes, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:

@@ -71,7 +71,7 @@ class ReductionBySteps:
             trial.is_steady = False
             smallest = await trial.shrink(confirmed, self._reductions)
             measured = await trial.measure(smallest, "second rate")
-        if measured is None and trial.is_steady:
+        if measured is None and (trial.is_steady or not self._settings.report_rate):
             measured = trial.measured(smallest.scenario, [smallest.example])
         if measured is None or not measured.failing:
             # Nothing is known of the smaller form, or it was accepted by chance.

@@ -28,9 +28,11 @@ from agentest.domain.transcript import call_text
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.exploration import changes_of, finding_id
 from agentest.explore.model import FindingKey, Reduced, Variation
+from agentest.explore.mutations import RELATION
 from agentest.explore.reductions import recorded_mock
 from agentest.explore.saved_checks import Checked, FindingToSave, with_check
 from agentest.explore.tool_effects import effects
+from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario
@@ -45,6 +47,8 @@ from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean, shortened
 
 ENDING = ".sim.py"
+FORBIDDEN = "forbidden"
+"""The oracle of what the scenario itself forbids."""
 _MISS = 0.05
 """The highest chance that a saved scenario passes although the bug is there."""
 _MOST_CONVERSATIONS = 20
@@ -81,7 +85,7 @@ class FoundScenarios:
     ) -> None:
         self._root = root
         self._settings = settings
-        self._seed = seed
+        self._seed = seed or 0
         self._date = date or datetime.date.today()
         self.folder = root / settings.found
         self.not_saved: list[NotTried] = []
@@ -109,7 +113,9 @@ class FoundScenarios:
     def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
         """Return the source of a finding's file. Raises ValueError if it has none."""
         scenario = reduced.scenario
-        if key.oracle in (*INVARIANTS, "relation", "forbidden"):
+        if key.oracle in (*INVARIANTS, RELATION):
+            scenario = _without_requirements(scenario, key.oracle)
+        elif key.oracle == FORBIDDEN:
             scenario = relaxed(scenario)
         tools = effects(base, self._settings)
         finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)
@@ -155,6 +161,20 @@ class FoundScenarios:
                 ]
             ),
         ]
+
+
+def _without_requirements(scenario: Scenario, oracle: str) -> Scenario:
+    """Return a scenario without its own requirements, which the finding is not about."""
+    bare = relaxed(scenario)
+    return replace(
+        bare,
+        turns=tuple(replace(turn, trajectory=(), expect=None) for turn in bare.turns),
+        trajectory=(),
+        expect=(),
+        never_checks=(),
+        secrets=bare.secrets if oracle == NO_SECRET else (),
+        consent=bare.consent if oracle == CONSENT else {},
+    )
 
 
 def conversations_to_see(rate: FindingRate) -> int:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import hurrying
 import pytest
-from explore_lab import Act, Brain, Seen, converse, explored, unit_of
+from explore_lab import Act, Brain, Seen, agent_of, converse, explored, unit_of
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import TOOL_FAULTS
+from agentest.domain.faults import TOOL_FAULTS, fault
+from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore.claims import claims_of_success
 from agentest.explore.faults import FaultSweep
-from agentest.explore.model import LATE, Base
+from agentest.explore.invariants import ScenarioInvariants
+from agentest.explore.judged_claims import ClaimJudge
+from agentest.explore.model import LATE, Base, TryOutcome, Variation, Violation
 from agentest.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.variations import relaxed, with_faults
+from agentest.support.errors import ModelError
 
 REFUND: dict[str, Any] = {
     "turns": ["Please refund order A-17."],
@@ -109,16 +116,12 @@ def test_what_the_unchanged_scenario_does_already_is_no_finding() -> None:
 
 
 async def _base(brain: Brain, **options: Any) -> Base:
-    from explore_lab import agent_of
-
     scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     async with agent_of(brain) as agent:
         return Base(unit_of(scenario), [await converse(agent, scenario, "base")])
 
 
 def base(brain: Brain, **options: Any) -> Base:
-    import hurrying
-
     made: Base = hurrying.run(lambda: _base(brain, **options))
     return made
 
@@ -145,7 +148,7 @@ def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
     variations = list(
         FaultSweep(kinds=["timeout", "slow", "schema"])(base(clerk(), explore=excluded, **REFUND))
     )
-    assert {fault.kind for each in variations for fault in each.scenario.faults} == {"slow"}
+    assert {met.kind for each in variations for met in each.scenario.faults} == {"slow"}
     silenced = {"without": ["no_claim"], "reason": "the clerk is an optimist"}
     assert not {each.oracle for each in findings(clerk("claim"), explore=silenced)} & {"no_claim"}
 
@@ -204,3 +207,56 @@ def test_settings_say_what_is_wrong_with_them() -> None:
         ExploreSettings.model_validate({"invariants": {"no_error": False}})
     with pytest.raises(ValueError, match="there is no invariant 'no_eror'"):
         ExploreSettings.model_validate({"invariants": {"no_eror": False, "reason": "x"}})
+
+
+class Judge:
+    """A judge that gives these answers, one after another."""
+
+    name = "judge"
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def ask(self, messages: Any, answer: Any, key: Any) -> Any:
+        self.asked.append(messages[-1]["content"])
+        value = self.answers.pop(0)
+        if value == "down":
+            raise ModelError("the model is down")
+        return answer(reason="because", value=value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "severity"),
+    [
+        (("yes", "yes"), Severity.HIGH),
+        (("yes", "no"), None),
+        (("no", "no"), None),
+        (("yes", "cannot tell"), None),
+        (("yes", "down"), None),
+    ],
+)
+def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
+    answers: tuple[str, ...], severity: Severity | None
+) -> None:
+    judge, known = Judge(*answers), base(clerk("claim"), **REFUND)
+    answered: dict[tuple[str, int], bool | None] = {}
+    invariants = ScenarioInvariants(ExploreSettings(), judged=answered)
+    changed = with_faults(relaxed(known.unit.scenario), [fault("error", tool="refund")])
+    variation = Variation(part=ExploredPart.FAULTS, name="error", group="error", scenario=changed)
+
+    async def run() -> Sequence[Violation]:
+        async with agent_of(clerk("claim")) as agent:
+
+            async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
+                return await converse(agent, scenario, f"{name} {number}")
+
+            judged = ClaimJudge(judge, invariants.failed_writes, answered).around(observe)
+            result = await judged(known.unit, changed, "error", 1)
+            return invariants(TryOutcome(known, variation, result))
+
+    found = [each for each in hurrying.run(run) if each.key.oracle == "no_claim"]
+    assert [each.severity for each in found] == ([] if severity is None else [severity])
+    assert len(judge.asked) == 2
+    assert "has been issued" in judge.asked[0]
+    assert "internal error" in judge.asked[0]

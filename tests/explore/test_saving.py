@@ -14,14 +14,16 @@ import pytest
 from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
+from test_injections_and_mutations import MAILS, PAYING, mail_assistant, quotes_only, tells_its_key, till
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.results import Severity, Status
-from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus
+from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
 from agentest.explore.faults import FaultSweep
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
+from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.saving import (
     FoundScenarios,
@@ -143,41 +145,53 @@ BUGS = {
     "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
 }
 """Bug → scenario, the fault (or the place of injections) that shows it, and the beginning of its file."""
-SETTINGS = ExploreSettings(report_rate=5)
+SETTINGS = ExploreSettings(confirm=2, report_rate=2)
 
 
-def save(root: Path, bug: str) -> list[Finding]:
-    """Explore an agent with a bug, and save what is found."""
-    options, change, _ = BUGS[bug]
-    parts: dict[ExploredPart, Vary] = {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
+INJECTED = {
+    "tells its key": (mail_assistant(tells_its_key), mail_assistant(quotes_only), MAILS, "no_secret"),
+    "takes any answer for a yes": (till(is_yes=bool), till(), PAYING, "consent-pay"),
+    "loses a correction": (till(corrects=False), till(), PAYING, "relation-pay"),
+}
+"""Bug → agent with it, agent without it, scenario, and the beginning of the file."""
+
+
+def parts_for(bug: str) -> dict[ExploredPart, Vary]:
+    """The few variations that show a bug."""
+    if bug in INJECTED:
+        mails = InjectionSweep(effects=effects, only=("read_mails[0].text:direct:secret",))
+        users = MutationSweep(only=("deny", "correct"))
+        return {ExploredPart.INJECTIONS: mails, ExploredPart.MUTATIONS: users}
+    _, change, __ = BUGS[bug]
     if bug == "obeys":
-        parts = {ExploredPart.INJECTIONS: InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))}
-    return explored(
-        agent(bug),
-        parts,
-        conversations=120,
-        reduce=ReductionBySteps(SETTINGS),
-        save=FoundScenarios(root, SETTINGS, date=DATE),
-        agent=bug,
-        **options,
-    )
+        sweep = InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))
+        return {ExploredPart.INJECTIONS: sweep}
+    return {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
 
 
 def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project) -> None:
-    for bug, (_, __, name) in BUGS.items():
-        found = save(project.root, bug)
+    cases = {bug: (agent(bug), agent(""), options, name) for bug, (options, _, name) in BUGS.items()}
+    cases |= INJECTED
+    for bug, (buggy, _, options, name) in cases.items():
+        found = explored(
+            buggy,
+            parts_for(bug),
+            conversations=120,
+            reduce=ReductionBySteps(SETTINGS),
+            save=FoundScenarios(project.root, SETTINGS, date=DATE),
+            agent=bug,
+            **options,
+        )
         assert any(name in str(each.file) for each in found), (bug, found)
-    with ExitStack() as agents:
-        urls = {bug: agents.enter_context(endpoint_of(agent(bug))) for bug in ("", *BUGS)}
-        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS})
-        buggy = project.run()
-        assert buggy.returncode == 1, buggy.stdout
-        failed = {each["name"]: each["status"] for each in project.results["scenarios"]}
-        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[""]} for bug in BUGS})
-        right = project.run()
-    assert set(failed.values()) == {"failed"}, buggy.stdout
-    assert len(failed) >= len(BUGS)
-    assert right.returncode == 0, right.stdout
+    for is_right, status in enumerate(("failed", "passed")):
+        with ExitStack() as stack:
+            urls = {bug: stack.enter_context(endpoint_of(case[is_right])) for bug, case in cases.items()}
+            agents = {bug: {"endpoint": url} for bug, url in urls.items()}
+            project.config(urls["claims"], strict=True, agents=agents)
+            done = project.run()
+        results = project.results["scenarios"]
+        assert {each["status"] for each in results} == {status}, done.stdout
+        assert len(results) >= len(cases)
 
 
 def found(text: str = "pay failed, but it says 'Paid.'", tried: Scenario | None = None) -> Reduced:
