@@ -231,7 +231,6 @@ class ExplorationRun:
             seed=self.options.seed,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
             saved=findings_of_saved(self.known, results.values(), self.root),
-            width=min(run.session.settings.concurrency, 20),
             show=show,
         )
         converse = journal.around(run.converse)
