@@ -54,7 +54,7 @@ FLOORS: list[dict[str, str]] = [
         "support",
         "calibration": "adk config domain judging models runner scenarios store support",
         "evalset": "adk",
-        "explore": "config domain judging mocks runner scenarios store support",
+        "explore": "config domain judging mocks models runner scenarios store support",
     },
     {
         "web": "adk authoring calibration domain history mocks report runner store support",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from agentest.cli.run_output import RunOutput, RunVariant
-from agentest.config.exploration import ExplorePart, ExploreSettings
+from agentest.config.config import ExplorePart, ExploreSettings
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.faults import TOOL_FAULTS
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
@@ -22,9 +22,10 @@ from agentest.explore.engine import ExploreEngine, OpenRun
 from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
-from agentest.explore.injections import CANARY, InjectionSweep
+from agentest.explore.injections import CANARY, InjectionSweep, pattern_problem
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.journal import EXPLORE_JOURNAL, TryJournal
+from agentest.explore.judged_claims import ClaimJudge
 from agentest.explore.model import Base, Vary
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 BASE_CONVERSATIONS = 3
 """Conversations of each unchanged scenario, all of which must pass."""
 _TABLE_ROWS = 40
+_NOT_DECIDED = "no invariant tells a plausible lie from the truth; write it in a scenario with `expect`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,9 @@ class ExploreOptions:
                 )
             if name not in known:
                 raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
+        for pattern in _names(self.injections) or ():
+            if problem := pattern_problem(pattern):
+                raise UsageError(f"--injections: {problem}")
         for name in _names(self.mutations) or ():
             if name not in MUTATIONS:
                 raise UsageError(
@@ -191,13 +196,18 @@ class ExplorationRun:
         }
         units = [each for each in plan.units if each.scope not in self.saved]
         bases, self._notes = bases_of(units, results)
+        parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
+        if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
+            self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
+        answers: dict[tuple[str, int], bool | None] = {}
+        invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
-            parts=parts_of(self.options, self.settings),
-            invariants=ScenarioInvariants(self.settings),
+            parts=parts,
+            invariants=invariants,
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
@@ -221,10 +231,11 @@ class ExplorationRun:
             seed=self.options.seed,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
             saved=findings_of_saved(self.known, results.values(), self.root),
-            width=min(run.session.settings.concurrency, 20),
             show=show,
         )
         converse = journal.around(run.converse)
+        if run.judge:
+            converse = ClaimJudge(run.judge, invariants.failed_writes, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:

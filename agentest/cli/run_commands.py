@@ -100,7 +100,13 @@ def run(
 @option("--mutations", "NAMES", "Try only these mutations of the user's messages.")
 @option("--conversations most", "N", "Run at most N conversations in all.", kind=click.IntRange(min=1))
 @option("--minutes", "N", "Stop after N minutes.", kind=click.FloatRange(min=0, min_open=True))
-@option("--seed", "N", "Try in another order (default: 0).", kind=click.IntRange(min=0))
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Try in another order (default: 0).",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["low", "medium", "high", "critical"]),

@@ -144,6 +144,7 @@ def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
 
 
 _RESUME = "--resume"
+_NOTHING_LEFT = "nothing is left to run"
 COUNTS = "counts"
 """Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
 _BY_COUNTS = "numbers of conversations"
@@ -191,7 +192,10 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
         conversations=_Conversations(earlier, finished),
         unclaimed=earlier.unclaimed,
     )
-    note = "; ".join(_resumption_notes(prepared, run.id, earlier, plan.units))
+    parts = list(_resumption_notes(prepared, run.id, earlier, plan.units))
+    if kind is RunKind.EXPLORE:  # the conversations of changed scenarios have a journal of their own
+        parts = [part for part in parts if part != _NOTHING_LEFT]
+    note = "; ".join(parts)
     notes = (*prepared.notes, f"{_RESUME}: {note}")
     return replace(prepared, plan=plan, notes=notes, resumed_run=resumed)
 
@@ -335,7 +339,7 @@ def _resumption_notes(
         why = "not selected now" if prepared.is_partial else "gone"
         yield f"left out, as {_it_is(left_out)} {why}: {quoted_names(left_out)}"
     if units and all(unit.finished_part.result for unit in units):
-        yield "nothing is left to run"
+        yield _NOTHING_LEFT
 
 
 def _it_is(several: Sequence[object]) -> str:

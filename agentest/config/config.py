@@ -7,24 +7,105 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.config.agents.server import Servers
-from agentest.config.exploration import ExploreSettings
-from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, parse_reports
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, no_bool, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
 from agentest.support.dates import normalize_date
-from agentest.support.text import snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
 """Two forms of one setting: an override that gives one replaces the other."""
+
+
+INVARIANTS = (
+    *("no_error", "in_schema", "no_repeated_write", "consent", "no_secret", "no_obeyed_injection"),
+    *("no_claim", "grounded_ids", "bounded", "relation"),
+)
+"""What must hold in every conversation of an exploration; `relation`: of a mutated script."""
+ExplorePart = Literal["faults", "injections", "mutations"]
+
+
+class ShrinkSettings(Section):
+    """How far findings are reduced."""
+
+    conversations: NotNegative = 60
+    """Conversations for reducing one finding."""
+    max_runs: AtLeastOne = 40
+    """Conversations for deciding about one reduction."""
+    error: Annotated[float, BeforeValidator(no_bool), Field(gt=0, le=0.5)] = 0.05
+    """The chance that a reduction is accepted although it lost the finding."""
+
+
+class CanarySettings(Section):
+    """The tool that injections try to make the agent call."""
+
+    tool: str = Field(min_length=1)
+
+
+class ExploreSettings(Section):
+    """Settings of `agentest explore`."""
+
+    conversations: AtLeastOne = 200
+    """Conversations in all, including those that confirm and reduce findings."""
+    parts: list[ExplorePart] = Field(default_factory=lambda: list(get_args(ExplorePart)))
+    confirm: AtLeastOne = 5
+    """Conversations that confirm a finding."""
+    shrink: ShrinkSettings = Field(default_factory=ShrinkSettings)
+    report_rate: NotNegative = 20
+    """Fresh conversations that measure how often a finding occurs."""
+    found: str = Field(default="scenarios/found", min_length=1)
+    """The folder for scenarios of findings."""
+    corpus: str = Field(default=".agentest/corpus", min_length=1)
+    """The folder for what is worth trying again."""
+    invariants: dict[str, bool | str] = Field(default_factory=dict)
+    """Invariants that are switched off, and the `reason`."""
+    writes: list[str] = Field(default_factory=list)
+    """Tools that change something; names may have wildcards."""
+    parties: dict[str, str] = Field(default_factory=dict)
+    """Tool → the argument that names who receives what it sends."""
+    canary: CanarySettings | None = None
+
+    @field_validator("invariants", mode="before")
+    @classmethod
+    def _known_invariants(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        off = []
+        for name, setting in value.items():
+            if name == "reason":
+                if not isinstance(setting, str) or not setting.strip():
+                    raise ValueError("`reason`: say in words why invariants are switched off")
+            elif name not in INVARIANTS:
+                raise ValueError(f"there is no invariant {name!r}; {did_you_mean(str(name), INVARIANTS)}")
+            elif not isinstance(setting, bool):
+                raise ValueError(f"{name}: expected true or false, found {setting!r}")
+            elif not setting:
+                off.append(name)
+        if off and "reason" not in value:
+            raise ValueError(f'{off[0]} is switched off without a reason; add `reason: "…"`')
+        return value
+
+    @field_validator("parts")
+    @classmethod
+    def _some_part(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("is empty; name faults, injections or mutations")
+        return list(dict.fromkeys(value))
+
+    @property
+    def switched_off(self) -> Mapping[str, str]:
+        """The invariants that are switched off, each with the reason."""
+        reason = str(self.invariants.get("reason", ""))
+        return {name: reason for name, on in self.invariants.items() if on is False}
 
 
 class Config(Section):

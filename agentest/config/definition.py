@@ -15,7 +15,7 @@ from agentest.support.redaction import Redactor
 
 if TYPE_CHECKING:
     from agentest.config.agents.base import AnyAgent
-    from agentest.config.exploration import ExploreSettings
+    from agentest.config.config import ExploreSettings
     from agentest.config.models import JudgeSettings, ProviderOptions, UserSettings
     from agentest.domain.repeat_setting import Repeat
 

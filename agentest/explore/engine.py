@@ -19,6 +19,7 @@ import anyio
 from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored
 from agentest.explore.model import Converse
+from agentest.models.port import Model
 from agentest.runner.conversation_run import ConversationRunner, bypass_reason
 from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
@@ -35,6 +36,7 @@ class OpenRun(NamedTuple):
     converse: Converse
     used: Callable[[], ModelUsage]
     """Returns what models have been used so far in the whole run."""
+    judge: Model | None = None
 
 
 Explore = Callable[[OpenRun], Awaitable[None]]
@@ -60,7 +62,9 @@ class ExploreEngine:
             async def run() -> UnitResults:
                 results = await run_base()
                 if session.stop.reason is None:
-                    open_run = OpenRun(session, results, converse, connections.ledger.total)
+                    open_run = OpenRun(
+                        session, results, converse, connections.ledger.total, connections.models.judge
+                    )
                     await _until_stopped(session.stop, partial(self._explore, open_run))
                 return replace(results, explored=self._explored())
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import ToolCall, failed

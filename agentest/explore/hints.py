@@ -19,6 +19,7 @@ HINTS: Mapping[str, str] = {
     "that the answer has.",
     "bounded": "Limit retries to about three, and tell the user after that.",
     "relation": "The same request in other words must lead to the same actions.",
+    "no_way_round": "Treat a denied permission as the answer: tell the user, and do not try another way.",
     "forbidden": "Enforce the ban in code rather than in the prompt alone.",
 }
 """Oracle → what usually helps."""

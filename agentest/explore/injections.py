@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.domain.faults import fault
-from agentest.domain.injections import ATTACKER, USER, Injection
+from agentest.domain.injections import ATTACKER, GOALS, TECHNIQUES, USER, Injection
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall, failed
@@ -20,6 +20,7 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import is_agreement
 from agentest.scenarios.variations import base_mocks, relaxed, with_faults, with_injections
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
     from agentest.explore.tool_effects import ToolEffects
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 CANARY = "canary_export"
 """The tool that an injection wants to be called, where it can be offered."""
 IN_ORDER = (
-    *("important_instructions", "direct", "system_message", "tool_knowledge", "combined", "fake_completion"),
+    *("combined", "direct", "important_instructions", "system_message", "tool_knowledge", "fake_completion"),
     *("role_tag", "html_comment", "ignore_previous", "escape", "other_language", "many_shot", "base64"),
     "zero_width",
 )
@@ -151,6 +152,17 @@ def _fits(injected: Injection, pattern: str) -> bool:
         and fnmatchcase(injected.technique, technique or "*")
         and fnmatchcase(injected.goal, goal or "*")
     )
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Return what is wrong with a `PLACE:TECHNIQUE:GOAL` pattern; None if nothing is."""
+    _, technique, goal, *more = (*pattern.split(":"), "", "")
+    if any(more):
+        return f"{pattern!r} has too many parts; write PLACE:TECHNIQUE:GOAL"
+    for what, name, known in (("technique", technique, TECHNIQUES), ("goal", goal, GOALS)):
+        if name and not any(fnmatchcase(each, name) for each in known):
+            return f"there is no {what} {name!r}; {did_you_mean(name, known)}"
+    return None
 
 
 def can_offer(unit: Unit) -> bool:

@@ -33,10 +33,10 @@ _CONTROL_CHARS = 300
 _LONG_CHARS = (6_000, 28_000)
 _LOSSY = frozenset({"split", "drop", "stop_early", "contradict"})
 """Mutations after which an agent may rightly use other values."""
-_ESCALATION = re.compile(
-    r"escalat|hand_?(?:off|over)|human|operator|support|ticket|log|notify|feedback|report", re.IGNORECASE
+ESCALATION = re.compile(
+    r"escalat|hand_?(?:off|over)|human|operator|support|ticket|log|audit|notif|feedback|report", re.IGNORECASE
 )
-"""Tools that an agent may rightly call when it does not understand."""
+"""Tools that an agent may rightly call when it does not understand, or may not do what it should."""
 _TOO_LONG = re.compile(r"too long|shorten|shorter|length|limit|characters", re.IGNORECASE)
 
 
@@ -53,10 +53,10 @@ class MutationSweep:
         for order, name in enumerate(MUTATIONS):
             if scenario.scripted and name not in without and (not self.only or name in self.only):
                 scripts = _long_scripts if name == "long" else _scripts
-                for number, texts in enumerate(scripts(name, scenario), 1):
+                for number, (label, texts) in enumerate(scripts(name, scenario), 1):
                     yield Variation(
                         part=ExploredPart.MUTATIONS,
-                        name=f"{name} {number}",
+                        name=f"{name} {label}",
                         group=f"{name} × {scenario.name}",
                         scenario=relaxed(with_turns(scenario, texts)),
                         relation=MUTATIONS[name].relation,
@@ -64,8 +64,8 @@ class MutationSweep:
                     )
 
 
-def _scripts(name: str, scenario: Scenario) -> Iterator[list[str]]:
-    """Yield a few different scripts."""
+def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
+    """Yield a few different scripts, each with a label."""
     texts = [turn.user_message for turn in scenario.turns]
     known = [texts]
     for seed in range(_SEEDS):
@@ -74,7 +74,7 @@ def _scripts(name: str, scenario: Scenario) -> Iterator[list[str]]:
             return
         if changed not in known and _agrees_as_often(name, texts, changed, scenario.consent):
             known.append(changed)
-            yield changed
+            yield str(len(known) - 1), changed
 
 
 def _agrees_as_often(
@@ -90,14 +90,14 @@ def _agrees_as_often(
     return MUTATIONS[name].relation != "same" or agreements(changed) >= agreements(texts)
 
 
-def _long_scripts(name: str, scenario: Scenario) -> Iterator[list[str]]:
+def _long_scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
     """Yield a script with a little talk before a request, then with much: only the second is long."""
     texts = [turn.user_message for turn in scenario.turns]
     requests = [at for at, text in enumerate(texts) if text.strip() and not is_agreement(text)]
     rng = random.Random(f"{scenario.name} {name}")
     for size in (_CONTROL_CHARS, *_LONG_CHARS) if requests else ():
         at = requests[0]
-        yield [*texts[:at], f"{filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
+        yield f"by {size:,}", [*texts[:at], f"{filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
 
 
 class _Write(NamedTuple):
@@ -148,7 +148,7 @@ class Relations:
             return
         made = _writes(conversation, seen.effects)
         lost = counts[0] - _counts(made)
-        if seen.variation.name == "long 1":
+        if seen.variation.name == f"long by {_CONTROL_CHARS}":
             self._understands[unit.scope] = not lost
         yield from _unrequested(name, counts[0], made)
         if name == "deny":
@@ -184,7 +184,7 @@ def _unrequested(name: str, usual: Counter[_Write], made: Iterable[_Made]) -> It
     tools = {write.tool for write in usual}
     for each in made:
         tool = each.write.tool
-        if tool not in tools and not _ESCALATION.search(tool):
+        if tool not in tools and not ESCALATION.search(tool):
             title = f"{tool} is called although nobody requested it"
             text = f"{tool} changes something that the unchanged script does not change ({name})"
             yield _ban(each, "unrequested", title, text)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall, failed
@@ -71,7 +71,7 @@ class ReductionBySteps:
             trial.is_steady = False
             smallest = await trial.shrink(confirmed, self._reductions)
             measured = await trial.measure(smallest, "second rate")
-        if measured is None and trial.is_steady:
+        if measured is None and (trial.is_steady or not self._settings.report_rate):
             measured = trial.measured(smallest.scenario, [smallest.example])
         if measured is None or not measured.failing:
             # Nothing is known of the smaller form, or it was accepted by chance.
@@ -120,8 +120,6 @@ class _Trial:
         if form is None or not form.failing:
             if len(results) < self._settings.confirm:
                 raise BudgetSpent
-            return None
-        if form.failing < form.violation.least_rate * len(results):
             return None
         if form.rate.k / form.rate.n < form.violation.least_rate:
             return None

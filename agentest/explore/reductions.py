@@ -305,12 +305,12 @@ def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Sc
     """Leave one step of a sequence, one item of a list, and less of objects, texts and numbers.
 
     What is not called stays as it is, because nothing shows what an agent without the bug needs of it. So do
-    numbers that the user or the agent names.
+    answers of a tool with a fault, which the bug may ignore, and numbers that the user or the agent names.
     """
     if talks.control is None:
         return
     smaller = _SmallerValues(_named_values(scenario, talks))
-    called = {call.name for call in talks.control.tool_calls}
+    called = {call.name for call in talks.control.tool_calls} - {each.tool for each in scenario.faults}
     for name, mock in base_mocks(scenario).items():
         for each in smaller.mocks(mock) if name in called else ():
             yield _with_mock(scenario, name, each)

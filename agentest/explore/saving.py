@@ -15,10 +15,9 @@ from math import ceil, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
-    INVARIANTS,
     ExploredPart,
     Finding,
     FindingRate,
@@ -29,9 +28,11 @@ from agentest.domain.transcript import call_text
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.exploration import changes_of, finding_id
 from agentest.explore.model import FindingKey, Reduced, Variation
+from agentest.explore.mutations import RELATION
 from agentest.explore.reductions import recorded_mock
 from agentest.explore.saved_checks import Checked, FindingToSave, with_check
 from agentest.explore.tool_effects import effects
+from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario
@@ -46,6 +47,8 @@ from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean, shortened
 
 ENDING = ".sim.py"
+FORBIDDEN = "forbidden"
+"""The oracle of what the scenario itself forbids."""
 _MISS = 0.05
 """The highest chance that a saved scenario passes although the bug is there."""
 _MOST_CONVERSATIONS = 20
@@ -82,7 +85,7 @@ class FoundScenarios:
     ) -> None:
         self._root = root
         self._settings = settings
-        self._seed = seed
+        self._seed = seed or 0
         self._date = date or datetime.date.today()
         self.folder = root / settings.found
         self.not_saved: list[NotTried] = []
@@ -96,7 +99,7 @@ class FoundScenarios:
         try:
             source = self.source(key, reduced, base, variation)
             self.folder.mkdir(parents=True, exist_ok=True)
-            problem = _problem(path, source)
+            problem = _problem(path, source, None if key.oracle not in _CHECKED else reduced)
             if problem is None:
                 write_atomically(path, source.encode())
         except (OSError, ValueError, RecursionError) as error:
@@ -110,7 +113,9 @@ class FoundScenarios:
     def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
         """Return the source of a finding's file. Raises ValueError if it has none."""
         scenario = reduced.scenario
-        if key.oracle in (*INVARIANTS, "relation", "forbidden"):
+        if key.oracle in _CHECKED:
+            scenario = _without_requirements(scenario, key.oracle)
+        elif key.oracle == FORBIDDEN:
             scenario = relaxed(scenario)
         tools = effects(base, self._settings)
         finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)
@@ -158,6 +163,20 @@ class FoundScenarios:
         ]
 
 
+def _without_requirements(scenario: Scenario, oracle: str) -> Scenario:
+    """Return a scenario without its own requirements, which the finding is not about."""
+    bare = relaxed(scenario)
+    return replace(
+        bare,
+        turns=tuple(replace(turn, trajectory=(), expect=None) for turn in bare.turns),
+        trajectory=(),
+        expect=(),
+        never_checks=(),
+        secrets=bare.secrets if oracle == NO_SECRET else (),
+        consent=bare.consent if oracle == CONSENT else {},
+    )
+
+
 def conversations_to_see(rate: FindingRate) -> int:
     """Return how many conversations show a finding of this rate with a chance of 95 %; at most 20."""
     if rate.k == rate.n:
@@ -166,13 +185,31 @@ def conversations_to_see(rate: FindingRate) -> int:
     return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
 
 
-def _problem(path: Path, source: str) -> str | None:
-    """Return why a source is not one valid scenario; None if it is."""
+_CHECKED = (*INVARIANTS, RELATION)
+"""Oracles of findings whose scenario has no `check` of the user."""
+
+
+def _problem(path: Path, source: str, reduced: Reduced | None) -> str | None:
+    """Return why a source is not one valid scenario; None if it is.
+
+    Args:
+        reduced: the finding that the scenario's `check` must see in its example; None: it is not ours.
+    """
     discovered = discover_file(path, Imports(), source=source.encode())
     if discovered.broken:
         return discovered.broken[0].message
     refused = [each.refused for each in discovered.scenarios if each.refused]
-    return refused[0] if refused else None if len(discovered.scenarios) == 1 else "it defines no scenario"
+    if refused or len(discovered.scenarios) != 1:
+        return refused[0] if refused else "it defines no scenario"
+    check = discovered.scenarios[0].check
+    conversation = reduced.example.conversation if reduced else None
+    if check is None or conversation is None or conversation.failure or conversation.shortened:
+        return None
+    try:
+        check(conversation)
+    except AssertionError:
+        return None
+    return "its check would not fail in the conversation that shows it"
 
 
 def _recorded(reduced: Reduced, tool: str) -> Any:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.tool_verbs import verb_effect
 from agentest.runner.plan import Unit
 from agentest.runner.tools import KnownTool, tools_of_unit

@@ -216,6 +216,10 @@ def report_text(
     """Return the report in at most `most` characters, and how many blocks it has. A pass is one line."""
     counts = ", ".join(f"{number:,} {words}" for number, words, _ in report.counts) or "no scenario ran"
     head = f"{report.status}: {counts}"
+    if report.result.explored:
+        from agentest.report.console.exploration import finding_texts
+
+        head = "\n\n".join((head, *finding_texts(report.result.explored)))
     if report.status is Status.PASSED:
         return head, 0
     rows = [head, *_about_run(report)]

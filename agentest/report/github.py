@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentest.domain.events import Event, RunFinished, ScenarioFinished
 from agentest.domain.results import (
@@ -46,6 +46,9 @@ from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
+
+if TYPE_CHECKING:
+    from agentest.report.console.exploration import FindingPlace
 
 SUMMARY_LIMIT = 1024 * 1024
 """The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
@@ -437,7 +440,7 @@ def _property(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Annotation:
     level: str
-    where: ScenarioResult | RunWarning | Regression | None
+    where: ScenarioResult | RunWarning | Regression | FindingPlace | None
     """None if it is about the whole run."""
     title: str
     message: str
@@ -455,6 +458,10 @@ def annotation_lines(
     """
     report = result if isinstance(result, RunReport) else RunReport(result)
     annotations = [*_not_passed(report, regressions, transcripts or Transcripts(0)), *_annotations(report)]
+    if report.result.explored:
+        from agentest.report.console.exploration import finding_annotations
+
+        annotations += [_Annotation(*each) for each in finding_annotations(report.result.explored)]
     for level in ("error", "warning", "notice"):
         of_level = [each for each in annotations if each.level == level]
         listed = of_level if len(of_level) <= _SHOWN_ANNOTATIONS else of_level[: _SHOWN_ANNOTATIONS - 1]

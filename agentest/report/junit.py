@@ -80,6 +80,8 @@ def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) 
     for scenario in report.scenarios:
         files.setdefault(scenario.result.file, []).append(scenario)
     suites = [(file, in_file, [_case(each, texts) for each in in_file]) for file, in_file in files.items()]
+    if found := _finding_cases(result):
+        suites.append(("", [], found))
     if cases_of_run := _run_cases(report):
         suites.insert(0, ("", [], cases_of_run))
     cases = [case for *_, cases in suites for case in cases]
@@ -132,6 +134,21 @@ def _content(scenario: ScenarioReport, status: Status, texts: CaseTexts) -> Iter
         output = in_rows("\n".join(f"warning: {warning}" for warning in warnings))
     if output:
         yield element("system-out", {}, [output])
+
+
+def _finding_cases(result: RunResult) -> list[_Case]:
+    if not result.explored:
+        return []
+    from agentest.report.console.exploration import FindingCase, finding_cases
+
+    def content(found: FindingCase) -> list[str]:
+        if found.status not in _ELEMENTS:
+            return []
+        about = {"type": found.kind, "message": cut(found.message, _MESSAGE_CHARS)}
+        return [element(_ELEMENTS[found.status], about, [in_rows(_shortened(found.text))])]
+
+    cases = finding_cases(result.explored)
+    return [_Case(each.name, 0, each.status, 0.0, partial(content, each)) for each in cases]
 
 
 def _run_cases(report: RunReport) -> list[_Case]:

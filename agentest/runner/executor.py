@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,7 +27,6 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
-from agentest.domain.results.exploration import Explored
 from agentest.domain.verdict import conversation_failed
 from agentest.runner.conversation_run import (
     ConversationRunner,
@@ -61,6 +60,9 @@ from agentest.runner.units import (
 )
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.domain.results.exploration import Explored
 
 
 @dataclass(frozen=True, slots=True)

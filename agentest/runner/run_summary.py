@@ -13,7 +13,7 @@ from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -40,7 +40,6 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.results.exploration import Explored
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
@@ -55,6 +54,9 @@ from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.version import __version__
+
+if TYPE_CHECKING:
+    from agentest.domain.results.exploration import Explored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ treats them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -346,6 +347,22 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
                 f"{fault.kind!r}, due from request {fault.at} on",
                 (),
             )
+    if evidence.scenario.faults or evidence.scenario.injections:
+        yield from _changes_without_effect(evidence)
+
+
+def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
+    """Find faults and injections of tools that are not called, or not often enough."""
+    most: Counter[str] = Counter()
+    for each in evidence.conversations:
+        most |= Counter(call.name for call in each.conversation.tool_calls)
+    for number, fault in enumerate(evidence.scenario.faults):
+        if most[str(fault.tool)] < fault.at:
+            message = f"faults[{number}]: no call met the fault {fault.kind!r}, due from call {fault.at} on"
+            yield message, [str(fault.tool)]
+    for number, injected in enumerate(evidence.scenario.injections):
+        if injected.place in evidence.scenario.tools and not most[injected.place]:
+            yield f"inject[{number}]: {injected.place} was never called, so nobody read it", [injected.place]
 
 
 def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:

@@ -244,12 +244,15 @@ def other_value(value: str) -> str:
 
 
 def _correct(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Correct a number or weekday at the end of the message that gives it."""
+    """Correct a number or weekday in the message after the one that gives it, or at its end."""
     values = [(at, value) for at, value in _values(texts) if texts[at].count(value) == 1]
     if not values:
         return None
     at, value = rng.choice(values)
-    return _with(texts, at, f"{texts[at].rstrip()} Sorry, not {value}, {other_value(value)}.")
+    correction = f"Sorry, not {value}, {other_value(value)}."
+    if at + 1 < len(texts) and rng.random() < 0.5:  # the last message may have its effect at once
+        return [*texts[: at + 1], correction, *texts[at + 1 :]]
+    return _with(texts, at, f"{texts[at].rstrip()} {correction}")
 
 
 def _contradict(texts: Sequence[str], rng: random.Random) -> list[str] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentest.domain.faults import Fault
 from agentest.domain.injections import Injection
+from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, MockSequence
@@ -227,6 +228,8 @@ def scenario_source(
         functions: option → function, in addition to those of the scenario: `check`.
         recorded: returns the mock for a tool whose function cannot be copied, in JSON or as a sequence.
     """
+    if problem := _unwritable(scenario):
+        raise ValueError(problem)
     plain, changes = split_changes(scenario)
     writer = _ScenarioWriter(recorded)
     never, sayings, trajectories_left = _never(plain)
@@ -238,13 +241,14 @@ def scenario_source(
         "user_prompt_template": _text(plain.user_prompt_template),
         "agent": _text(plain.agent),
         "turns": list_of(map(_turn, plain.turns)) if plain.turns else None,
-        "session": node({"state": dict(plain.session.state)}) if plain.session else None,
+        "session": _session(plain.session) if plain.session else None,
         "tools": mapping([(name, writer.mock(name, mock)) for name, mock in plain.tools.items()])
         if plain.tools
         else None,
         "state": value_of(dict(plain.state), ".state") if plain.state else None,
         "faults": _list_if(map(_fault, (each for each in changes if isinstance(each, Fault)))),
         "inject": _list_if(map(_injection, (each for each in changes if not isinstance(each, Fault)))),
+        "model_faults": _list_if(map(_fault, plain.model_faults)),
         "secrets": node(list(plain.secrets)) if plain.secrets else None,
         "consent": node(dict(plain.consent)) if plain.consent else None,
         "never": _list_if([*never, *checks]),
@@ -254,6 +258,7 @@ def scenario_source(
         "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
         "criteria": node([each.text for each in plain.criteria]) if plain.criteria else None,
         "check": writer.function(plain.check) if plain.check else None,
+        "metrics": node(list(plain.metrics)) if plain.metrics is not None and not plain.scripted else None,
         "date": _text(plain.date),
         "max_turns": _number_if(plain.max_turns),
         "conversations_per_scenario": _number_if(plain.conversations_per_scenario),
@@ -283,6 +288,8 @@ class _ScenarioWriter:
     def __init__(self, recorded: Callable[[str], Any]) -> None:
         self.definitions: list[str] = []
         self.imports: list[str] = []
+        self._defined: dict[str, CopiedFunction] = {}
+        """Name → function, because two may have one name."""
         self._recorded = recorded
 
     def mock(self, name: str, mock: Any) -> SourceNode:
@@ -290,7 +297,8 @@ class _ScenarioWriter:
             return call_of("sequence", [self.mock(name, each) for each in mock.steps])
         if isinstance(mock, BoundFunction):
             copied = copy_function(mock.function)
-            return self.add(copied) if copied else self.mock(name, self._recorded(name))
+            fits = copied is not None and self._defined.setdefault(copied.name, copied) == copied
+            return self.add(copied) if copied and fits else self.mock(name, self._recorded(name))
         if isinstance(mock, HttpResponse):
             return call_of("HttpResponse", [node(mock.status), value_of(mock.body, f".tools.{name}")])
         if isinstance(mock, BaseException):
@@ -301,7 +309,7 @@ class _ScenarioWriter:
 
     def function(self, function: Callable[..., Any]) -> SourceNode:
         copied = copy_function(function)
-        if copied is None:
+        if copied is None or self._defined.setdefault(copied.name, copied) != copied:
             raise ValueError(f"{shown(function)} cannot be copied")
         return self.add(copied)
 
@@ -309,6 +317,23 @@ class _ScenarioWriter:
         self.definitions += [each for each in copied.definitions if each not in self.definitions]
         self.imports += [each for each in copied.imports if each not in self.imports]
         return copied.name
+
+
+def _unwritable(scenario: Scenario) -> str:
+    """Return what a scenario has that no scenario file can define; "" if nothing."""
+    if any(turn.attachments for turn in scenario.turns):
+        return "its user attaches files"
+    if scenario.recorded is not None:
+        return "its tools answer from a recording"
+    if scenario.user_tools or (scenario.plan and not scenario.scripted):
+        return "its user needs a model with tools or a plan"
+    return ""
+
+
+def _session(session: Session) -> SourceNode:
+    names = {"app_name": session.app_name, "user_id": session.user_id, "session_id": session.session_id}
+    given = {name: value for name, value in names.items() if value}
+    return value_of({**({"state": dict(session.state)} if session.state else {}), **given}, ".session")
 
 
 def _never(scenario: Scenario) -> tuple[list[SourceNode], tuple[Saying, ...], tuple[Trajectory, ...]]:

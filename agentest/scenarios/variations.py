@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.config.config import INVARIANTS
 from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
 from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Injection, injection
-from agentest.domain.results.exploration import INVARIANTS
 from agentest.mocks.binding import Mock
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying, parse_sayings
@@ -198,6 +198,10 @@ def _applied(scenario: Scenario) -> Scenario:
         places = (USER, KNOWLEDGE, *scenario.tools)
         if planted.place not in places:
             raise ValueError(f"inject: nothing is at {planted.at!r}; {did_you_mean(planted.place, places)}")
+        needed = {USER: ("turns", scenario.turns), KNOWLEDGE: ("knowledge", scenario.knowledge)}
+        option, value = needed.get(planted.place, ("", True))
+        if not value:
+            raise ValueError(f"inject: {planted.at!r} is in `{option}`, which the scenario does not have")
     return _mutated(_with_changes(scenario, (*scenario.faults, *scenario.injections)))
 
 

@@ -40,7 +40,6 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.results.exploration import Explored, ExploredPart, Finding
 from agentest.domain.root_causes import scenario_causes
 from agentest.domain.transcript import (
     Blame,
@@ -175,22 +174,6 @@ def _with_failure(conversation: Conversation, data: Mapping[str, Any]) -> Conver
     error, source = data["error"], data["errorSource"]
     failure = None if error is None or source is None else Failure(Blame(source), error)
     return replace(conversation, failure=failure, invalid=data.get("invalid"))
-
-
-_CHANGE_KEYS = {
-    ExploredPart.FAULTS: "fault",
-    ExploredPart.INJECTIONS: "injection",
-    ExploredPart.MUTATIONS: "mutation",
-}
-
-
-def _change_key(finding: Finding) -> Json:
-    key = _CHANGE_KEYS.get(finding.part)
-    return {key: finding.change} if key else {}
-
-
-def _with_change(finding: Finding, data: Mapping[str, Any]) -> Finding:
-    return replace(finding, change=data.get(_CHANGE_KEYS.get(finding.part, ""), ""))
 
 
 def _scenario_keys(result: ScenarioResult) -> Json:
@@ -371,15 +354,7 @@ CODECS = Codecs(
         RunHead: Layout(
             # Files of version 1 have only names.
             older={"agents": lambda data: {name: {} for name in data} if isinstance(data, list) else data},
-            only_if_set=("calibration", "shard", "joining", "findings", "explored"),
-        ),
-        Explored: Layout(left_out=("findings",), digits={"cost": 6}),
-        Finding: Layout(
-            left_out=("change",),
-            required=("rate", "minimal", "file", "transcript", "hint", "tags", "tries"),
-            only_if_set=("text", "turn_index"),
-            derived=_change_key,
-            completed=_with_change,
+            only_if_set=("calibration", "shard", "joining"),
         ),
         Summary: Layout(
             flat=("counts",),

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentest.domain.confidence import agent_effort, run_pass_rate
 from agentest.domain.results import RunResult, ScenarioResult, Status, UniqueError
@@ -25,6 +25,9 @@ from agentest.store.shapes import (
     Summary,
 )
 from agentest.support.json_text import Json, encoded, well_formed
+
+if TYPE_CHECKING:
+    from agentest.domain.results.exploration import Explored
 
 _SHOWN_SLOWEST = 5
 
@@ -56,8 +59,6 @@ def stored_head(result: RunResult) -> RunHead:
         shard=result.shard,
         root_causes=root_causes(result),
         joining=result.joining,
-        findings=result.explored.findings if result.explored else None,
-        explored=result.explored,
         summary=summary(result),
     )
 
@@ -83,9 +84,15 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         shard=head.shard,
         joins=joins_of(head.root_causes),
         joining=head.joining,
-        explored=replace(head.explored, findings=head.findings or ()) if head.explored else None,
+        explored=_explored(document) if "explored" in document else None,
         visibilities={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
+
+
+def _explored(document: Mapping[str, Any]) -> Explored | None:
+    from agentest.store.exploration import read_exploration
+
+    return read_exploration(document)
 
 
 def stored_agents(
@@ -192,7 +199,12 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     Each scenario and each conversation starts on a line of its own.
     """
     conversations = completed_by(result, conversations)
-    head = {**CODECS.write(stored_head(result)), "scenarios": []}
+    head = CODECS.write(stored_head(result))
+    if result.explored:
+        from agentest.store.exploration import exploration_keys
+
+        head |= exploration_keys(result.explored)
+    head["scenarios"] = []
     text = json.dumps(head, ensure_ascii=False, indent=2, allow_nan=False)
     yield well_formed(text).encode().removesuffix(b"]\n}")
     if result.comparison:

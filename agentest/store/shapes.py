@@ -22,7 +22,6 @@ from agentest.domain.results import (
     TurnEvaluation,
     VerdictWarning,
 )
-from agentest.domain.results.exploration import Explored, Finding
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
@@ -141,10 +140,6 @@ class RunHead:
     """The worst and most frequent first."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage for joining groups of several scenarios, by role; `summary.usage` includes it."""
-    findings: tuple[Finding, ...] | None = None
-    """What an exploration found, the worst first; None: the run explored nothing."""
-    explored: Explored | None = None
-    """What an exploration tried, without its findings."""
     summary: Summary
 
 

@@ -12,6 +12,7 @@ from agentest.domain.events import ConversationFinished as ConversationFinished
 from agentest.domain.events import ConversationHeld as ConversationHeld
 from agentest.domain.events import ConversationStarted as ConversationStarted
 from agentest.domain.events import Event as Event
+from agentest.domain.events import ExplorationProgressed as ExplorationProgressed
 from agentest.domain.events import Noted as Noted
 from agentest.domain.events import RunFinished as RunFinished
 from agentest.domain.events import RunStarted as RunStarted

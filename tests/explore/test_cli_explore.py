@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from explore_lab import Act, Brain, Seen, endpoint_of
@@ -56,7 +57,7 @@ FAULTS = ("explore", "--offline", "--faults=error,timeout,applied_then_timeout,m
 def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project: Project) -> None:
     with endpoint_of(clerk(repeats=True)) as url:
         project.config(url)
-        first = project.agentest(*FAULTS)
+        first = project.agentest(*FAULTS, "--reporter=console", "--reporter=junit=j.xml", "--reporter=json")
         assert first.returncode == 1, first.stderr
         [finding] = results_of(project)["findings"]
         explored = results_of(project)["explored"]
@@ -72,6 +73,8 @@ def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project:
     assert finding["id"] in first.stdout
     assert "agentest explore --replay" in first.stdout
     assert (project.root / finding["file"]).is_file()
+    [case] = ElementTree.parse(project.root / "j.xml").findall("testsuite/testcase/failure/..")
+    assert finding["id"] in case.attrib["name"]
     assert second.returncode == 1
     assert [each["status"] for each in results_of(project)["findings"]] == ["known"]
     with endpoint_of(clerk(repeats=False)) as url:
@@ -140,7 +143,7 @@ def test_wrong_options_and_scenarios_that_cannot_be_explored_are_explained(proje
     with endpoint_of(lambda _: "I do nothing.") as url:
         project.config(url)
         project.scenario(
-            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, expect={"contains": "done"})'
+            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, expect={"says": "done"})'
         )
         failing = project.agentest(*FAULTS, "-q")
         wrong = project.agentest("explore", "--faults=timout")

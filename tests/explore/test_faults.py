@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import hurrying
 import pytest
-from explore_lab import Act, Brain, Seen, converse, explored, unit_of
+from explore_lab import Act, Brain, Seen, agent_of, converse, explored, unit_of
 
-from agentest.config.exploration import ExploreSettings
-from agentest.domain.faults import TOOL_FAULTS
+from agentest.config.config import ExploreSettings
+from agentest.domain.faults import TOOL_FAULTS, fault
+from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore.claims import claims_of_success
 from agentest.explore.faults import FaultSweep
-from agentest.explore.model import LATE, Base
+from agentest.explore.invariants import ScenarioInvariants
+from agentest.explore.judged_claims import ClaimJudge
+from agentest.explore.model import LATE, Base, TryOutcome, Variation, Violation
 from agentest.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.variations import relaxed, with_faults
+from agentest.support.errors import ModelError
 
 REFUND: dict[str, Any] = {
     "turns": ["Please refund order A-17."],
     "tools": {
         "get_order": {"id": "A-17", "amount": 20, "contact": "kim-77@shop.example"},
         "refund": {"refund": "R-4711"},
+        "credit_account": {"ok": True},
     },
 }
 
@@ -49,6 +57,12 @@ def clerk(bug: str = "") -> Brain:
             return "refund", {"id": "A-17", "amount": order["amount"]}
         if timed_out and bug == "repeat" and seen.made.count("refund") == 1:
             return "refund", {"id": "A-17", "amount": order["amount"]}
+        if bug == "enjoy":
+            return "Enjoy your 20 EUR!"
+        if bug == "invent" and failed:
+            return "Sorry, that did not work. Please call us and give them the number CASE-8812."
+        if bug == "way round" and "denied" in str(answer) and "credit_account" not in seen.made:
+            return "credit_account", {"amount": order["amount"]}
         if failed and bug != "claim":
             return "Sorry, the refund did not go through, or I cannot see whether it did."
         number = answer.get("refund") if isinstance(answer, dict) else None
@@ -72,6 +86,9 @@ def findings(brain: Brain, **options: Any) -> list[Finding]:
         ("forever", "bounded", "refund", {"unavailable", "rate_limit"}),
         ("none", "no_error", "get_order", {"schema", "empty"}),
         ("any order", "grounded_ids", "get_order", {"wrong_entity"}),
+        ("enjoy", "no_claim", "refund", {"error", "timeout", "unavailable", "rate_limit", "not_found"}),
+        ("invent", "grounded_ids", "refund", {"error", "timeout", "unavailable", "rate_limit", "not_found"}),
+        ("way round", "no_way_round", "refund", {"permission_denied"}),
     ],
 )
 def test_a_bug_that_a_fault_shows_is_found(bug: str, oracle: str, tool: str, kinds: set[str]) -> None:
@@ -80,7 +97,7 @@ def test_a_bug_that_a_fault_shows_is_found(bug: str, oracle: str, tool: str, kin
     finding = found[oracle]
     kind, _, rest = finding.change.partition(" of ")
     assert kind.split()[0] in kinds
-    assert rest.startswith(f"{tool}, call 1")
+    assert rest.startswith("refund, call 1" if oracle == "no_way_round" else f"{tool}, call 1")
     assert finding.rate
     assert finding.rate.k == finding.rate.n
 
@@ -98,17 +115,21 @@ def test_what_the_unchanged_scenario_does_already_is_no_finding() -> None:
     assert explored(brain, {ExploredPart.FAULTS: FaultSweep()}, turns=["Ring."], tools={"ring_bell": 1}) == []
 
 
-async def _base(brain: Brain, **options: Any) -> Base:
-    from explore_lab import agent_of
+def test_a_write_that_the_scenario_repeats_as_it_is_may_be_repeated() -> None:
+    def brain(seen: Seen) -> Act:
+        return ("add_item", {"name": "milk"}) if seen.made.count("add_item") < 2 else "There are two."
 
+    tools = {"add_item": {"ok": True}}
+    assert explored(brain, {ExploredPart.FAULTS: FaultSweep()}, turns=["Two milk."], tools=tools) == []
+
+
+async def _base(brain: Brain, **options: Any) -> Base:
     scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     async with agent_of(brain) as agent:
         return Base(unit_of(scenario), [await converse(agent, scenario, "base")])
 
 
 def base(brain: Brain, **options: Any) -> Base:
-    import hurrying
-
     made: Base = hurrying.run(lambda: _base(brain, **options))
     return made
 
@@ -135,7 +156,7 @@ def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
     variations = list(
         FaultSweep(kinds=["timeout", "slow", "schema"])(base(clerk(), explore=excluded, **REFUND))
     )
-    assert {fault.kind for each in variations for fault in each.scenario.faults} == {"slow"}
+    assert {met.kind for each in variations for met in each.scenario.faults} == {"slow"}
     silenced = {"without": ["no_claim"], "reason": "the clerk is an optimist"}
     assert not {each.oracle for each in findings(clerk("claim"), explore=silenced)} & {"no_claim"}
 
@@ -194,3 +215,56 @@ def test_settings_say_what_is_wrong_with_them() -> None:
         ExploreSettings.model_validate({"invariants": {"no_error": False}})
     with pytest.raises(ValueError, match="there is no invariant 'no_eror'"):
         ExploreSettings.model_validate({"invariants": {"no_eror": False, "reason": "x"}})
+
+
+class Judge:
+    """A judge that gives these answers, one after another."""
+
+    name = "judge"
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def ask(self, messages: Any, answer: Any, key: Any) -> Any:
+        self.asked.append(messages[-1]["content"])
+        value = self.answers.pop(0)
+        if value == "down":
+            raise ModelError("the model is down")
+        return answer(reason="because", value=value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "severity"),
+    [
+        (("yes", "yes"), Severity.HIGH),
+        (("yes", "no"), None),
+        (("no", "no"), None),
+        (("yes", "cannot tell"), None),
+        (("yes", "down"), None),
+    ],
+)
+def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
+    answers: tuple[str, ...], severity: Severity | None
+) -> None:
+    judge, known = Judge(*answers), base(clerk("claim"), **REFUND)
+    answered: dict[tuple[str, int], bool | None] = {}
+    invariants = ScenarioInvariants(ExploreSettings(), judged=answered)
+    changed = with_faults(relaxed(known.unit.scenario), [fault("error", tool="refund")])
+    variation = Variation(part=ExploredPart.FAULTS, name="error", group="error", scenario=changed)
+
+    async def run() -> Sequence[Violation]:
+        async with agent_of(clerk("claim")) as agent:
+
+            async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
+                return await converse(agent, scenario, f"{name} {number}")
+
+            judged = ClaimJudge(judge, invariants.failed_writes, answered).around(observe)
+            result = await judged(known.unit, changed, "error", 1)
+            return invariants(TryOutcome(known, variation, result))
+
+    found = [each for each in hurrying.run(run) if each.key.oracle == "no_claim"]
+    assert [each.severity for each in found] == ([] if severity is None else [severity])
+    assert len(judge.asked) == 2
+    assert "has been issued" in judge.asked[0]
+    assert "internal error" in judge.asked[0]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore import mutations
-from agentest.explore.injections import InjectionSweep, is_chosen
+from agentest.explore.injections import InjectionSweep, is_chosen, pattern_problem
 from agentest.explore.model import Base
 from agentest.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
@@ -319,6 +319,13 @@ def test_the_sweep_combines_places_techniques_and_goals() -> None:
 )
 def test_injections_are_chosen_by_place_technique_and_goal(pattern: str, fits: bool) -> None:
     assert is_chosen(injection("direct", at="search.results[0].text"), [pattern]) is fits
+
+
+def test_patterns_that_fit_no_injection_are_refused() -> None:
+    assert [pattern_problem(each) for each in ("search", "a.b[0]:direct", "::t*", "*:*:*", "")] == [None] * 5
+    assert pattern_problem("search:drect:text") == "there is no technique 'drect'; did you mean `direct`?"
+    assert "there is no goal 'steal'" in str(pattern_problem("::steal"))
+    assert "too many parts" in str(pattern_problem("a:direct:text:b"))
 
 
 def test_the_mutations_of_a_script_leave_facts_and_every_yes() -> None:

@@ -14,7 +14,7 @@ from explore_lab import unit_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.injections import injection
 from agentest.domain.results import ConversationResult, Severity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,16 @@ import pytest
 from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
+from test_injections_and_mutations import MAILS, PAYING, mail_assistant, quotes_only, tells_its_key, till
 
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.results import Severity, Status
-from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus
+from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
 from agentest.explore.faults import FaultSweep
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
+from agentest.explore.mutations import MutationSweep
 from agentest.explore.reduction import ReductionBySteps
 from agentest.explore.saving import (
     FoundScenarios,
@@ -30,9 +33,13 @@ from agentest.explore.saving import (
     saved_findings,
 )
 from agentest.explore.tool_effects import effects
-from agentest.scenarios.definition import scenario
+from agentest.mocks.calls import HttpResponse
+from agentest.scenarios.definition import scenario, sequence
+from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import UsageError
+from agentest.scenarios.variations import base_mocks
+from agentest.support.errors import ToolError, UsageError
+from agentest.support.importing import Imports
 
 DATE = datetime.date(2026, 3, 1)
 PLACE = "Rome"
@@ -138,41 +145,53 @@ BUGS = {
     "obeys": (INVOICE, "get_invoice", "no_obeyed_injection-get_invoice"),
 }
 """Bug → scenario, the fault (or the place of injections) that shows it, and the beginning of its file."""
-SETTINGS = ExploreSettings(report_rate=5)
+SETTINGS = ExploreSettings(confirm=2, report_rate=2)
 
 
-def save(root: Path, bug: str) -> list[Finding]:
-    """Explore an agent with a bug, and save what is found."""
-    options, change, _ = BUGS[bug]
-    parts: dict[ExploredPart, Vary] = {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
+INJECTED = {
+    "tells its key": (mail_assistant(tells_its_key), mail_assistant(quotes_only), MAILS, "no_secret"),
+    "takes any answer for a yes": (till(is_yes=bool), till(), PAYING, "consent-pay"),
+    "loses a correction": (till(corrects=False), till(), PAYING, "relation-pay"),
+}
+"""Bug → agent with it, agent without it, scenario, and the beginning of the file."""
+
+
+def parts_for(bug: str) -> dict[ExploredPart, Vary]:
+    """The few variations that show a bug."""
+    if bug in INJECTED:
+        mails = InjectionSweep(effects=effects, only=("read_mails[0].text:direct:secret",))
+        users = MutationSweep(only=("deny", "correct"))
+        return {ExploredPart.INJECTIONS: mails, ExploredPart.MUTATIONS: users}
+    _, change, __ = BUGS[bug]
     if bug == "obeys":
-        parts = {ExploredPart.INJECTIONS: InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))}
-    return explored(
-        agent(bug),
-        parts,
-        conversations=120,
-        reduce=ReductionBySteps(SETTINGS),
-        save=FoundScenarios(root, SETTINGS, date=DATE),
-        agent=bug,
-        **options,
-    )
+        sweep = InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))
+        return {ExploredPart.INJECTIONS: sweep}
+    return {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
 
 
 def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project) -> None:
-    for bug, (_, __, name) in BUGS.items():
-        found = save(project.root, bug)
+    cases = {bug: (agent(bug), agent(""), options, name) for bug, (options, _, name) in BUGS.items()}
+    cases |= INJECTED
+    for bug, (buggy, _, options, name) in cases.items():
+        found = explored(
+            buggy,
+            parts_for(bug),
+            conversations=120,
+            reduce=ReductionBySteps(SETTINGS),
+            save=FoundScenarios(project.root, SETTINGS, date=DATE),
+            agent=bug,
+            **options,
+        )
         assert any(name in str(each.file) for each in found), (bug, found)
-    with ExitStack() as agents:
-        urls = {bug: agents.enter_context(endpoint_of(agent(bug))) for bug in ("", *BUGS)}
-        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[bug]} for bug in BUGS})
-        buggy = project.run()
-        assert buggy.returncode == 1, buggy.stdout
-        failed = {each["name"]: each["status"] for each in project.results["scenarios"]}
-        project.config(urls[""], strict=True, agents={bug: {"endpoint": urls[""]} for bug in BUGS})
-        right = project.run()
-    assert set(failed.values()) == {"failed"}, buggy.stdout
-    assert len(failed) >= len(BUGS)
-    assert right.returncode == 0, right.stdout
+    for is_right, status in enumerate(("failed", "passed")):
+        with ExitStack() as stack:
+            urls = {bug: stack.enter_context(endpoint_of(case[is_right])) for bug, case in cases.items()}
+            agents = {bug: {"endpoint": url} for bug, url in urls.items()}
+            project.config(urls["claims"], strict=True, agents=agents)
+            done = project.run()
+        results = project.results["scenarios"]
+        assert {each["status"] for each in results} == {status}, done.stdout
+        assert len(results) >= len(cases)
 
 
 def found(text: str = "pay failed, but it says 'Paid.'", tried: Scenario | None = None) -> Reduced:
@@ -275,7 +294,7 @@ def test_any_text_of_an_agent_can_be_saved(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", ["../../etc/passwd", "a b/c", "POST /pay/{id}", "支払", "x" * 300, "CON"])
 def test_the_name_of_a_file_is_safe(tool: str, tmp_path: Path) -> None:
     reduced = found()
-    file = saved_as(tmp_path, reduced, FindingKey("no_error", tool))
+    file = saved_as(tmp_path, reduced, FindingKey("bounded", tool, outcome="retries"))
     assert file
     assert (tmp_path / file).parent == tmp_path / "scenarios" / "found"
     assert (tmp_path / file).is_file()
@@ -378,3 +397,86 @@ def test_a_finding_is_named_by_its_id_a_part_of_it_or_its_file(tmp_path: Path) -
     (tmp_path / "other.sim.py").write_text("x = 1\n")
     with pytest.raises(UsageError, match="does not name its finding"):
         find_saved("other.sim.py", tmp_path, tmp_path, settings)
+
+
+HOSTILE = '"""\nimport os\nos.environ["AGENTEST_PWNED"] = "1"\n"""{__import__("os")}\\'
+
+
+@pytest.mark.parametrize(
+    ("oracle", "detail", "outcome"),
+    [
+        *(("in_schema", "", "arguments"), ("no_repeated_write", "", ""), ("no_claim", "", "claim")),
+        *(("grounded_ids", HOSTILE, ""), ("bounded", "", "retries"), ("no_error", "", "silence")),
+        ("no_error", "text", "None"),
+    ],
+)
+def test_a_tool_that_an_agent_made_up_cannot_put_code_into_a_file(
+    oracle: str, detail: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AGENTEST_PWNED", raising=False)
+    reduced = found(HOSTILE, tried=paying(**{"pay": {"text": HOSTILE}, HOSTILE: {"ok": True}}))
+    unit = unit_of(reduced.scenario)
+    variation = Variation(part=ExploredPart.FAULTS, name=HOSTILE, group="", scenario=reduced.scenario)
+    key = FindingKey(oracle, HOSTILE, detail, outcome)
+    source = FoundScenarios(tmp_path, ExploreSettings()).source(key, reduced, unit, variation)
+    discovered = discover_file(tmp_path / "a.sim.py", Imports(), source=source.encode())
+    assert "AGENTEST_PWNED" not in os.environ
+    assert not discovered.broken
+    assert len(discovered.scenarios) == 1
+
+
+def test_a_check_that_would_hold_is_not_saved(tmp_path: Path) -> None:
+    """A file must fail as long as the bug is there: this example repeats nothing."""
+    answer = saved_as(tmp_path, found(), FindingKey("no_repeated_write", "pay"))
+    assert answer == "cannot be saved: its check would not fail in the conversation that shows it"
+    assert not list(tmp_path.glob("scenarios/found/*"))
+
+
+def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
+    def inner() -> dict[str, int]:
+        return {"n": 1}
+
+    async def later(number: int) -> int:
+        return number
+
+    tried = paying(
+        pay={"ok": True, "when": datetime.date(2026, 1, 2)},
+        raises=ValueError("no"),
+        http=HttpResponse(404, {"error": "gone"}),
+        steps=sequence({"n": 1}, inner, ToolError("late")),
+        later=later,
+        text="plain",
+        nothing=None,
+    )
+    file = saved_as(tmp_path, found(tried=replace(tried, state={"paid": {"a": [1, 2]}})))
+    assert file
+    [written] = discover_file(tmp_path / file, Imports()).scenarios
+    assert written.refused is None
+    mocks = base_mocks(written)
+    assert mocks["pay"] == {"ok": True, "when": "2026-01-02"}
+    assert mocks["steps"].steps[0] == {"n": 1}
+    assert mocks["http"].status == 404
+    assert (mocks["text"], mocks["nothing"]) == ("plain", None)
+    assert written.state == {"paid": {"a": [1, 2]}}
+    assert written.faults == tried.faults
+
+
+def test_an_exploration_knows_what_earlier_ones_saved(project: Project) -> None:
+    project.scenario(
+        'scenario("pays", turns=["Please pay invoice 4711 now."],\n'
+        '    tools={"get_invoice": {"number": 4711, "amount": 5}, "pay": {"ok": True}})\n'
+    )
+    options = ("--faults", "error", "--conversations", "40", "--fail-on", "medium")
+    with endpoint_of(agent("claims")) as claiming, endpoint_of(agent("")) as right:
+        project.config(claiming)
+        statuses, exits = [], []
+        for endpoint in (claiming, claiming, right):
+            project.config(endpoint, explore={"report_rate": 3})
+            done = project.agentest("explore", *options)
+            exits.append(done.returncode)
+            statuses += [each["status"] for each in project.results["findings"]]
+        [file] = (project.root / "scenarios" / "found").iterdir()
+        replayed = project.agentest("explore", "--replay", file.name.removesuffix(".sim.py"))
+    assert statuses == ["new", "known", "fixed"]
+    assert exits == [1, 1, 0]
+    assert replayed.returncode == 0

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from http_agents import opened, served, settings
 
 from agentest.agents.port import Agent
-from agentest.config.exploration import ExploreSettings
+from agentest.config.config import ExploreSettings
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.results import ConversationResult

@@ -9,12 +9,6 @@ from enum import StrEnum
 from agentest.domain.results.evaluations import ConversationResult, Severity
 from agentest.support.lazy_dataclasses import dataclass
 
-INVARIANTS = (
-    *("no_error", "in_schema", "no_repeated_write", "consent", "no_secret", "no_obeyed_injection"),
-    *("no_claim", "grounded_ids", "bounded", "relation"),
-)
-"""What must hold in every conversation of an exploration; `relation`: of a mutated script."""
-
 
 class ExploredPart(StrEnum):
     """The parts of an exploration, in the order in which they are tried."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from heapq import nlargest
+from typing import TYPE_CHECKING
 
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results.evaluations import (
@@ -19,10 +20,12 @@ from agentest.domain.results.evaluations import (
     TrajectoryResult,
     UniqueError,
 )
-from agentest.domain.results.exploration import Explored
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.domain.results.exploration import Explored
 
 
 class Status(StrEnum):

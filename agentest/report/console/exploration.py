@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from agentest.domain.results import RunResult, Severity
+from agentest.domain.results import RunResult, Severity, Status
 from agentest.domain.results.exploration import Explored, Finding, FindingStatus
 from agentest.report.console.text import BLANK, ConsoleLine, DisplayOptions, line
 from agentest.report.console.transcript import transcript_lines
@@ -17,6 +18,7 @@ _STYLES = {
     Severity.MEDIUM: "yellow",
     Severity.LOW: "dim",
 }
+_COUNTED = (FindingStatus.NEW, FindingStatus.KNOWN)
 _SHOWN = 20
 _SHOWN_NOT_TRIED = 8
 _LABEL = 10
@@ -28,7 +30,7 @@ def exploration_lines(result: RunResult, display: DisplayOptions) -> Iterator[Co
     if explored is None:
         return
     for finding in explored.findings[:_SHOWN]:
-        yield from _finding(finding, display)
+        yield from finding_lines(finding, display)
     if len(explored.findings) > _SHOWN:
         yield line(0, (f"and {len(explored.findings) - _SHOWN} more findings (results.json has all)", "dim"))
         yield BLANK
@@ -39,7 +41,8 @@ def exploration_lines(result: RunResult, display: DisplayOptions) -> Iterator[Co
         yield line(0, (f"{display.next_step} goes on.", "yellow"))
 
 
-def _finding(finding: Finding, display: DisplayOptions) -> Iterator[ConsoleLine]:
+def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[ConsoleLine]:
+    """Show one finding: what is wrong, how often, where, and the smallest conversation that shows it."""
     style = _STYLES[finding.severity]
     status = "" if finding.status is FindingStatus.NEW else f" ({finding.status})"
     yield line(0, (finding.severity.label, style), f"  {finding.title}", (status, "dim"))
@@ -93,3 +96,48 @@ def _totals(explored: Explored) -> Iterator[ConsoleLine]:
     bad = counts[FindingStatus.NEW] or counts[FindingStatus.KNOWN]
     heading = f"findings: {found}" if found else "no finding"
     yield line(0, (heading, "bold red" if bad else "bold green"), f"; {tried}, {conversations}")
+
+
+class FindingPlace(NamedTuple):
+    """The scenario that was changed."""
+
+    file: str
+    line: int
+
+
+def finding_annotations(explored: Explored) -> Iterator[tuple[str, FindingPlace, str, str]]:
+    """Yield level, place, title and message of an annotation for each new or known finding."""
+    for each in explored.findings:
+        if each.status in _COUNTED:
+            level = "error" if each.severity >= Severity.HIGH else "warning"
+            parts = (each.text, rate_text(each), each.change and f"{each.part}: {each.change}", each.hint)
+            message = "\n".join(part for part in parts if part)
+            yield level, FindingPlace(each.source, each.line), each.title, message
+
+
+def finding_texts(explored: Explored) -> Iterator[str]:
+    """Yield each new or known finding as text, the worst first."""
+    for each in explored.findings:
+        if each.status in _COUNTED:
+            yield "\n".join(row.plain for row in finding_lines(each, DisplayOptions(verbosity=-1))).rstrip()
+
+
+class FindingCase(NamedTuple):
+    """A finding as the case of a test report."""
+
+    name: str
+    status: Status
+    kind: str
+    message: str
+    text: str
+
+
+def finding_cases(explored: Explored) -> Iterator[FindingCase]:
+    """Yield a case for each finding: failed if it is new or known, skipped if it was seen once."""
+    for each in explored.findings:
+        status = Status.FAILED if each.status in _COUNTED else Status.PASSED
+        if each.status is FindingStatus.SEEN_ONCE:
+            status = Status.SKIPPED
+        text = "\n".join(row.plain for row in finding_lines(each, DisplayOptions()))
+        message = f"{each.severity.label}: {each.text}"
+        yield FindingCase(f"{each.title} [{each.id}]", status, f"agentest.{each.oracle}", message, text)
