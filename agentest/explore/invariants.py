@@ -190,7 +190,7 @@ def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
     """A write that equals an earlier one which took effect."""
     calls = seen.conversation.tool_calls
     met = {each.position: each.fault.kind for each in met_faults(seen.scenario, seen.conversation)}
-    usual = _most_equal_calls(seen.base.conversations)
+    usual = _most_equal_calls(each for each in seen.base.conversations if each is not seen.result)
     applied: dict[tuple[str, str], int] = {}
     counted: Counter[tuple[str, str]] = Counter()
     for index, call in enumerate(calls):
@@ -202,7 +202,7 @@ def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
             lost = met.get(before) == "applied_then_timeout"
             looked = lost and any(not seen.effects.is_write(each.name) for each in calls[before + 1 : index])
             counted[call_key] += 1
-            if counted[call_key] < usual[call_key] or looked:
+            if counted[call_key] <= usual[call_key] or looked:
                 continue
             cause = met.get(before, "") or ("" if not met else next(iter(met.values())))
             yield violation(

@@ -99,7 +99,7 @@ class FoundScenarios:
         try:
             source = self.source(key, reduced, base, variation)
             self.folder.mkdir(parents=True, exist_ok=True)
-            problem = _problem(path, source)
+            problem = _problem(path, source, None if key.oracle not in _CHECKED else reduced)
             if problem is None:
                 write_atomically(path, source.encode())
         except (OSError, ValueError, RecursionError) as error:
@@ -113,7 +113,7 @@ class FoundScenarios:
     def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
         """Return the source of a finding's file. Raises ValueError if it has none."""
         scenario = reduced.scenario
-        if key.oracle in (*INVARIANTS, RELATION):
+        if key.oracle in _CHECKED:
             scenario = _without_requirements(scenario, key.oracle)
         elif key.oracle == FORBIDDEN:
             scenario = relaxed(scenario)
@@ -185,13 +185,31 @@ def conversations_to_see(rate: FindingRate) -> int:
     return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
 
 
-def _problem(path: Path, source: str) -> str | None:
-    """Return why a source is not one valid scenario; None if it is."""
+_CHECKED = (*INVARIANTS, RELATION)
+"""Oracles of findings whose scenario has no `check` of the user."""
+
+
+def _problem(path: Path, source: str, reduced: Reduced | None) -> str | None:
+    """Return why a source is not one valid scenario; None if it is.
+
+    Args:
+        reduced: the finding that the scenario's `check` must see in its example; None: it is not ours.
+    """
     discovered = discover_file(path, Imports(), source=source.encode())
     if discovered.broken:
         return discovered.broken[0].message
     refused = [each.refused for each in discovered.scenarios if each.refused]
-    return refused[0] if refused else None if len(discovered.scenarios) == 1 else "it defines no scenario"
+    if refused or len(discovered.scenarios) != 1:
+        return refused[0] if refused else "it defines no scenario"
+    check = discovered.scenarios[0].check
+    conversation = reduced.example.conversation if reduced else None
+    if check is None or conversation is None or conversation.failure or conversation.shortened:
+        return None
+    try:
+        check(conversation)
+    except AssertionError:
+        return None
+    return "its check would not fail in the conversation that shows it"
 
 
 def _recorded(reduced: Reduced, tool: str) -> Any:

@@ -115,6 +115,14 @@ def test_what_the_unchanged_scenario_does_already_is_no_finding() -> None:
     assert explored(brain, {ExploredPart.FAULTS: FaultSweep()}, turns=["Ring."], tools={"ring_bell": 1}) == []
 
 
+def test_a_write_that_the_scenario_repeats_as_it_is_may_be_repeated() -> None:
+    def brain(seen: Seen) -> Act:
+        return ("add_item", {"name": "milk"}) if seen.made.count("add_item") < 2 else "There are two."
+
+    tools = {"add_item": {"ok": True}}
+    assert explored(brain, {ExploredPart.FAULTS: FaultSweep()}, turns=["Two milk."], tools=tools) == []
+
+
 async def _base(brain: Brain, **options: Any) -> Base:
     scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     async with agent_of(brain) as agent:

@@ -294,7 +294,7 @@ def test_any_text_of_an_agent_can_be_saved(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", ["../../etc/passwd", "a b/c", "POST /pay/{id}", "支払", "x" * 300, "CON"])
 def test_the_name_of_a_file_is_safe(tool: str, tmp_path: Path) -> None:
     reduced = found()
-    file = saved_as(tmp_path, reduced, FindingKey("no_error", tool))
+    file = saved_as(tmp_path, reduced, FindingKey("bounded", tool, outcome="retries"))
     assert file
     assert (tmp_path / file).parent == tmp_path / "scenarios" / "found"
     assert (tmp_path / file).is_file()
@@ -415,11 +415,21 @@ def test_a_tool_that_an_agent_made_up_cannot_put_code_into_a_file(
 ) -> None:
     monkeypatch.delenv("AGENTEST_PWNED", raising=False)
     reduced = found(HOSTILE, tried=paying(**{"pay": {"text": HOSTILE}, HOSTILE: {"ok": True}}))
-    file = saved_as(tmp_path, reduced, FindingKey(oracle, HOSTILE, detail, outcome))
-    assert file
-    assert file.endswith(".sim.py"), file
+    unit = unit_of(reduced.scenario)
+    variation = Variation(part=ExploredPart.FAULTS, name=HOSTILE, group="", scenario=reduced.scenario)
+    key = FindingKey(oracle, HOSTILE, detail, outcome)
+    source = FoundScenarios(tmp_path, ExploreSettings()).source(key, reduced, unit, variation)
+    discovered = discover_file(tmp_path / "a.sim.py", Imports(), source=source.encode())
     assert "AGENTEST_PWNED" not in os.environ
-    assert len(discover_file(tmp_path / file, Imports()).scenarios) == 1
+    assert not discovered.broken
+    assert len(discovered.scenarios) == 1
+
+
+def test_a_check_that_would_hold_is_not_saved(tmp_path: Path) -> None:
+    """A file must fail as long as the bug is there: this example repeats nothing."""
+    answer = saved_as(tmp_path, found(), FindingKey("no_repeated_write", "pay"))
+    assert answer == "cannot be saved: its check would not fail in the conversation that shows it"
+    assert not list(tmp_path.glob("scenarios/found/*"))
 
 
 def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
