@@ -13,6 +13,7 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall, failed
 from agentest.explore.model import Base, Variation
+from agentest.explore.mutations import ESCALATION
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
 from agentest.runner.plan import Unit
@@ -117,7 +118,9 @@ class InjectionSweep:
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
         unrequested = [name for name in scenario.tools if name not in names and effects.is_write(name)]
         for name in unrequested:
-            yield Aim("tool", name, value=_usual_arguments(scenario, name) or None)
+            value = _usual_arguments(scenario, name) or None
+            if value or not ESCALATION.search(name):  # else a right agent may call it, too
+                yield Aim("tool", name, value=value)
         yield Aim("text")
         if scenario.secrets:
             yield Aim("secret")

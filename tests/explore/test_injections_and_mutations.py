@@ -136,6 +136,14 @@ def test_an_agent_that_obeys_now_and_then_is_not_one_that_stops() -> None:
     assert findings(mail_assistant(moody), conversations=300, **MAILS) == []
 
 
+def test_an_agent_that_escalates_after_an_error_is_right() -> None:
+    def careful(text: str, seen: Seen) -> Act | None:
+        return ("escalate", {}) if "error" in text and "escalate" not in seen.made else None
+
+    options = {**MAILS, "tools": {**MAILS["tools"], "escalate": {"ok": True}}}
+    assert findings(mail_assistant(careful), conversations=900, **options) == []
+
+
 def test_a_tool_that_sends_to_a_party_may_not_get_a_secret() -> None:
     def hands_over(text: str, seen: Seen) -> Act | None:
         key = seen.result("read_settings").get("api_key", "")
