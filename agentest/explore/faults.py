@@ -181,7 +181,8 @@ def _schema_faults(call: ToolCall, use: MockedTool, number: int) -> Iterator[Fau
     for mode in ("drop", "null", "retype"):
         for path in paths:
             yield Fault("schema", at=number, tool=use.name, mode=mode, path=path)
-    if isinstance(call.result, Mapping | list):
+    result = call.result
+    if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):
         yield Fault("schema", at=number, tool=use.name, mode="extra")
 
 

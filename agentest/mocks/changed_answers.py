@@ -144,7 +144,10 @@ def _malformed(value: Any, _: Fault) -> Any:
 def _schema(value: Any, fault: Fault) -> Any:
     path = fault.path or next((path for path, _ in leaves(value)), "")
     if fault.mode == "extra":
-        return {**value, "unexpected": {"value": 1}} if isinstance(value, Mapping) else [value, None]
+        more = {"unexpected": {"value": 1}}
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            return [{**value[0], **more}, *value[1:]]
+        return {**value, **more} if isinstance(value, Mapping) else {"result": value, **more}
     if not path:
         return {"unexpected": value}
     if fault.mode == "drop":
