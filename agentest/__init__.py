@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agentest.conversation.user import NextMessage as NextMessage
     from agentest.domain.end_reason import Ending as Ending
     from agentest.domain.events import Reporter as Reporter
+    from agentest.domain.faults import ChangedAnswers as ChangedAnswers
     from agentest.domain.faults import Fault as Fault
     from agentest.domain.faults import fault as fault
     from agentest.domain.injections import Injection as Injection
@@ -118,6 +119,7 @@ _HOME = {
     "AgentestError": "agentest.support.errors",
     "AnyOf": "agentest.scenarios.calls",
     "CallOrder": "agentest.scenarios.calls",
+    "ChangedAnswers": "agentest.domain.faults",
     "CheckResult": "agentest.domain.results",
     "Config": "agentest.config.config",
     "ConfigError": "agentest.support.errors",
