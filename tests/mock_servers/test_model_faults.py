@@ -254,4 +254,4 @@ def test_faults_need_a_gateway(project: Project) -> None:
 
     assert run.returncode == 2
     told = " ".join(run.stdout.split())
-    assert "errored asks a.sim.py:2 ! model_faults: agent 'agent' calls its model without Agentest" in told
+    assert "model_faults: agent 'agent' calls its model without Agentest" in told

@@ -221,7 +221,7 @@ def test_mocks_that_do_not_reach_stop_the_run(project: Project, arguments: tuple
         assert told in done.stderr
     assert ("'two' (a.sim.py:3)" in done.stderr) is (arguments[0] == "run")
     assert "tool_visibility: returned" not in done.stderr  # of no use behind ADK's server
-    assert "Ways out:\n  - set model_gateway: {port: 8900}, and start the agent with" in done.stderr
+    assert "To go on:\n  - set model_gateway: {port: 8900}, and start the agent with" in done.stderr
 
 
 def test_mocks_that_do_not_reach_from_python(agent: ScriptedAgent) -> None:
