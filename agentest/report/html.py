@@ -150,6 +150,10 @@ class _PackedRun:
         self.details.close()
         self.transcripts.close()
         head: Json = CODECS.write(stored_head(result))
+        if result.explored:
+            from agentest.store.exploration import exploration_keys
+
+            head |= exploration_keys(result.explored)
         rows = [by_number[number] for number in sorted(by_number)]
         return overview(
             run=run,

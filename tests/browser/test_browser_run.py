@@ -10,7 +10,14 @@ import builders
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.results.exploration import (
+    Explored,
+    ExploredPart,
+    Finding,
+    FindingRate,
+    FindingStatus,
+)
 from agentest.report.html import HtmlReporter
 
 HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
@@ -214,3 +221,32 @@ def test_transcripts_of_a_single_scenario_can_be_searched(page: Any, tmp_path: P
     page.get_by_role("searchbox").fill("one")
     page.get_by_role("button", name="Search transcripts").click()
     expect(page.get_by_role("region", name="Transcripts found").get_by_role("listitem")).to_have_count(2)
+
+
+def test_what_an_exploration_found_comes_first(page: Any, tmp_path: Path) -> None:
+    """Each finding says how often it happens, what was changed and how to repeat it; its texts stay texts."""
+    finding = Finding(
+        id="no_claim-pay-123456",
+        title=f"the agent says that {HOSTILE} worked",
+        oracle="no_claim",
+        severity=Severity.HIGH,
+        status=FindingStatus.NEW,
+        part=ExploredPart.FAULTS,
+        change="error of pay, call 1",
+        scenario="pays",
+        agent="shop",
+        source="pay.sim.py",
+        line=3,
+        rate=FindingRate(k=9, n=20, low=0.26, high=0.66),
+        text="pay failed, but the reply says 'Paid.'",
+        transcript=builders.conversation_result(),
+    )
+    explored = Explored(findings=(finding,), tries=12, conversations=60)
+    _open(page, tmp_path, replace(builders.run_result(builders.scenario_result("pays")), explored=explored))
+    item = page.locator("ol.causes > li").first
+    expect(item).to_contain_text("fails in 9 of 20 conversations (26%–66%)")
+    expect(item).to_contain_text("error of pay, call 1")
+    expect(item).to_contain_text(SHOWN)
+    assert page.title() != "bad"
+    item.get_by_text("The smallest conversation").click()
+    expect(item).to_contain_text("Is Tuesday free?")

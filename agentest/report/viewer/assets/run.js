@@ -7,6 +7,7 @@ import { folded } from "./folding.js";
 import { count } from "./format.js";
 import { announce, problem } from "./parts.js";
 import { causes } from "./failures.js";
+import { findings } from "./findings.js";
 import { COLUMNS, chosen, conversationAddress, facets, lines, sorted } from "./run_list.js";
 import { head, parts } from "./run_summary.js";
 import { source } from "./source.js";
@@ -34,7 +35,7 @@ async function show(place, { transcripts, text }, signal) {
   const list = listOf(signal);
   fill(place, top, list.element);
   const draw = (overview) => {
-    keepingFocus(() => fill(top, head(overview), causes(overview), parts(overview, source().served).map(part)));
+    keepingFocus(() => fill(top, head(overview), findings(overview), causes(overview), parts(overview, source().served).map(part)));
     list.show(overview);
   };
   draw(first);
