@@ -98,7 +98,8 @@ def _compare_into(content: Json, runs: Sequence[_ComparableRun], run_id: str, ba
     of_agents = base in agents and new in agents
     between = ComparedSubjects.AGENTS if of_agents else ComparedSubjects.RUNS
     content |= {"of": selected.id, "agents": list(agents), "base": base, "new": new, "between": str(between)}
-    content["choices"] = _choices(runs, agents if len(agents) > 1 else ())
+    offered = [run for run in runs if _is_comparable(run, selected) or run.id in (base, new)]
+    content["choices"] = _choices(offered, agents if len(agents) > 1 else ())
     if base == new:
         raise UsageError("both are the same: choose two that differ")
     sides = [selected.side(name) if of_agents else _find_run(runs, name).side() for name in (base, new)]
@@ -113,13 +114,22 @@ def _sides_or_defaults(
     new = new or selected.id
     named = next((run for run in runs if run.id == new), selected)
     # By default, runs of the same kind and size are compared.
-    earlier = [run.id for run in sorted(runs, key=lambda run: _kind(run) != _kind(named)) if run.id < new]
+    by_likeness = sorted(runs, key=lambda run: (not _is_comparable(run, named), _kind(run) != _kind(named)))
+    earlier = [run.id for run in by_likeness if run.id < new]
     return base or (earlier[0] if earlier else _first_other([run.id for run in runs], new)), new
 
 
 def _kind(run: _ComparableRun) -> object:
     record = run.record
     return (record.kind, record.scenarios, record.partial) if record else object()
+
+
+def _is_comparable(run: _ComparableRun, selected: _ComparableRun) -> bool:
+    """Return False if two runs are known to have no scenario in common."""
+    if run.record is None or selected.record is None:
+        return True
+    mine, its = ({each.scenario for each in record.took} for record in (run.record, selected.record))
+    return run.record.kind is selected.record.kind and not (mine and its and mine.isdisjoint(its))
 
 
 def _first_other(names: Sequence[str], name: str) -> str:

@@ -121,6 +121,15 @@ def test_what_cannot_be_compared_says_why(
     assert [each[0] for each in found["choices"]["new"]][-3:] == [*reversed(kept[1])]
 
 
+def test_runs_without_a_common_scenario_are_not_offered(tmp_path: Path) -> None:
+    """Nothing could be compared with them."""
+    runs = [one(builders.scenario_result(name)) for name in ("books", "cancels", "books")]
+    ids = page_at.keep_runs(tmp_path, runs)
+    found = asked((tmp_path, ids), of=ids[2])
+    assert [each[0] for each in found["choices"]["base"]] == [ids[2], ids[0]]
+    assert chosen(found)[1:] == (ids[0], ids[2])
+
+
 def test_without_runs_there_is_a_next_step(tmp_path: Path) -> None:
     """An empty folder is no error of the server; one run is not enough."""
     assert "start one" in asked((tmp_path, []))["problem"]
