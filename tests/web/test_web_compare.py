@@ -24,6 +24,7 @@ from agentest.history.compared_runs import MeasuredRun, measure_run, measure_sce
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_report import ComparedSubjects, as_json, cells, comparison_for_page
 from agentest.report.html import HtmlReporter
+from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record
 from agentest.web.compare import comparison_response
 from agentest.web.json_routes import WebProject
 
@@ -125,6 +126,9 @@ def test_runs_without_a_common_scenario_are_not_offered(tmp_path: Path) -> None:
     """Nothing could be compared with them."""
     runs = [one(builders.scenario_result(name)) for name in ("books", "cancels", "books")]
     ids = page_at.keep_runs(tmp_path, runs)
+    for id, run in zip(ids, runs, strict=True):
+        record = RunRecord(id=id, kind=RunKind.RUN, started_at=run.started_at, version=run.version)
+        write_record(tmp_path / ".agentest" / "runs" / id, with_end(record, run))
     found = asked((tmp_path, ids), of=ids[2])
     assert [each[0] for each in found["choices"]["base"]] == [ids[2], ids[0]]
     assert chosen(found)[1:] == (ids[0], ids[2])
