@@ -24,7 +24,7 @@ def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> No
     written = data_element("overview", packed(data | {"packed": []})) + data_element("end", "")
     path.write_text(shown.head + written + shown.tail, encoding="utf-8")
     page.goto(path.as_uri() + "#/run?open=trend")
-    rows = page.locator(".inside tbody tr")
+    rows = page.locator(".inside > .scroll tbody tr")
     assert "(this run)" in rows.first.inner_text()
     assert "unknown" in rows.last.inner_text()
-    assert page.locator(".spark rect").count() == 3
+    assert page.locator(".picture circle").count() == 3

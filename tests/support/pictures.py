@@ -84,7 +84,7 @@ def take(folder: Path) -> None:
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
         with page_at.served(Path(place)) as first:
             page.goto(first + "#/run")
-            page.locator(".spark").first.wait_for()
+            page.locator(".windowed").first.wait_for()
             page.screenshot(path=folder / "run.png")
             page.goto(first + f"#/conversation?scenario={quote('user books a morning slot')}&agent=booking")
             page.locator(".turn").first.wait_for()
