@@ -22,7 +22,7 @@ from agentest.store.runs.folder import list_stored_runs
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "docs" / "images"
 SIZE = {"width": 1280, "height": 860}
-MOST_BYTES = 150_000
+MOST_BYTES = 220_000
 CONFIG = """\
 agent:
   name: booking
