@@ -176,7 +176,11 @@ class ExplorationRun:
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         explored = self._exploration.explored() if self._exploration else Explored()
-        return replace(explored, not_tried=(*self.left_out, *self._notes, *explored.not_tried))
+        return replace(
+            explored,
+            not_tried=(*self.left_out, *self._notes, *explored.not_tried),
+            fail_on=Severity.of(self.options.fail_on),
+        )
 
     def exit_code(self, result: RunResult) -> ExitCode:
         """Return the exit status: 1 with findings at or above `--fail-on`, 2 if nothing was explored."""
@@ -184,8 +188,7 @@ class ExplorationRun:
             return ExitCode.INTERRUPTED
         if not self._bases or result.real_tool_ran or result.explored is None:
             return ExitCode.ERRORED
-        has_findings = result.explored.has_findings(Severity.of(self.options.fail_on))
-        return ExitCode.FAILED if has_findings else ExitCode.PASSED
+        return ExitCode.FAILED if result.explored.fails else ExitCode.PASSED
 
     async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
         plan = run.session.prepared.plan

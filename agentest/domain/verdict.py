@@ -197,7 +197,7 @@ def run_status(result: RunResult) -> Status:
     """
     if result.real_tool_ran:
         return Status.ERRORED
-    if result.with_status(Status.FAILED):
+    if result.with_status(Status.FAILED) or (result.explored and result.explored.fails):
         return Status.FAILED
     if result.unclaimed:
         return Status.ERRORED

@@ -107,8 +107,11 @@ class Explored:
     """All conversations, including those of unchanged scenarios, and those that confirm and reduce."""
     cost: float | None = None
     """In US dollars; None if unknown."""
+    fail_on: Severity = Severity.HIGH
+    """From this severity on, a finding fails the run. Known only during the run."""
 
-    def has_findings(self, fail_on: Severity) -> bool:
-        """Return True if a new or known finding has at least this severity."""
+    @property
+    def fails(self) -> bool:
+        """True if a new or known finding has at least the severity that fails the run."""
         counted = (FindingStatus.NEW, FindingStatus.KNOWN)
-        return any(each.status in counted and each.severity >= fail_on for each in self.findings)
+        return any(each.status in counted and each.severity >= self.fail_on for each in self.findings)
