@@ -212,7 +212,7 @@ def test_what_waits_for_approval(framework: str) -> None:
     """A tool that waits for somebody's approval ends the conversation with words, and does not run."""
     conversation = talk(shop(framework).agent, "pay", unmocked_tools="passthrough")
     assert re.search(
-        r"waits for (approval of 'pay'|an answer: \{'approve': 5\}|somebody \(confirmation\))",
+        r"waits for (approval of 'pay'|an answer: \{'approve': 5\}|input \(confirmation\))",
         why(conversation),
     )
     assert "not supported in process" in why(conversation)
