@@ -61,7 +61,7 @@ def other() -> Iterator[RayCluster]:
 )
 def test_a_cluster_that_asks_for_a_token(project: Project, other: RayCluster, env: dict[str, str]) -> None:
     told = refused(project, other, env)
-    assert "the cluster asks for a token, and there is none here, or another one" in told
+    assert "the cluster requires a token, which is missing or wrong here" in told
     assert "set RAY_AUTH_MODE=token, with the token in RAY_AUTH_TOKEN or ~/.ray/auth_token" in told
     assert TOKEN["RAY_AUTH_TOKEN"] not in told
 
