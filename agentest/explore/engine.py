@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from agentest.domain.results.exploration import Explored
 from agentest.explore.model import Converse
 from agentest.models.port import Model
 from agentest.runner.conversation_run import ConversationRunner, bypass_reason
-from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, units_in_order
+from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, released, units_in_order
 from agentest.runner.plan import Unit
 from agentest.runner.session import RunSession, Stop
 from agentest.runner.sources import Origin
@@ -140,13 +140,8 @@ class _Unobserved:
     def on_ended(self) -> None:
         """Do nothing: the slot is released after judging, because the next step needs the verdict."""
 
-    @asynccontextmanager
-    async def slot_released(self) -> AsyncIterator[None]:
-        self._slots.release()
-        try:
-            yield
-        finally:
-            await self._slots.acquire()
+    def slot_released(self) -> AbstractAsyncContextManager[None]:
+        return released(self._slots)
 
     async def reacquire_slot(self) -> None:
         """Do nothing: the slot was never released."""

@@ -484,6 +484,16 @@ class _Scheduler:
         self._results[scope] = report_result(result, self.report, self._settings)
 
 
+@asynccontextmanager
+async def released(slots: anyio.Semaphore) -> AsyncIterator[None]:
+    """Give a slot to others for a block in which its conversation waits for them."""
+    slots.release()
+    try:
+        yield
+    finally:
+        await slots.acquire()
+
+
 class _RunningConversation:
     """One running conversation. `slot` is the one it acquired: one of all `slots`, or that of its queue."""
 
@@ -523,13 +533,8 @@ class _RunningConversation:
             self._has_shared_slot = False
             self._slots.release()
 
-    @asynccontextmanager
-    async def slot_released(self) -> AsyncIterator[None]:
-        self._slots.release()
-        try:
-            yield
-        finally:
-            await self._slots.acquire()
+    def slot_released(self) -> AbstractAsyncContextManager[None]:
+        return released(self._slots)
 
     async def reacquire_slot(self) -> None:
         if self._has_slot:
