@@ -23,6 +23,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def turn_name(index: int) -> str:
+    """Name a turn for people, who count from 1; `turnIndex` in data counts from 0."""
+    return f"turn {index + 1}"
+
+
 def duration(ms: float) -> str:
     if ms < 999.5:
         return f"{ms:.0f} ms"
