@@ -19,6 +19,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.verdict import turn_verdict
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import turn_name
 
 _STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
 
@@ -138,7 +139,7 @@ def _overall_reason(name: str, scenario: ScenarioResult) -> str:
     ]
     worst = unknown[:1] or sorted(scored, key=lambda pair: pair[1].number or 0.0)[:1]
     for at, result in worst:
-        return f"turn {at}: {_why(result)}" if len(of_turns) > 1 and _why(result) else _why(result)
+        return f"{turn_name(at)}: {_why(result)}" if len(of_turns) > 1 and _why(result) else _why(result)
     of_whole = (conversation.metrics.get(name) for conversation in scenario.conversations)
     reason = next((_why(result) for result in of_whole if result is not None), "")
     return reason or sentences(scenario.verdict.reasons)

@@ -8,6 +8,7 @@ from typing import Any
 from agentest.agents.port import TurnContext
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.support.errors import CannotSend
+from agentest.support.text import turn_name
 from agentest.support.trace_context import turn_of_requests
 
 _NOTHING_SAVED: Mapping[str, Any] = {}
@@ -58,7 +59,7 @@ class TurnValues:
                 return self._ctx.servers.by_placeholder[name]
             case ["state", *keys]:
                 return self._state_value(name, keys)
-        raise CannotSend(f"{{{{{name}}}}} has no value in turn {self._ctx.turn_index}")
+        raise CannotSend(f"{{{{{name}}}}} has no value in {turn_name(self._ctx.turn_index)}")
 
     def _state_value(self, name: str, keys: Sequence[str]) -> Any:
         value: Any = self._ctx.session.state if self._ctx.session else {}

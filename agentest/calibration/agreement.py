@@ -23,7 +23,7 @@ from agentest.domain.results import ModelUsage, Unscored
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import ConfidenceInterval, wilson
-from agentest.support.text import count, shortened
+from agentest.support.text import count, shortened, turn_name
 
 FEW = 20
 """With fewer labels, the figures say hardly anything."""
@@ -245,7 +245,7 @@ def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:
 def where(question: LabelQuestion, conversations: Mapping[str, LabelledConversation]) -> str:
     """Describe the conversation and turn of a question for people."""
     conversation = conversations[question.conversation]
-    turn = "" if question.turn is None else f", turn {question.turn}"
+    turn = "" if question.turn is None else f", {turn_name(question.turn)}"
     return f"{conversation.source or conversation.id}{turn}"
 
 

@@ -49,7 +49,7 @@ from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import wilson
 from agentest.support.terminal import clean_rows
-from agentest.support.text import count
+from agentest.support.text import count, turn_name
 
 NOT_ASKED = "The judge was not asked this question in that run."
 
@@ -338,7 +338,7 @@ def short_question(question: LabelQuestion) -> str:
         return f"criterion: {question.criterion}"
     text = full_question(question).removeprefix("Question:").strip()
     end = text.find("?")
-    where = "" if question.turn is None else f" (turn {question.turn})"
+    where = "" if question.turn is None else f" ({turn_name(question.turn)})"
     return f"{question.metric}{where}: {text[: end + 1] if end >= 0 else text.splitlines()[0]}"
 
 
@@ -550,7 +550,7 @@ def transcript(
         yield _message_text(name, _AS_BEFORE if again else text)
     for each in displayed_turns(conversation, turn):
         yield ""
-        yield f"turn {each.index}" + ("  ← this one" if each.is_asked_about else "")
+        yield turn_name(each.index) + ("  ← this one" if each.is_asked_about else "")
         yield from (_message_text(who, text) for who, text in each.rows)
     yield ""
 

@@ -31,7 +31,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json, encoded, plain, reject_constant
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys, turn_name
 
 MOST_OF_A_FAULT = 3
 """The highest number from 1 to 5 that counts as a fault."""
@@ -77,7 +77,7 @@ class LabelQuestion:
     def description(self) -> str:
         """Describe the question for people, without its conversation."""
         what = f"criterion {self.criterion!r}" if self.criterion else self.metric
-        return what if self.turn is None else f"{what}, turn {self.turn}"
+        return what if self.turn is None else f"{what}, {turn_name(self.turn)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from agentest.support.errors import ConfigError, MockError, ModelError
 from agentest.support.json_text import reject_constant, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
-from agentest.support.text import cut, data_block, did_you_mean, shortened
+from agentest.support.text import cut, data_block, did_you_mean, shortened, turn_name
 
 
 class SimulatedUser:
@@ -86,8 +86,8 @@ class SimulatedUser:
             if used < MAX_ROUNDS:
                 await tools.use(answer, len(turns))
         raise ModelError(
-            f"the simulated user used its own tools more than {MAX_ROUNDS} times before its message of turn "
-            f"{len(turns)} without writing one (inference failure)"
+            f"the simulated user used its own tools more than {MAX_ROUNDS} times before its message of "
+            f"{turn_name(len(turns))} without writing one (inference failure)"
         )
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:

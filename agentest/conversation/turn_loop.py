@@ -48,7 +48,7 @@ from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.text import shortened
+from agentest.support.text import shortened, turn_name
 
 MAX_TOOL_ROUNDS = 50
 
@@ -190,7 +190,7 @@ class TurnLoop:
             if answered < MAX_TOOL_ROUNDS:
                 await self._answer_tools(reply, turn)
         raise AgentError(
-            f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in turn {turn.turn_index} "
+            f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in {turn_name(turn.turn_index)} "
             "without replying to the user"
         )
 

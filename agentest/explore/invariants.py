@@ -36,7 +36,7 @@ from agentest.mocks.changed_answers import leaves, value_at
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.json_text import canonical, json_text
-from agentest.support.text import shortened
+from agentest.support.text import shortened, turn_name
 
 SEVERITIES: Mapping[str, Severity] = {
     "no_error": Severity.HIGH,
@@ -122,7 +122,7 @@ def _no_error(seen: Observation) -> Iterator[Violation]:
     silent_before = any(not reply.strip() for reply in _base_replies(seen))
     for each in conversation.turns:
         if not each.agent_message.strip() and not silent_before:
-            title, text = f"the agent replies with nothing{when}", f"turn {each.turn_index} has no text"
+            title, text = f"the agent replies with nothing{when}", f"{turn_name(each.turn_index)} has no text"
             yield violation("no_error", title, text, tool=tool, outcome="silence", turn_index=each.turn_index)
             continue
         found = _form_of_missing_value(each.agent_message)

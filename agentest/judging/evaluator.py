@@ -25,6 +25,7 @@ from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN
+from agentest.support.text import turn_name
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput
@@ -274,11 +275,10 @@ def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[Che
 
 def why_redacted(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
     """Return why texts of these turns cannot be judged; None if they are complete."""
-    hidden = [str(turn.turn_index) for turn in turns if turn and turn.redacted]
+    hidden = ", ".join(turn_name(turn.turn_index) for turn in turns if turn and turn.redacted)
     if not hidden:
         return None
-    which = f"turn{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}"
-    return f"secrets were hidden in {which} when the conversation was stored; run the scenario again"
+    return f"secrets were hidden in {hidden} when the conversation was stored; run the scenario again"
 
 
 def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:

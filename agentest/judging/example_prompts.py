@@ -16,6 +16,7 @@ from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.models.port import Answer, CallKey, Message
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.errors import ModelUnavailable
+from agentest.support.text import turn_name
 
 _SCENARIO = Scenario(
     name="example",
@@ -97,7 +98,7 @@ def render_example_prompts(mode: str) -> str:
 def _call_text(
     n: int, total: int, key: CallKey, messages: Sequence[Message], first_calls: dict[str, int]
 ) -> list[str]:
-    about = "the conversation" if key.turn is None else f"turn {key.turn}"
+    about = "the conversation" if key.turn is None else turn_name(key.turn)
     parts = [
         f"# call {n} of {total}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"
     ]

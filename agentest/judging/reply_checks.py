@@ -23,7 +23,7 @@ from agentest.support.calling import accepted_values, result_of, run_concurrentl
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
 from agentest.support.patterns import PatternTimeout, first_match, has_match
-from agentest.support.text import count, shortened
+from agentest.support.text import count, shortened, turn_name
 
 _SHOWN_CHARS = 200
 _TIMEOUT_S = 60.0
@@ -244,7 +244,7 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
-    location = f"the reply of turn {turn.turn_index}"
+    location = f"the reply of {turn_name(turn.turn_index)}"
     outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
     expected = f"expected {_expectation_text(saying)}"
     if not saying.never:
@@ -311,7 +311,7 @@ def _expectation_text(saying: Saying) -> str:
     if index is None:
         where = "any reply" if saying.never else "a reply"
     elif index >= 0:
-        where = f"the reply of turn {index}"
+        where = f"the reply of {turn_name(index)}"
     else:
         where = "the last reply" if index == -1 else f"reply {-index} from the end"
     if _is_function(saying):

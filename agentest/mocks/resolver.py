@@ -36,7 +36,7 @@ from agentest.support.json_text import (
     well_formed_value,
 )
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import shortened
+from agentest.support.text import shortened, turn_name
 
 
 class MockResolver:
@@ -293,7 +293,7 @@ class MockResolver:
         return call
 
     def _unmocked(self, name: str, turn_index: int) -> str:
-        where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
+        where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, {turn_name(turn_index)}"
         if self._of_a_case:
             known = any(answer.name == name for answer in self._recorded)
             recorded = "answers to calls with other arguments alone" if known else "no answer of it"

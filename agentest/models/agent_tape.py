@@ -27,6 +27,7 @@ from agentest.models.tape import (
 )
 from agentest.support.http.client import StoredResponse
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import turn_name
 
 _HASH_CHARS = 16
 _SHOWN_CHARS = 60
@@ -99,7 +100,7 @@ class AgentTape:
         """Return what is missing for a request, and what to do."""
         tape, key = self.tape, request.request.key
         page = tape.page(key.scope, key.conversation)
-        which = f"conversation {key.conversation}, turn {key.turn}"
+        which = f"conversation {key.conversation}" + ("" if key.turn is None else f", {turn_name(key.turn)}")
         again, nearest = tape.remedy_for(key.scope), self._nearest(request)
         if not page.has_answers:
             why = f"nothing is recorded for it in {page.path}. {again}"

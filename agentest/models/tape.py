@@ -26,6 +26,7 @@ from agentest.models.structured_output import answer_schema
 from agentest.support.dates import mask_moments
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import turn_name
 
 VERSION = 1
 _SUM_CHARS = 8
@@ -67,7 +68,7 @@ class RecordedRequest:
 
     def __str__(self) -> str:
         key = self.key
-        turn = f", turn {key.turn}" if key.turn is not None else ""
+        turn = f", {turn_name(key.turn)}" if key.turn is not None else ""
         metric = f", metric {key.metric}" if key.metric is not None else ""
         sample = f", sample {key.sample}" if key.sample else ""
         repair = f", repair {self.repair}" if self.repair else ""

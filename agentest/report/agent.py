@@ -30,7 +30,7 @@ from agentest.support.files import report_writer
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, encodable
-from agentest.support.text import count, shortened
+from agentest.support.text import count, shortened, turn_name
 
 MOST_CHARS = 8_000
 """About 2,000 tokens."""
@@ -94,7 +94,7 @@ class FailureBlock:
             rows.append(f"  happened: {happened}")
         rows += [f"  … {count(self.more, 'more reason')}"] if self.more else []
         if self.turn:
-            at = "" if self.turn.turn_index is None else f"turn {self.turn.turn_index} of "
+            at = "" if self.turn.turn_index is None else f"{turn_name(self.turn.turn_index)} of "
             rows.append(f"  {at}conversation {self.turn.conversation_id}:")
             rows += [f"    {row}" for row in self.turn.rows]
         rows += [f"  likely cause: {self.cause}"] if self.cause else []
@@ -152,7 +152,7 @@ class Failures:
         indices = [reason.turn_index for reason in reasons[:_MOST_REASONS]]
         if len(set(indices)) > 1:
             sides = [
-                (expected, happened if index is None else f"turn {index}: {happened}")
+                (expected, happened if index is None else f"{turn_name(index)}: {happened}")
                 for index, (expected, happened) in zip(indices, sides, strict=True)
             ]
         expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))

@@ -46,7 +46,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import run_status
 from agentest.support.json_text import Json, plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, quoted_names, shortened
+from agentest.support.text import count, quoted_names, shortened, turn_name
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
@@ -351,7 +351,7 @@ def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str
         return ""
     conversation_id, result = criterion.example
     why = f": {shortened(result.reason, _REASON_CHARS)}" if reason else ""
-    turn = [] if result.turn_index is None else [f"turn {result.turn_index}"]
+    turn = [] if result.turn_index is None else [turn_name(result.turn_index)]
     where = turn if turn and criterion.judged == 1 else [conversation_id, *turn]
     return f"{result.result} in {', '.join(where)}{why}"
 
@@ -370,7 +370,7 @@ def cause_facts(cause: RootCause, *, several_agents: bool, example: bool = True)
         yield ", ".join(cause.agents)
     if example and cause.example.conversation_id:
         first = "" if cause.conversations == 1 else "first: "
-        turn = "" if cause.example.turn_index is None else f", turn {cause.example.turn_index}"
+        turn = "" if cause.example.turn_index is None else f", {turn_name(cause.example.turn_index)}"
         yield f"{first}{cause.example.conversation_id}{turn}"
 
 

@@ -45,7 +45,7 @@ from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean_for_command
-from agentest.support.text import count
+from agentest.support.text import count, turn_name
 
 if TYPE_CHECKING:
     from agentest.report.console.exploration import FindingPlace
@@ -312,7 +312,7 @@ def _models(result: RunResult) -> str:
 def _cause_row(cause: RootCause) -> str:
     example = cause.example
     agents = f" [{', '.join(cause.agents)}]" if len(cause.agents) > 1 else ""
-    turn = "" if example.turn_index is None else f", turn {example.turn_index}"
+    turn = "" if example.turn_index is None else f", {turn_name(example.turn_index)}"
     where = f"{example.conversation_id}{turn}" if example.conversation_id else example.scenario
     counts = (f"{cause.scenarios:,}{agents}", f"{cause.conversations:,}")
     return table_row([cause_badness(cause), *map(inline, (cause.title, *counts, where))])
@@ -335,7 +335,7 @@ def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
     scenario, group = error
     example = group.examples[0]
     times = count(len(group.occurrences), "time")
-    where = f"{times}, for example {example.conversation_id}, turn {example.turn_index}"
+    where = f"{times}, for example {example.conversation_id}, {turn_name(example.turn_index)}"
     messages = [f"user: {example.user_message}", *(f"tool: {call}" for call in example.tool_calls)]
     messages.append(f"agent: {example.agent_message or NO_TEXT}")
     return f"- {inline(group.label)} ({inline(scenario.label)}): {inline(where)}\n{_sublist(messages)}"

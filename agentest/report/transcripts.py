@@ -32,6 +32,7 @@ from agentest.report.markdown import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
+from agentest.support.text import turn_name
 
 _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
@@ -115,7 +116,7 @@ class Transcripts:
 
 def reason_title(reason: Reason) -> str:
     """Return the heading of a mismatched trajectory's table: its position and its fault."""
-    turn = "" if reason.turn_index is None else f", turn {reason.turn_index}"
+    turn = "" if reason.turn_index is None else f", {turn_name(reason.turn_index)}"
     return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
 
 

@@ -41,7 +41,7 @@ from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool,
 from agentest.scenarios.model import FOUND, Scenario
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.text import shortened
+from agentest.support.text import shortened, turn_name
 
 _ERROR_CHARS = 1_000
 _ERROR_TEXT = re.compile(
@@ -326,9 +326,10 @@ def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
             foreign = next((each for each in SESSION_ID.findall(turn.agent_message) if each != own), None)
             if own and foreign:
                 yield (
-                    f"a reply in conversation {result.conversation.conversation_id} (turn {turn.turn_index}) "
-                    f"carries the session id of another conversation, {foreign}: the agent shares state "
-                    "between conversations. Repair the agent, or set exclusive: true",
+                    f"a reply in conversation {result.conversation.conversation_id} "
+                    f"({turn_name(turn.turn_index)}) carries the session id of another conversation, "
+                    f"{foreign}: the agent shares state between conversations. "
+                    "Repair the agent, or set exclusive: true",
                     (),
                 )
                 return

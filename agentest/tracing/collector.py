@@ -17,7 +17,7 @@ from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, turn_name
 from agentest.support.trace_context import KEY_CHARS, TraceContext, turn_in_trace
 from agentest.tracing.conventions import Span, is_agentic, model_of, session_of, tool_of
 from agentest.tracing.span_calls import ParsedSpan, SpanWriter, calls_of, usage_of
@@ -105,9 +105,10 @@ class ConversationSpans:
         if not self.spans:
             return "traces incomplete: no span of this conversation was received"
         when = f" {PATIENCE_S:g} s after the reply" if request.wait else ", of a connection that stays open"
+        requests = count(opened.requests or opened.asks, "request")
         return (
-            f"traces incomplete: the spans of {self._ended(opened)} of "
-            f"{count(opened.requests or opened.asks, 'request')} in turn {opened.turn_index} had ended{when}"
+            f"traces incomplete: the spans of {self._ended(opened)} of {requests} "
+            f"in {turn_name(opened.turn_index)} had ended{when}"
         )
 
 

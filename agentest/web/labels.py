@@ -44,6 +44,7 @@ from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import turn_name
 from agentest.web.json_routes import (
     UI,
     Answer,
@@ -173,7 +174,7 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
             {
                 "key": _key(each),
                 "name": (each.criterion or each.metric)
-                + ("" if each.turn is None else f", turn {each.turn}"),
+                + ("" if each.turn is None else f", {turn_name(each.turn)}"),
                 "answer": format_label_value(mine[each].value) if each in mine else None,
             }
             for each in chosen

@@ -376,15 +376,15 @@ def test_details_show_every_invocation(project: Project) -> None:
         done = evaluate(project, "orders.test.json", "--agent", agent.endpoint, "--print_detailed_results")
     assert done.returncode == 1
     for shown in (
-        "order-1, turn 0",
+        "order-1, turn 1",
         "Where is A1?",
         "lookup_order(order_id='A1')",
         "tool_trajectory_avg_score",
         "✓ passed",
-        "bad-1, turn 0",
+        "bad-1, turn 1",
         "Forty two.",
         "✗ failed",
-        "bad-1, turn 1",
+        "bad-1, turn 2",
         "! not evaluated",
     ):
         assert shown in done.stdout, shown

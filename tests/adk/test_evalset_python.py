@@ -192,7 +192,7 @@ async def test_details_are_printed_where_they_are_asked_for(capfd: pytest.Captur
     """`print_detailed_results` shows a table for every invocation."""
     await AgentEvaluator.evaluate_eval_set(echo, ECHO, WORDS, 1, print_detailed_results=True)
     shown = capfd.readouterr().out
-    assert "one-1, turn 0" in shown
+    assert "one-1, turn 1" in shown
     assert "words in common: 1 of 1 expected and 1 answered" in shown
 
 

@@ -71,7 +71,7 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
     assert "kappa         0.68 (95 % " in done.stdout
     assert "40 model calls, 400 prompt + 200 completion tokens, cost unknown" in done.stdout
     first = done.stdout.partition("Where they differ, the most serious first\n")[2].splitlines()
-    assert first[0].endswith("turn 0: faithfulness (missed)")
+    assert first[0].endswith("turn 1: faithfulness (missed)")
     assert first[2] == "    judge  5: so it is"
     assert told["metrics"]["faithfulness"]["kappa"]["value"] == pytest.approx(0.68, abs=0.005)
     assert [each["judge"] for each in told["differences"]] == [5, 5, 2, 2, 2]

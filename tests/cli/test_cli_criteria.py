@@ -50,7 +50,7 @@ def test_criteria_decide_about_runs(project: Project) -> None:
         wishes = project.run("--scenario", "wishes", "--verbose")
         offline = project.run("--offline")
     assert violated.returncode == 1, violated.stdout + violated.stderr
-    assert "violated in turn 0: It is violated." in violated.stdout
+    assert "violated in turn 1: It is violated." in violated.stdout
     [conversation] = found["conversations"]
     assert [(c["text"], c["required"], c["result"]) for c in conversation["criteria"]] == [
         ("Never asks for the card number", True, "violated"),
@@ -62,7 +62,7 @@ def test_criteria_decide_about_runs(project: Project) -> None:
     assert unknown.returncode == 2
     assert "criterion 'Writes a receipt' could not be judged: It is cannot tell." in unknown.stdout
     assert wishes.returncode == 0, wishes.stdout
-    assert "- Offers a voucher (not required)  violated in turn 0: It is violated." in wishes.stdout
+    assert "- Offers a voucher (not required)  violated in turn 1: It is violated." in wishes.stdout
     assert "goal_completion 1  rightly not reached: The card is blocked." in wishes.stdout
     assert offline.returncode == 2
     assert "could not be judged: no model configured; name one" in offline.stdout

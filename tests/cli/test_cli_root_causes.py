@@ -80,7 +80,7 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
     folder = project.root / ".agentest"
     found = {each.get("name"): each.get("value") for each in ET.parse(folder / "junit.xml").iter("property")}
     assert found["root_cause.1"] == "3 × create_booking: time … (high)"
-    assert "| high | create_booking: time … | 3 | 3 | books-1-1, turn 0 |" in (
+    assert "| high | create_booking: time … | 3 | 3 | books-1-1, turn 1 |" in (
         (project.root / "summary.md").read_text("utf-8")
     )
     page = read_report(folder / "report.html").overview

@@ -251,7 +251,7 @@ def test_checks_and_mocks_see_what_was_really_said(project: Project, arguments: 
     unknown = dict.fromkeys(("says it", "must not", "calls", "no such call"), "errored")
     assert statuses(project) == LIVE | unknown, again.stdout + again.stderr
     assert (
-        "secrets were hidden in turn 0 when the conversation was stored; run the scenario again"
+        "secrets were hidden in turn 1 when the conversation was stored; run the scenario again"
         in again.stdout
     )
     assert found_in(everything(project, done, again)) == []

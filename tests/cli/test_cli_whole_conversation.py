@@ -64,7 +64,7 @@ def test_a_back_end_in_memory(project: Project) -> None:
     held = project.scenario_result("refunds")["conversations"][0]
     assert (held["mockState"]["on"], held["inexactState"]) == ("2024-05-01", ["on"])
     assert [each["reason"] for (one,) in [checks_of(project, "fails")] for each in one] == [
-        "expected no 'credit card' in any reply, but the reply of turn 0 has it; the reply was "
+        "expected no 'credit card' in any reply, but the reply of turn 1 has it; the reply was "
         "'Refunded. Your credit card is safe.'",
         "orders.17.status: expected 'delivered', got 'refunded'; "
         "orders.17.log: expected [], got ['fails-1'] (a list of 1, not of 0)",

@@ -263,7 +263,7 @@ def test_a_model_that_only_uses_tools(looping: str) -> None:
     assert len(model.requests) == MAX_ROUNDS + 1
     assert conversation.failure is not None
     assert conversation.failure.blame is Blame.MODEL
-    assert "used its own tools more than 10 times before its message of turn 0" in (
+    assert "used its own tools more than 10 times before its message of turn 1" in (
         conversation.failure.message
     )
     assert result.scenarios[0].verdict.status.value == "errored"

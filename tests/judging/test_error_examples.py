@@ -119,14 +119,14 @@ def test_every_report_has_them(tmp_path: Path) -> None:
     assert error["examples"] == [example, {**example, "conversationId": "a-2"}]
     assert (
         "medium: vague, 2 times  #1, #2\n"
-        "        for example #1, turn 0\n"
+        "        for example #1, turn 1\n"
         "          user   When are you open?\n"
         "          tool   hours(day='friday') → {'from': 9}\n"
         "          agent  In the morning.\n"
     ) in done.stdout
     assert (
         "### Examples of errors\n\n"
-        "- vague (a): 2 times, for example a-1, turn 0\n"
+        "- vague (a): 2 times, for example a-1, turn 1\n"
         "  - user: When are you open?\n"
         "  - tool: hours(day='friday') → {'from': 9}\n"
         "  - agent: In the morning.\n"

@@ -111,11 +111,11 @@ def test_what_is_said_of_it() -> None:
     )
     assert [each.reason for each in found] == [
         "expected text('REFUND') in a reply; none of 3 replies has it",
-        "expected 'Refunded' in a reply; the reply of turn 2 has it",
-        "expected 'x' in the reply of turn 1; the reply was 'That is $1,234.00 for Order 17.'",
-        "expected 'x' in the reply of turn 7, but the conversation has 3 turns",
+        "expected 'Refunded' in a reply; the reply of turn 3 has it",
+        "expected 'x' in the reply of turn 2; the reply was 'That is $1,234.00 for Order 17.'",
+        "expected 'x' in the reply of turn 8, but the conversation has 3 turns",
         "expected 'x' in the last reply; the reply was 'Refunded. Anything else?'",
-        "expected no re.compile('\\\\$[\\\\d,]+') in any reply, but the reply of turn 1 has it: "
+        "expected no re.compile('\\\\$[\\\\d,]+') in any reply, but the reply of turn 2 has it: "
         "'$1,234'; the reply was 'That is $1,234.00 for Order 17.'",
     ]
     long = conversation("no " * 200 + "Credit Card 12" + " no" * 200)
@@ -141,9 +141,9 @@ def test_a_function_holds_for_a_reply() -> None:
     )
     assert [each.summary for each in found] == [
         "expected <predicate isupper> to hold for a reply; it holds for none of 3 replies",
-        "expected <predicate isupper> to hold for the reply of turn 1",
-        "expected <predicate strip> not to hold for any reply, but it holds for the reply of turn 0",
-        "expected <predicate strip> not to hold for the last reply, but it holds for the reply of turn 2",
+        "expected <predicate isupper> to hold for the reply of turn 2",
+        "expected <predicate strip> not to hold for any reply, but it holds for the reply of turn 1",
+        "expected <predicate strip> not to hold for the last reply, but it holds for the reply of turn 3",
     ]
 
 

@@ -191,7 +191,7 @@ def test_a_miss_names_the_first_difference_and_what_to_ignore(project: Project) 
     (scenario,) = project.results["scenarios"]
     assert scenario["status"] == "errored"
     told = " ".join(run.stdout.split())
-    assert "scenario 'asks', conversation 1, turn 0" in told
+    assert "scenario 'asks', conversation 1, turn 1" in told
     assert 'messages[0].content is "… help guests. It is Tuesday."' in told
     assert 'it is "… help guests. It is Monday."' in told
     assert 'model_gateway.ignore: ["messages[0].content"]' in told

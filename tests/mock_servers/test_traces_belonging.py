@@ -142,7 +142,7 @@ def test_a_turn_is_complete_when_each_request_has_ended() -> None:
     lab.add(tool)
     told = lab.told(who)
     assert names(told) == [("stock", {"n": 1})]
-    assert "the spans of 0 of 1 request in turn 0 had ended" in (told.missing or "")
+    assert "the spans of 0 of 1 request in turn 1 had ended" in (told.missing or "")
     lab.add(root)
     assert lab.told(who).missing is None
     assert "the spans of 1 of 2 requests" in (lab.told(who, requests=2).missing or "")
@@ -239,10 +239,10 @@ def test_a_connection_that_stays_open_has_many_turns() -> None:
     *first, root = lab.turn(who, 0, 10, a_tool(n=1))
     context = TraceContext(who.key, 0)
     lab.add(*first, sent(31, context.trace_id, root["spanId"], a_tool(n=2)))
-    assert "of 1 request in turn 0" in (lab.told(who, 0, began=5).missing or "")
+    assert "of 1 request in turn 1" in (lab.told(who, 0, began=5).missing or "")
     told = lab.told(who, 1, began=30, requests=0)
     assert names(told) == [("stock", {"n": 2})]
-    assert "of 1 request in turn 0" in (told.missing or "")
+    assert "of 1 request in turn 1" in (told.missing or "")
     assert names(lab.told(who, 0, began=5)) == [("stock", {"n": 1})]
     lab.add(root)  # it is closed at last
     assert lab.told(who, 1, began=30, requests=0).missing is None

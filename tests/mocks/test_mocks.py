@@ -627,7 +627,7 @@ def test_unmocked_tools() -> None:
         "'send_email'",
         "'booking'",
         "booking-3",
-        "turn 4",
+        "turn 5",
         'tools={"send_email"',
         "unmocked_tools: passthrough",
     ):
@@ -786,7 +786,7 @@ def test_more_than_fifty_rounds() -> None:
     conversation = held({"again": "more"}, [tool_call("again")])
     assert conversation.failure is not None
     assert conversation.failure.blame is Blame.AGENT
-    assert "more than 50 times in turn 0" in conversation.failure.message
+    assert "more than 50 times in turn 1" in conversation.failure.message
     assert conversation.unfinished is not None
     assert (len(conversation.tool_calls), conversation.unfinished.requests) == (50, 51)
 

@@ -428,7 +428,7 @@ def test_nothing_recorded(tape: Tape) -> None:
     """A scenario of which nothing is recorded is named, with the question and the command to record it."""
     message = miss(tape, question(turn=2))
     assert message == (
-        "scenario 'books a slot': nothing to replay for judge, conversation 1, turn 2, metric helpfulness: "
+        "scenario 'books a slot': nothing to replay for judge, conversation 1, turn 3, metric helpfulness: "
         f"nothing is recorded for it in {tape.path}. {AGAIN}"
     )
 
@@ -436,12 +436,12 @@ def test_nothing_recorded(tape: Tape) -> None:
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [
-        (question(conversation=2), "judge, conversation 2, turn 0, metric helpfulness"),
+        (question(conversation=2), "judge, conversation 2, turn 1, metric helpfulness"),
         (question(turn=None), "judge, conversation 1, metric helpfulness"),
-        (question(turn=1, role="user", metric=None), "user, conversation 1, turn 1"),
+        (question(turn=1, role="user", metric=None), "user, conversation 1, turn 2"),
         (
             question(sample=1, repair=2),
-            "judge, conversation 1, turn 0, metric helpfulness, sample 1, repair 2",
+            "judge, conversation 1, turn 1, metric helpfulness, sample 1, repair 2",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
         "all.sim.py::skips[salon] SKIPPED (not yet)",
         "agentest: agentest.config.yaml, offline: no model is called",
         "✗ failed   fails  all.sim.py:8  0/1 conversation passed",
-        "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+        "        ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
         "! errored  errs  all.sim.py:9",
         "FAILED all.sim.py::fails[salon] - contains: expected 'Goodbye'",
         "SKIPPED [1] all.sim.py:10: not yet",
@@ -338,7 +338,7 @@ def test_workers_of_xdist_hand_all_scenarios_to_one(
     (kept,) = list_stored_runs(project.path / ".agentest")
     assert kept.record
     assert kept.record.scenarios == 6
-    assert "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
+    assert "        ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
 
 
 SERVER = """
@@ -506,7 +506,7 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
         [
             '>       agentest.run(says("Goodbye")).check()',
             "E       1 of 1 scenarios did not pass",
-            "E               ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+            "E               ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
             "tests/test_own.py:*: ScenarioFailed",
             "FAILED tests/test_own.py::test_fails - own: contains: expected 'Goodbye' in *",
         ]

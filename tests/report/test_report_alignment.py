@@ -180,9 +180,9 @@ def test_checks_of_the_whole_conversation_are_told_with_their_turn() -> None:
     good = replace(SAYS, check="never_says", passed=True, summary="'credit card' was never said")
     result = scenario(held(LOGIN, CALLS, SAYS, STATE, good))
     text = shown(result, 100)
-    assert "✗ turn 0  says: no reply says text('refunded')" in text
+    assert "✗ turn 1  says: no reply says text('refunded')" in text
     assert "✗ final_state: orders: expected {}, found {'17': 1}" in text
-    assert "✓ never_says (turn 0): 'credit card' was never said" in shown(result, 100, verbose=True)
+    assert "✓ never_says (turn 1): 'credit card' was never said" in shown(result, 100, verbose=True)
     stories = stored_texts(result)
     assert "failed: says: no reply says text('refunded')" in stories.of(ScenarioReport(result))[0].text
 
@@ -234,7 +234,7 @@ def test_a_trajectory_of_a_turn_shows_the_calls_of_the_turn() -> None:
         held=make.conversation("c1", (first, second)),
     )
     text = shown(scenario(result))
-    assert "✗ turn 1  trajectory of the turn: expected calls are missing" in text
+    assert "✗ turn 2  trajectory of the turn: expected calls are missing" in text
     assert "✗ (nothing)          mine()" in text
 
 

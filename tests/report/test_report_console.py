@@ -233,8 +233,8 @@ model   openai/gpt-5-mini (judge)
     helpfulness 4.00 (≥ 3.5)
 
 Slowest agent turns
-      100 ms  turn 0  slot-1  user books a slot
-      100 ms  turn 0  slot-2  user books a slot
+      100 ms  turn 1  slot-1  user books a slot
+      100 ms  turn 1  slot-2  user books a slot
 
 agent   2 calls
 judge   4 model calls (1 asked again), 1,000 prompt + 50 completion tokens
@@ -267,14 +267,14 @@ model   offline (no model): LLM metrics are skipped
           expected (contains): check_availability,
                                create_booking(service='haircut', …)
           actual:              check_availability(date='2026-01-06')
-          turn 0, the last
+          turn 1, the last
           user   A haircut, please
           agent  At nine?
         tool calls
-          turn 0  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
+          turn 1  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
         and 2 more conversations like it: #2, #3
     ✗ #4  2 turns · 0 tool calls · the user was done
-        ✗ turn 1  contains: expected 'BK-' in the reply; the reply was 'At
+        ✗ turn 2  contains: expected 'BK-' in the reply; the reply was 'At
                   nine?'
           user   A haircut, please
 
@@ -547,7 +547,7 @@ def test_an_agent_error_shows_the_turn_without_reply() -> None:
     text = shown(scenario(*held))
     assert "    ✗ #1  2 turns · 0 tool calls · ended by an error (agent)" in text
     assert (
-        "        ✗ turn 1  the agent answered 500\n          user   Nine it is\n          agent  no reply"
+        "        ✗ turn 2  the agent answered 500\n          user   Nine it is\n          agent  no reply"
         in text
     )
     assert "        and 1 more conversation like it: #2" in text
@@ -660,7 +660,7 @@ def test_verbose_shows_everything_that_was_said() -> None:
 
 VERBOSE = """\
     ! #1  1 turn · 1 tool call · the user was done
-        turn 0  100 ms, 2 retries
+        turn 1  100 ms, 2 retries
           user   A haircut, please
           tool   book(at='9')
                  → {"error": "full"}  (the mock raised: full)
@@ -719,11 +719,11 @@ def test_the_slowest_turns_are_named() -> None:
     assert "Slowest" not in tell(console(80), one)
     turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
     text = tell(console(80), scenario(conversation("slot-1", *turns)), verbosity=1)
-    assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "4"), ("3,000", "3"), ("2,000", "2")]
+    assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "5"), ("3,000", "4"), ("2,000", "3")]
     streamed = [turn(n, latency_ms=1000.0 * n, first_token_ms=100.0 * n) for n in range(3)]
     text = tell(console(80), scenario(conversation("slot-1", *streamed)), verbose=True)
-    assert "2,000 ms (first token 200 ms)  turn 2" in text
-    assert re.search(r"turn 2  2\.0 s, first token after (200 ms|0\.2 s)", text)
+    assert "2,000 ms (first token 200 ms)  turn 3" in text
+    assert re.search(r"turn 3  2\.0 s, first token after (200 ms|0\.2 s)", text)
 
 
 def test_the_model_has_a_part_of_the_time_if_a_gateway_saw_it() -> None:
@@ -733,8 +733,8 @@ def test_the_model_has_a_part_of_the_time_if_a_gateway_saw_it() -> None:
     held = replace(conversation("slot-1", *turns), time=spent)
     text = tell(console(120), scenario(held), verbose=True)
     assert "a conversation: agent 50% (its model 40%), judges 50%\n" in text
-    assert "2,000 ms (model 1,800 ms)  turn 2" in text
-    assert "turn 2  2.0 s, model 1.8 s" in text
+    assert "2,000 ms (model 1,800 ms)  turn 3" in text
+    assert "turn 3  2.0 s, model 1.8 s" in text
 
 
 def test_what_conversations_waited_for_is_told() -> None:

@@ -79,14 +79,14 @@ def test_one_conversation_on_the_console() -> None:
     """A criterion is a line with what became of it; what the verdict says already is said once."""
     held = talk("pay-1", criterion(VIOLATED), criterion(MET, "Is polite"), criterion(VIOLATED, VOUCHER))
     text = told(make.scenario_result(conversations=[held]))
-    assert f"✗ turn 0  criterion '{CARD}' violated: It is violated." in text
-    assert f"    ✗ {CARD}  violated in turn 0\n" in text
-    assert f"    - {VOUCHER} (not required)  violated in turn 0: It is violated.\n" in text
+    assert f"✗ turn 1  criterion '{CARD}' violated: It is violated." in text
+    assert f"    ✗ {CARD}  violated in turn 1\n" in text
+    assert f"    - {VOUCHER} (not required)  violated in turn 1: It is violated.\n" in text
     assert "    ✓ 1 criterion met\n" in text
     assert "Is polite" not in text
     verbose = told(make.scenario_result(conversations=[held]), verbose=True)
     assert "    ✓ Is polite  met 1/1\n" in verbose
-    assert f"        ✗ {CARD}  violated in turn 0  It is violated.\n" in verbose
+    assert f"        ✗ {CARD}  violated in turn 1  It is violated.\n" in verbose
 
 
 def test_several_conversations_on_the_console() -> None:
@@ -97,8 +97,8 @@ def test_several_conversations_on_the_console() -> None:
         talk("pay-3", criterion(VIOLATED), criterion(UNTOLD, VOUCHER, turn_index=None)),
     ]
     text = told(make.scenario_result(conversations=held))
-    assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 0\n" in text
-    assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 0: It is violated.\n" in text
+    assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 1\n" in text
+    assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 1: It is violated.\n" in text
     assert "and 1 more conversation like it: #3" in text
 
 
@@ -214,11 +214,11 @@ def test_github_annotates_violated_criteria() -> None:
     _, *lines = annotated(result)
     where = f"file={result.file},line={result.line},title={result.name}%3A criterion"
     assert lines == [
-        f"::error {where}::{CARD}: violated in turn 0: It is violated.",
-        f"::warning {where}::{VOUCHER} (not required): violated in turn 0: It is violated.",
+        f"::error {where}::{CARD}: violated in turn 1: It is violated.",
+        f"::warning {where}::{VOUCHER} (not required): violated in turn 1: It is violated.",
     ]
     text = summed_up(result)
-    assert f"| ❌ | {result.name} | {CARD} | met 0/1 | violated in turn 0: It is violated. |" in text
+    assert f"| ❌ | {result.name} | {CARD} | met 0/1 | violated in turn 1: It is violated. |" in text
     assert f"| ➖ | {result.name} | {VOUCHER} (not required) | met 0/1 |" in text
     assert f"| ✅ | {result.name} | Is polite | met 1/1 |  |" in text
     forgiven = make.scenario_result(conversations=[*held, talk("pay-2")], thresholds={"pass_rate": 0.5})

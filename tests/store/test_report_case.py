@@ -85,8 +85,8 @@ def test_the_same_shortfall_of_several_runs_is_told_once() -> None:
             short, short, evaluated({0: scores(match=0.9), 1: scores(match=0.9)}), thresholds={"match": 0.8}
         )
     )
-    assert text.count("turn 0: match 0.2 (≥ 0.8) in 2 of 3 runs") == 1
-    assert "turn 1: match" not in text
+    assert text.count("turn 1: match 0.2 (≥ 0.8) in 2 of 3 runs") == 1
+    assert "turn 2: match" not in text
     assert "match is 0.2" in text
     assert "expected  Yes, it is." in text
     assert "replied   Yes, at 9:00." in text
@@ -116,7 +116,7 @@ def test_many_shortfalls_are_counted() -> None:
 def test_a_score_at_the_threshold_is_no_shortfall(score: float, short: int) -> None:
     """Scores are compared with thresholds to the last digit, as google-adk does."""
     found = result(evaluated({0: scores(a=score)}), evaluated({0: scores(a=1.0)}), thresholds={"a": 0.3})
-    assert shown(found, verbose=True).count("turn 0: a 0.3 (≥ 0.3) in 1 of 2 runs") == short
+    assert shown(found, verbose=True).count("turn 1: a 0.3 (≥ 0.3) in 1 of 2 runs") == short
 
 
 def test_details_show_expected_and_actual_side_by_side() -> None:
@@ -131,7 +131,7 @@ def test_details_show_expected_and_actual_side_by_side() -> None:
     )
     rows = [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
     for row in (
-        "lookup-1, turn 0",
+        "lookup-1, turn 1",
         "user Is Tuesday free? Is Tuesday free?",
         "response Yes, it is. No.",
         "Sorry.",
@@ -166,7 +166,7 @@ def test_details_of_long_texts_are_folded() -> None:
         thresholds={"match": 1},
         turns=[b.turn(0, agent="a" * 500)],
     )
-    _, _, table = shown(found, detailed=True).partition("lookup-1, turn 0")
+    _, _, table = shown(found, detailed=True).partition("lookup-1, turn 1")
     assert (table.count("e" * 80), table.count("a" * 80)) == (6, 6)
     assert max(map(len, table.splitlines())) < 250
 

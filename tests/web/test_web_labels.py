@@ -203,7 +203,7 @@ def test_a_question_is_shown_with_what_judges_are_shown(client: Client) -> None:
     assert opened["several"]
     assert opened["choices"][0]["key"] == "0"
     assert opened["choices"][0]["value"] == "no failure"
-    assert opened["asked"].startswith("agent_behavior_failure (turn 0): ")
+    assert opened["asked"].startswith("agent_behavior_failure (turn 1): ")
     assert opened["whole"].startswith("Question:")
     saved = client.post(times=0, value=["false information"], **identity(question)).json()
     assert saved["judge"]["said"] == "You agree."

@@ -282,7 +282,7 @@ def test_what_is_missing_is_said_in_the_same_words(
     worker = Run(tmp_path, CassetteMode.REPLAY).worker()
     worker.begin(1)
     assert asked(worker.answers, question) == wanted
-    assert "nothing to replay for user, conversation 1, turn 0" in wanted[0]
+    assert "nothing to replay for user, conversation 1, turn 1" in wanted[0]
     assert ("an unfinished recording is next to it" in wanted[0]) is not finished
     assert list(map(str, worker.failures)) == wanted
 

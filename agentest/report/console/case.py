@@ -37,7 +37,7 @@ from agentest.report.console.text import (
 )
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import shortened
+from agentest.support.text import shortened, turn_name
 
 _SHOWN_SHORTFALLS = 10
 _REASON_CHARS = 600
@@ -63,7 +63,7 @@ def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator
     for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
         verdict = short.verdict
-        text = f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
+        text = f"{turn_name(short.turn)}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
         yield line(6, text + runs, lead=(display.mark(Status.FAILED), " "))
         if short.reason:
             yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
@@ -104,7 +104,9 @@ def detail_tables(
     for conversation in result.conversations:
         evaluations = {turn.turn_index: turn for turn in conversation.turns}
         for turn in conversation.conversation.turns:
-            yield line(4, (f"{conversation.conversation.conversation_id}, turn {turn.turn_index}", "bold"))
+            yield line(
+                4, (f"{conversation.conversation.conversation_id}, {turn_name(turn.turn_index)}", "bold")
+            )
             evaluation = evaluations.get(turn.turn_index, TurnEvaluation(turn.turn_index))
             yield _sides(turn, evaluation, printer)
             yield _scores(evaluation, result, conversation, display, printer)

@@ -23,7 +23,7 @@ from agentest.report.console.text import (
     line,
 )
 from agentest.report.content import NEWLY_FAILING, RunReport, cause_facts, passed_text
-from agentest.support.text import count, duration, quoted_names
+from agentest.support.text import count, duration, quoted_names, turn_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -167,7 +167,7 @@ def _slowest(result: RunResult, display: DisplayOptions) -> Iterator[ConsoleLine
         parts = (("first token", turn.first_token_ms), ("model", turn.model_ms))
         known = ", ".join(f"{name} {ms:,.0f} ms" for name, ms in parts if ms is not None)
         within = f" ({known})" if known else ""
-        where = [f"turn {turn.turn_index}", turn.conversation_id]
+        where = [turn_name(turn.turn_index), turn.conversation_id]
         where += [f"[{scenario.agent}]"] if display.several_agents else []
         chunks: tuple[Chunk, ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
         yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{within}  ",), chunks, cut=True)

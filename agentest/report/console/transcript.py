@@ -76,7 +76,7 @@ from agentest.report.content import (
     unreached_goal,
 )
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.text import count, duration, shortened
+from agentest.support.text import count, duration, shortened, turn_name
 
 _SHOWN_OTHERS = 5
 _SHOWN_BY_CRITERIA = 5
@@ -206,7 +206,7 @@ def _reasons(
         last = max(turns, default=None)
         if index is None and last not in by_turn:  # a reason without a turn is shown at the last one
             index = last
-            yield from [] if last is None else [line(10, (f"turn {last}, the last", "dim"))]
+            yield from [] if last is None else [line(10, (f"{turn_name(last)}, the last", "dim"))]
         if exchange := turns.get(index) if index is not None else None:
             checks = [reason.check for reason in about_turn if reason.check]
             replied = any(check.reply is not None for check in checks)
@@ -216,7 +216,7 @@ def _reasons(
 
 
 def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:
-    where = f"turn {reason.turn_index}  " if reason.turn_index is not None else ""
+    where = f"{turn_name(reason.turn_index)}  " if reason.turn_index is not None else ""
     first = reason.message.split("\n", 1)[0]
     lead: Chunk = (look.mark(reason.status), " ", (where, "bold"))
     return line(indent, (first, STYLES[reason.status]), lead=lead)
@@ -262,7 +262,9 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[ConsoleLine]:
             shortened(call_text(call), _CALL_CHARS),
             shortened(value_text(call.result), _CALL_CHARS),
         )
-        yield line(indent, made, " → ", answer, *_remarks(call), lead=((f"turn {call.turn_index}  ", "dim"),))
+        yield line(
+            indent, made, " → ", answer, *_remarks(call), lead=((f"{turn_name(call.turn_index)}  ", "dim"),)
+        )
     if len(calls) > _SHOWN_CALLS:
         yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
 
@@ -271,7 +273,10 @@ def example_lines(example: ErrorExample, indent: int) -> Iterator[ConsoleLine]:
     """Show a turn in which an error occurred: its position, messages and calls."""
     yield line(
         indent,
-        (f"for example {conversation_number(example.conversation_id)}, turn {example.turn_index}", "dim"),
+        (
+            f"for example {conversation_number(example.conversation_id)}, {turn_name(example.turn_index)}",
+            "dim",
+        ),
     )
     yield from labelled(indent + 2, _USER, [example.user_message])
     for call in example.tool_calls:
@@ -329,11 +334,11 @@ def _exchange_head(exchange: Exchange) -> str:
         return "after the last turn"
     hidden = f", {SECRETS_HIDDEN}" if turn.redacted else ""
     if isinstance(turn, UnfinishedTurn):
-        return f"turn {turn.turn_index}  no reply{hidden}"
+        return f"{turn_name(turn.turn_index)}  no reply{hidden}"
     retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
     first = "" if turn.first_token_ms is None else f", first token after {duration(turn.first_token_ms)}"
     model = "" if turn.model_ms is None else f", model {duration(turn.model_ms)}"
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{model}{retried}{hidden}"
+    return f"{turn_name(turn.turn_index)}  {duration(turn.latency_ms)}{first}{model}{retried}{hidden}"
 
 
 def _exchange(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
@@ -388,7 +393,7 @@ def _checks(
 ) -> Iterator[ConsoleLine]:
     for check in checks:
         if check.passed or faults:
-            where = "" if check.turn_index is None else f" (turn {check.turn_index})"
+            where = "" if check.turn_index is None else f" ({turn_name(check.turn_index)})"
             mark = display.mark(check_status(check))
             yield line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
 
@@ -448,7 +453,7 @@ def conversation_criteria(
 ) -> Iterator[ConsoleLine]:
     """Show each criterion of a conversation with the judge's answer."""
     for each in result.criteria:
-        turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
+        turn = "" if each.turn_index is None else f" in {turn_name(each.turn_index)}"
         answer: Part = (f"{each.result}{turn}", "bold")
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
         yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, display), " "))
