@@ -18,9 +18,16 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
-from agentest.agents.port import AGENT_ANSWERED, AccessDenied, AppFailed, NoReply
+from agentest.agents.port import (
+    AGENT_ANSWERED,
+    SENT_REQUESTS,
+    AccessDenied,
+    AppFailed,
+    NoReply,
+)
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
+from agentest.domain.transcript import SentRequest
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
@@ -52,6 +59,8 @@ _RETRIED = {429, 502, 503, 504}
 _REFUSED_BODY = 422
 _SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
+_REMEMBERED_BYTES = 65_536
+"""The part of a request that is remembered; attachments can have megabytes."""
 _LONG_DELAY_S = 1.0
 """A delay of this process that is long enough for others to close a connection, in seconds."""
 _DEFAULT_HEADERS = ("accept", "accept-encoding", "content-type")
@@ -282,10 +291,11 @@ class HttpSender:
         limit: TimeLimit,
     ) -> tuple[T, DirectResponse]:
         """Send once, with redirects. Returns the parsed value and the closed response."""
-        configured_url = request.url
+        configured_url, response = request.url, None
         try:
             with limit:
                 for _ in range(MAX_REDIRECTS + 1):
+                    response = None
                     response = await self._request(request, headers, limit)
                     response.waited = lambda: limit.elapsed
                     try:
@@ -299,6 +309,11 @@ class HttpSender:
             raise AgentError(self._timeout_message(configured_url)) from None
         except (RefusedAddress, AppFailed) as error:
             raise AgentError(str(error)) from None
+        finally:
+            if (sent := SENT_REQUESTS.get()) is not None:
+                status, body = (response.status_code, response.beginning) if response else (None, b"")
+                content = request.content and request.content[:_REMEMBERED_BYTES]
+                sent.append(SentRequest(request.method, request.url, content, status, body))
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
     def _timeout_message(self, url: str) -> str:

@@ -6,7 +6,7 @@ are what the agents of a run share.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from contextvars import ContextVar
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
-from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.domain.transcript import Remark, SentRequest, ToolCall, Usage
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender
@@ -123,6 +123,8 @@ class AccessDenied(CannotSend):
 
 AGENT_ANSWERED: ContextVar[bool] = ContextVar("agentest_agent_answered", default=False)
 """True once the agent has accepted a request of the conversation that runs in this context."""
+SENT_REQUESTS: ContextVar[deque[SentRequest] | None] = ContextVar("agentest_sent_requests", default=None)
+"""Receives the HTTP exchanges of the turn that runs in this context."""
 
 
 class MockBypassed(CannotSend):

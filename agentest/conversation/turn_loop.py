@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from secrets import token_hex
@@ -12,6 +13,7 @@ from typing import Any
 from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.port import (
     AGENT_ANSWERED,
+    SENT_REQUESTS,
     Agent,
     AgentReply,
     MockBypassed,
@@ -37,6 +39,7 @@ from agentest.domain.transcript import (
     Blame,
     Conversation,
     Failure,
+    SentRequest,
     ServerOutput,
     TimeSpent,
     Turn,
@@ -51,6 +54,8 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened, turn_name
 
 MAX_TOOL_ROUNDS = 50
+_MAX_EXCHANGES = 6
+"""The HTTP exchanges of a turn that are remembered: the last ones."""
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
 """Receives all closed turns whenever one closes."""
@@ -107,6 +112,7 @@ class TurnLoop:
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
+        self._sent: dict[int, deque[SentRequest]] = {}
         self._current: TurnProgress | None = None
         self._agent_wait, self._user_wait, self._tool_wait = _Stopwatch(), _Stopwatch(), _Stopwatch()
 
@@ -149,6 +155,7 @@ class TurnLoop:
             printed=self._servers.positions(),
             waited=waited,
         )
+        SENT_REQUESTS.set(self._sent.setdefault(turn.turn_index, deque(maxlen=_MAX_EXCHANGES)))
         for source in self._sources:
             source.begin_turn(turn.turn_index)
         if message.attachments and not takes_attachments(self._agent):
@@ -318,6 +325,7 @@ class TurnLoop:
             TimeSpent(agent_ms + user_ms + tools_ms, agent_ms, user_ms, tools_ms, model_ms=model_ms),
             self._session_id,
             initial_state=self._initial_state,
+            sent=self._sent,
         )
         return with_state(conversation, self._mocks.end_state()) if self._spec.keeps_state else conversation
 

@@ -8,7 +8,12 @@ from dataclasses import field
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentest.agents.port import AccessDenied, AgentReply, MockBypassed, TurnContext
+from agentest.agents.port import (
+    AccessDenied,
+    AgentReply,
+    MockBypassed,
+    TurnContext,
+)
 from agentest.agents.server_output import Positions
 from agentest.domain.faults import InjectedFault
 from agentest.domain.transcript import (

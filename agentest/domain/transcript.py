@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields
 from enum import StrEnum
 from math import inf
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.faults import InjectedFault
@@ -280,6 +280,31 @@ def busy_ms(requests: Sequence[ModelRequest]) -> float:
     return total
 
 
+class SentRequest(NamedTuple):
+    """An HTTP exchange with the agent, in bytes."""
+
+    method: str
+    url: str
+    content: bytes | None
+    status: int | None
+    """None if no response began."""
+    body: bytes
+    """The beginning of the response's body, as far as it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExchange:
+    """A request to the agent and its response as they were sent, with their bodies as text."""
+
+    method: str
+    url: str
+    request: str
+    status: int | None
+    """None if no response began."""
+    response: str
+    """The beginning of the body, as far as it was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One user message and the agent's text reply to it, with the tool calls between them."""
@@ -334,6 +359,8 @@ class Turn:
     """Faults that the scenario injected into requests to the agent's model."""
     model_cost: float | None = field(default=None, compare=False)
     """The cost of the agent's model in USD; None if it is unknown."""
+    exchanges: tuple[AgentExchange, ...] = field(default=(), compare=False)
+    """The last HTTP exchanges with the agent, in the stored form of a turn that did not pass."""
 
     @property
     def withholds_calls(self) -> bool:
@@ -378,6 +405,7 @@ class UnfinishedTurn:
     model_requests: tuple[ModelRequest, ...] = ()
     faults: tuple[InjectedFault, ...] = ()
     model_cost: float | None = field(default=None, compare=False)
+    exchanges: tuple[AgentExchange, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +489,8 @@ class Conversation:
     """The state object itself until the evaluation ends; None if only its stored form is available."""
     user_calls: tuple[ToolCall, ...] = ()
     """The calls of the simulated user's tools, each with the turn whose message followed it."""
+    sent: Mapping[int, Collection[SentRequest]] = field(default_factory=dict, compare=False, repr=False)
+    """Turn → its last HTTP exchanges, until the conversation is stored."""
 
     @property
     def replies(self) -> tuple[str, ...]:

@@ -11,16 +11,29 @@ from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, TypeVar
 
+from agentest.domain.reasons import conversation_reasons
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
-from agentest.domain.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
+from agentest.domain.transcript import (
+    CUT_OFF,
+    AgentExchange,
+    Conversation,
+    Remark,
+    SentRequest,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+)
 from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
 
 MAX_CHARS = 1_000_000
 """The limit for one text, and for the arguments or the result of one call."""
 _MAX_DEPTH = 100
+_EXCHANGE_CHARS = 4000
+"""The limit of a request and of a response of an HTTP exchange. The end has the last message."""
 _KNOWS_NO_SECRET = Redactor()
 _T = TypeVar("_T")
+_AnyTurn = TypeVar("_AnyTurn", Turn, UnfinishedTurn)
 
 
 def shortened(text: str, limit: int = MAX_CHARS) -> str:
@@ -35,9 +48,44 @@ def shortened_value(value: Any) -> Any:
 
 def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
     """Return a judged conversation in its stored form; the same object if nothing is oversized or secret."""
-    result = _shortened(result)
+    result = _shortened(_with_exchanges(result, redact))
     hidden = without_secrets(result, redact)
     return result if hidden is result else _marked(hidden, result.conversation)
+
+
+def _with_exchanges(result: ConversationResult, redact: Redactor) -> ConversationResult:
+    """Put the HTTP exchanges, redacted and cut, at the turns that did not pass, and drop all others."""
+    conversation = result.conversation
+    if not conversation.sent:
+        return result
+    reasons = conversation_reasons(result)
+    changed: dict[str, Any] = {"sent": {}}
+    if reasons or result.failures:
+        indices = {each.turn_index for each in (*reasons, *result.failures)}  # type: ignore[attr-defined]
+        if None in indices:
+            indices.add(max(conversation.sent))
+
+        def change(turn: _AnyTurn) -> _AnyTurn:
+            sent = conversation.sent.get(turn.turn_index, ()) if turn.turn_index in indices else ()
+            return replaced(turn, exchanges=tuple(_exchange(each, redact) for each in sent)) if sent else turn
+
+        changed["turns"] = _each(change, conversation.turns)
+        changed["unfinished"] = conversation.unfinished and change(conversation.unfinished)
+    return replaced(result, conversation=replaced(conversation, **changed))
+
+
+def _exchange(sent: SentRequest, redact: Redactor) -> AgentExchange:
+    def text(data: bytes) -> str:
+        text, half = redact(data.decode(errors="replace")), _EXCHANGE_CHARS // 2
+        return text if len(text) <= _EXCHANGE_CHARS else f"{text[:half]} … {text[-half:]}"
+
+    return AgentExchange(
+        method=sent.method,
+        url=redact(sent.url),
+        request=text(sent.content or b""),
+        status=sent.status,
+        response=text(sent.body),
+    )
 
 
 def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResult:

@@ -248,6 +248,7 @@ CODECS = Codecs(
                     "briefing",
                     "faults",
                     "model_cost",
+                    "exchanges",
                 ),
             ),
             digits={"model_cost": 9},
@@ -255,7 +256,7 @@ CODECS = Codecs(
         UnfinishedTurn: Layout(
             only_if_set=(
                 *("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted"),
-                *("model_ms", "model_requests", "faults", "model_cost"),
+                *("model_ms", "model_requests", "faults", "model_cost", "exchanges"),
             ),
             digits={"model_cost": 9},
         ),
@@ -267,7 +268,7 @@ CODECS = Codecs(
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         TimeSpent: Layout(only_if_set=("model_ms",), derived=lambda time: {"ownMs": round(time.own_ms, 3)}),
         Conversation: Layout(
-            left_out=("failure", "time", "session_id", "invalid", "live_state"),
+            left_out=("failure", "time", "session_id", "invalid", "live_state", "sent"),
             required=("unfinished",),
             only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls"),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},

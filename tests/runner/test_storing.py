@@ -218,3 +218,34 @@ def test_a_key_keeps_its_name_whose_value_is_cut() -> None:
     kept = shortened_value({"log": "x" * (MAX_CHARS + 1)})
     assert list(kept) == ["log"]
     assert kept["log"].endswith("characters, shortened)")
+
+
+KEY = "sk-abcdefgh12345678"
+
+
+def test_the_turn_that_broke_is_stored_with_its_http_exchanges() -> None:
+    """The request and the response stand at the turn that did not pass alone, without secrets, and cut."""
+    script = ["Fine.", fakes.Raw(f'{{"error": "{KEY}"}}'.encode(), status=500)]
+    made = scenario("s", turns=["x" * 9_000, "last words"])
+    with ScriptedAgent(script) as agent:
+        result = run_scenarios([made], agent=agent)
+    conversation = result.scenarios[0].conversations[0].conversation
+    assert conversation.turns[0].exchanges == ()
+    assert conversation.unfinished
+    (exchange,) = conversation.unfinished.exchanges
+    assert (exchange.method, exchange.url, exchange.status) == ("POST", agent.endpoint, 500)
+    assert exchange.response == '{"error": "[redacted]"}'
+    assert exchange.request.endswith('"content": "last words"}]}')
+    assert len(exchange.request) < 5_000
+
+
+def test_a_check_of_the_whole_conversation_shows_the_last_exchange() -> None:
+    """A fault without a turn is explained by the last one, in the form of results.json."""
+    made = scenario("s", turns=["hi", "and?"], expect={"says": "Bye"})
+    with ScriptedAgent(["Hello.", "Well."]) as agent:
+        result = run_scenarios([made], agent=agent)
+    first, last = to_json(result)["scenarios"][0]["conversations"][0]["turns"]
+    assert "exchanges" not in first
+    (exchange,) = last["exchanges"]
+    assert list(exchange) == ["method", "url", "request", "status", "response"]
+    assert "Well." in exchange["response"]

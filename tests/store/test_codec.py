@@ -61,7 +61,7 @@ from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.support.json_text import encoded
 
 NOT_STORED: Mapping[type, tuple[str, ...]] = {
-    Conversation: ("time", "session_id", "invalid", "live_state"),
+    Conversation: ("time", "session_id", "invalid", "live_state", "sent"),
     Failure: ("bypassed",),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
