@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import anyio
@@ -50,6 +50,9 @@ from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, without
 from agentest.support.text import count
 from agentest.support.trace_context import note_request, turn_of_requests
+
+if TYPE_CHECKING:
+    from agentest.config.agents.model_apis import RealtimeAgent
 
 _PLACE = "is the path that of the WebSocket?"
 _RETRIED = (429, 502, 503, 504)
@@ -231,7 +234,7 @@ def _decoded(text: str) -> Any:
 class WebSocketConnector:
     """Opens an agent's connections."""
 
-    def __init__(self, config: WebSocketAgent, client: Client) -> None:
+    def __init__(self, config: WebSocketAgent | RealtimeAgent, client: Client) -> None:
         self._config = config
         self._client = client
         self._advisor = ErrorAdvisor(config, client)

@@ -6,7 +6,7 @@ that the agent made itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
@@ -210,7 +210,7 @@ class ResponseAssembly:
         received = False
         async for kind, event in json_events(stream, ends_at_done=True):
             received = True
-            if self._add(event, kind, stream):
+            if self.add(event, kind, stream.note_first_token):
                 return self.response()
         raise truncated_stream_error("response.completed, response.failed or response.incomplete", received)
 
@@ -233,7 +233,8 @@ class ResponseAssembly:
         missing = [item for item in items if is_call(item) and _call_key(item) not in known]
         return {**self._head, "output": [*missing, *output]} if missing else self._head
 
-    def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
+    def add(self, event: Mapping[str, Any], kind: str, on_text: Callable[[], None]) -> bool:
+        """Add an event and return True if the response has ended. `on_text` is called with each text."""
         if kind in _END_EVENTS:
             self._head = {**self._head, **mapping_at(event, "response"), "status": _END_EVENTS[kind]}
             return True
@@ -254,7 +255,7 @@ class ResponseAssembly:
             _extend(field, _FIELD_EVENTS[name], event, step)
         elif step in ("delta", "done") and name in _TEXT_EVENTS:
             if self._add_text(event, *_TEXT_EVENTS[name], step):
-                stream.note_first_token()
+                on_text()
         elif not kind.startswith(_REDUNDANT_EVENTS):
             self._ignored.note("event", kind)
         return False

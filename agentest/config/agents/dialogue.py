@@ -16,6 +16,15 @@ from agentest.support.templates import Template, check_names
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
+def socket_address(value: str) -> str:
+    """Return the address of a WebSocket. Raises ValueError."""
+    scheme, _, rest = value.partition("://")
+    if scheme not in _SCHEMES:
+        raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
+    check_url(example_url(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
+    return normal_address(value)
+
+
 class DialogueAgent(AnyAgent):
     """Base class of agents whose messages are read by paths (`agents.message_mapping.Form`)."""
 
@@ -114,13 +123,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     @field_validator("endpoint")
     @classmethod
     def _http_url(cls, value: str, info: ValidationInfo) -> str:
-        if not value:
-            return super()._http_url(value, info)
-        scheme, _, rest = value.partition("://")
-        if scheme not in _SCHEMES:
-            raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
-        check_url(example_url(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
-        return normal_address(value)
+        return socket_address(value) if value else super()._http_url(value, info)
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of agents that speak the API of a model provider: OpenAI's Responses, Anthropic's Messages."""
+"""Settings of agents that speak the API of a model provider: Responses, Realtime, Anthropic's Messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from agentest.config.agents.dialogue import socket_address
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
 
@@ -91,3 +92,34 @@ class AnthropicMessagesAgent(HttpAgent):
                 "content}; what the system says goes into body.system"
             )
         return value
+
+
+class RealtimeAgent(HttpAgent):
+    """An agent that speaks OpenAI's Realtime API over a WebSocket, in text."""
+
+    templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
+    can_report: ClassVar[bool] = True  # MCP tools that the server runs
+
+    type: Literal["realtime"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    """The session that is requested: `instructions`, `tools`, `output_modalities`, …"""
+    subprotocols: list[str] = Field(default_factory=list)
+
+    @property
+    def sent_instructions(self) -> str:
+        return text_of(self.body.get("instructions"))
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _http_url(cls, value: str, info: ValidationInfo) -> str:
+        return socket_address(value) if value else super()._http_url(value, info)
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> Self:
+        if self.app is not None:
+            raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
+        return self

@@ -1,0 +1,248 @@
+"""Agents that speak OpenAI's Realtime over a WebSocket: both spellings of its events, and what goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import wave
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from anyio.from_thread import start_blocking_portal
+from test_websocket_agent import serving
+
+from agentest import scenario
+from agentest.agents.realtime import _file
+from agentest.config import Config
+from agentest.domain.messages import Attachment
+from agentest.domain.results import RunResult, Status
+from agentest.support.errors import CannotSend
+from agentest.testing import run_scenarios
+
+Socket = web.WebSocketResponse
+Event = dict[str, Any]
+Answers = Callable[[list[Event]], list[Event]]
+
+
+def message(text: str, kind: str = "output_text") -> Event:
+    part = {"type": kind, "transcript" if "audio" in kind else "text": text}
+    return {"type": "message", "id": "item_m", "role": "assistant", "content": [part]}
+
+
+def call(name: str, n: int, **arguments: Any) -> Event:
+    text = json.dumps(arguments)
+    return {
+        "type": "function_call",
+        "id": f"item_{n}",
+        "call_id": f"call_{n}",
+        "name": name,
+        "arguments": text,
+    }
+
+
+class RealtimeServer:
+    """Answers each `response.create` with the items that `answer` makes of the conversation."""
+
+    def __init__(self, answer: Answers, *, beta: bool = False, end: Event | None = None) -> None:
+        self.sessions: list[Event] = []
+        self.conversations: list[list[Event]] = []
+        self._answer, self._beta, self._end = answer, beta, end or {"status": "completed"}
+
+    async def talk(self, socket: Socket, _: web.Request) -> None:
+        given = {"modalities": ["audio", "text"]} if self._beta else {"output_modalities": ["audio"]}
+        await socket.send_json({"type": "session.created", "session": {"id": "sess_1", **given}})
+        items: list[Event] = []
+        self.conversations.append(items)
+        async for received in socket:
+            event = json.loads(received.data)
+            if event["type"] == "session.update":
+                self.sessions.append(event["session"])
+                await socket.send_json({"type": "session.updated", "session": event["session"]})
+            elif event["type"] == "conversation.item.create":
+                items.append(event["item"])
+                await socket.send_json({"type": "conversation.item.added", "item": event["item"]})
+            else:
+                await self._respond(socket, items)
+
+    async def _respond(self, socket: Socket, items: list[Event]) -> None:
+        await socket.send_json(
+            {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}}
+        )
+        output = self._answer(items)
+        for index, item in enumerate(output):
+            place = {"output_index": index, "item_id": item["id"]}
+            await socket.send_json(
+                {"type": "response.output_item.added", **place, "item": {**item, "content": []}}
+            )
+            for part in item.get("content", ()):
+                text, name = part.get("text", part.get("transcript")), "output_text"
+                if "transcript" in part:
+                    name = "audio_transcript" if self._beta else "output_audio_transcript"
+                elif self._beta:
+                    name = "text"
+                for piece in (text[:3], text[3:]):
+                    await socket.send_json(
+                        {"type": f"response.{name}.delta", **place, "content_index": 0, "delta": piece}
+                    )
+            if item["type"] == "function_call":
+                await socket.send_json(
+                    {"type": "response.function_call_arguments.done", **place, "arguments": item["arguments"]}
+                )
+            await socket.send_json({"type": "response.output_item.done", **place, "item": item})
+            items.append(item)
+        usage = {"input_tokens": 9, "output_tokens": 4, "input_token_details": {"cached_tokens": 2}}
+        done = {"id": "resp_1", "output": output, "usage": usage, **self._end}
+        await socket.send_json({"type": "response.done", "response": done})
+        await socket.send_json({"type": "rate_limits.updated", "rate_limits": []})
+
+
+def books(items: list[Event]) -> list[Event]:
+    """Book what the user names: two calls at once, then their results as text."""
+    last = items[-1]
+    if last["type"] == "function_call_output":
+        results = [
+            json.loads(item["output"])["id"] for item in items if item["type"] == "function_call_output"
+        ]
+        return [message(f"Booked {results[-2]} and {results[-1]}.")]
+    said = last["content"][0]["text"]
+    if "book" not in said:
+        return [message(f"Message {sum(item['type'] == 'message' for item in items)}: {said}")]
+    return [call("book", len(items), what="a"), call("book", len(items) + 1, what="b")]
+
+
+@contextmanager
+def server(talk: Callable[[Socket, web.Request], Awaitable[None]]) -> Iterator[str]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(talk)) as url:
+        yield url
+
+
+def run(url: str, *scenarios: Any, **agent: Any) -> RunResult:
+    config = Config.model_validate(
+        {
+            "agent": {"type": "realtime", "endpoint": f"{url}/v1/realtime?model=m", **agent},
+            "request_timeout_ms": 5000,
+        }
+    )
+    return run_scenarios(scenarios, config=config)
+
+
+def booking(name: str = "books") -> Any:
+    return scenario(
+        name,
+        turns=["hi", {"user_message": "book both", "expect": {"contains": "Booked id-a and id-b."}}],
+        tools={"book": lambda args: {"id": f"id-{args['what']}"}},
+        trajectory={"match_mode": "strict", "expected": ["book", "book"]},
+        conversations_per_scenario=10,
+    )
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_mocks_answer_the_calls_of_many_conversations_at_once(beta: bool) -> None:
+    """The session asks for text and declares the mocks; each conversation has its own socket and results."""
+    talking = RealtimeServer(books, beta=beta)
+    with server(talking.talk) as url:
+        result = run(url, booking("one"), booking("two"), body={"instructions": "Be kind."})
+    assert [each.verdict.status for each in result.scenarios] == [Status.PASSED] * 2, result.scenarios[
+        0
+    ].verdict
+    asked = talking.sessions[0]
+    assert asked["modalities" if beta else "output_modalities"] == ["text"]
+    assert asked.get("type") == (None if beta else "realtime")
+    assert (asked["instructions"], [tool["name"] for tool in asked["tools"]]) == ("Be kind.", ["book"])
+    assert len(talking.conversations) == 20
+    turn = result.scenarios[0].conversations[0].conversation.turns[1]
+    assert [item.seen_by for item in turn.tool_calls] == ["caller", "caller"]
+    assert (turn.usage.prompt_tokens, turn.usage.cached_tokens) == (18, 4)
+    assert turn.first_token_ms is not None
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_transcripts_are_the_text_of_audio(beta: bool) -> None:
+    kind = "audio" if beta else "output_audio"
+    with server(RealtimeServer(lambda items: [message("Good morning.", kind)], beta=beta).talk) as url:
+        result = run(
+            url, scenario("s", turns=[{"user_message": "hi", "expect": {"contains": "Good morning."}}])
+        )
+    assert result.scenarios[0].verdict.status is Status.PASSED
+
+
+async def silent(socket: Socket, _: web.Request) -> None:
+    await socket.send_json({"type": "session.created", "session": {}})
+    await socket.receive()
+    await socket.close(code=1011)
+
+
+async def refusing(socket: Socket, _: web.Request) -> None:
+    await socket.send_json({"type": "error", "error": {"code": "invalid_api_key", "message": "no such key"}})
+
+
+async def greeting(socket: Socket, _: web.Request) -> None:
+    await socket.send_json({"type": "hello"})
+
+
+async def babbling(socket: Socket, _: web.Request) -> None:
+    await socket.send_json({"type": "session.created", "session": {}})
+    await socket.send_str("[1, 2")
+    async for _ in socket:
+        pass
+
+
+def ended(**end: Any) -> Any:
+    return RealtimeServer(lambda items: [message("x")], end=end).talk
+
+
+@pytest.mark.parametrize(
+    ("talk", "problem"),
+    [
+        (
+            ended(status="failed", status_details={"error": {"code": "E7", "message": "out of order"}}),
+            "out of order",
+        ),
+        (
+            ended(status="incomplete", status_details={"reason": "content_filter"}),
+            "incomplete (content_filter)",
+        ),
+        (ended(status="cancelled"), "cancelled"),
+        (ended(status="odd"), "unknown status 'odd'"),
+        (silent, "code 1011, internal error) before the response was done"),
+        (refusing, "no such key"),
+        (greeting, "is not session.created"),
+        (babbling, "not JSON"),
+    ],
+)
+def test_what_goes_wrong_is_the_agents_error(talk: Any, problem: str) -> None:
+    with server(talk) as url:
+        result = run(url, scenario("s", turns=["hi"]))
+    failure = result.scenarios[0].conversations[0].conversation.failure
+    assert failure
+    assert problem in failure.message
+    assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+def test_files() -> None:
+    """A WAV file is sent as its samples, other audio as it is; what the protocol cannot take is refused."""
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as out:
+        out.setparams((1, 2, 24_000, 0, "NONE", ""))
+        out.writeframes(b"\1\2\3\4")
+    wav = base64.b64encode(sound.getvalue()).decode()
+    samples = base64.b64encode(b"\1\2\3\4").decode()
+    assert _file(Attachment(mime_type="audio/wav", base64=wav)) == {"type": "input_audio", "audio": samples}
+    assert _file(Attachment(mime_type="audio/pcm", base64=samples)) == {
+        "type": "input_audio",
+        "audio": samples,
+    }
+    assert (
+        _file(Attachment(mime_type="image/png", base64="AAAA"))["image_url"] == "data:image/png;base64,AAAA"
+    )
+    for refused in (
+        Attachment(mime_type="text/plain", base64="AAAA"),
+        Attachment(mime_type="audio/mp3", base64="AA=="),
+        Attachment(mime_type="audio/wav", base64="AAAA"),
+    ):
+        with pytest.raises(CannotSend):
+            _file(refused)
