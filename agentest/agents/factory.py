@@ -77,21 +77,24 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
     One clear message before the first conversation replaces a failure in each of them. Raises ConfigError if
     the address is refused.
     """
-    if not isinstance(config, HttpAgent) or config.app is not None:
+    if config.in_process or not config.urls:
         return
-    parts = urlsplit(config.endpoint)
+    parts = urlsplit(config.urls["endpoint"])
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme in ("https", "wss") else 80)
-    for attempt in range(1, config.retries + 2):
+    attempts = 1 + int(getattr(config, "retries", 0))
+    for attempt in range(1, attempts + 1):
         try:
             with anyio.fail_after(_CONNECT_TIMEOUT_S):
                 return await client.check_listening(host, port)
         except RefusedAddress as error:
-            raise ConfigError(f"agent {name!r}: endpoint {config.endpoint}: {error}") from None
+            raise ConfigError(f"agent {name!r}: endpoint {config.urls['endpoint']}: {error}") from None
         except (OSError, TimeoutError, UnicodeError) as error:
             problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
-            if attempt <= config.retries:
+            if attempt < attempts:
                 await anyio.sleep(pause_before_retry(attempt))
     remedy = "Start it first, correct agent.endpoint, or let agent.server start it."
     if "resolved" in problem:
         remedy = "Correct the host in agent.endpoint."
-    raise AgentUnreachable(f"agent {name!r} cannot be reached at {config.endpoint}: {problem}. {remedy}")
+    raise AgentUnreachable(
+        f"agent {name!r} cannot be reached at {config.urls['endpoint']}: {problem}. {remedy}"
+    )

@@ -72,6 +72,7 @@ AGENT_TYPES: dict[str, AgentType] = {
             "anthropic_messages",
             "probe_anthropic_messages",
         ),
+        ("grpc", "grpc:GrpcAgent", "grpc", None),
         ("realtime", "model_apis:RealtimeAgent", "realtime", None),
         ("command", "dialogue:CommandAgent", "command", None),
     )

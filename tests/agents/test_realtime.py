@@ -187,7 +187,7 @@ async def greeting(socket: Socket, _: web.Request) -> None:
 async def babbling(socket: Socket, _: web.Request) -> None:
     await socket.send_json({"type": "session.created", "session": {}})
     await socket.send_str("[1, 2")
-    async for _ in socket:
+    while not (await socket.receive()).type.name.startswith("CLOS"):
         pass
 
 

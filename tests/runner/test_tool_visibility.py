@@ -79,6 +79,8 @@ def test_the_type_says_how_calls_are_seen() -> None:
         "adk_module": {"module": "a"},
         "command": {"command": ["a"]},
         "websocket": {"endpoint": "ws://h"},
+        "realtime": {"endpoint": "ws://h"},
+        "grpc": {"endpoint": "h:1", "method": "a.B/C"},
         "http": {"endpoint": "http://h", "body": body},
     }
     for name in AGENT_TYPES:

@@ -1,0 +1,247 @@
+"""Agents behind gRPC: a real server on loopback, with reflection or a .proto file, and what goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import message_factory
+from grpc_reflection.v1alpha import reflection
+from grpc_tools import protoc
+
+from agentest import scenario
+from agentest.config import Config
+from agentest.domain.results import RunResult, Status
+from agentest.support.errors import AgentestError
+from agentest.testing import run_scenarios
+
+PROTO = """
+syntax = "proto3";
+package salon.v1;
+import "google/protobuf/struct.proto";
+message Ask { string message = 1; string session_id = 2; int32 turn = 3; }
+message Call { string tool = 1; google.protobuf.Struct input = 2; }
+message Answer { string text = 1; string session_id = 2; repeated Call calls = 3; bool failed = 4; }
+service Booking {
+  rpc Chat(Ask) returns (Answer);
+  rpc Stream(Ask) returns (stream Answer);
+  rpc Upload(stream Ask) returns (Answer);
+}
+"""
+
+
+class Salon:
+    """Counts the turns of each session, which it names itself if the caller names none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.turns: Counter[str] = Counter()
+        self.metadata: list[dict[str, str]] = []
+        source = folder / "salon.proto"
+        source.write_text(PROTO)
+        out, include = folder / "set", Path(protoc.__file__).parent / "_proto"
+        assert not protoc.main(
+            [
+                "",
+                f"-I{folder}",
+                f"-I{include}",
+                "--include_imports",
+                f"--descriptor_set_out={out}",
+                str(source),
+            ]
+        )
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.descriptor_pool import DescriptorPool
+
+        self.pool = DescriptorPool()
+        for file in FileDescriptorSet.FromString(out.read_bytes()).file:
+            self.pool.Add(file)
+        self.Ask, self.Answer = (
+            message_factory.GetMessageClass(self.pool.FindMessageTypeByName(f"salon.v1.{name}"))
+            for name in ("Ask", "Answer")
+        )
+
+    def chat(self, ask: Any, context: Any) -> Any:
+        self.metadata.append(dict(context.invocation_metadata()))
+        if ask.message == "boom":
+            context.abort(grpc.StatusCode.INTERNAL, "out of order")
+        if ask.message == "who?":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        name = ask.session_id or f"s{len(self.turns)}"
+        self.turns[name] += 1
+        answer = self.Answer(
+            text=f"{ask.message} {self.turns[name]}", session_id=name, failed=ask.message == "fail"
+        )
+        if "book" in ask.message:
+            answer.calls.add(tool="book").input.update({"what": ask.message})
+        return answer
+
+    def stream(self, ask: Any, context: Any) -> Iterator[Any]:
+        for word in f"{ask.message} in pieces".split(" "):
+            yield self.Answer(text=f"{word} ")
+
+    @contextmanager
+    def serving(self, *, reflects: bool = True) -> Iterator[str]:
+        server = grpc.server(ThreadPoolExecutor(24))
+        options = {
+            "request_deserializer": self.Ask.FromString,
+            "response_serializer": self.Answer.SerializeToString,
+        }
+        methods = {
+            "Chat": grpc.unary_unary_rpc_method_handler(self.chat, **options),
+            "Stream": grpc.unary_stream_rpc_method_handler(self.stream, **options),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("salon.v1.Booking", methods),))
+        if reflects:
+            names = ("salon.v1.Booking", reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server, pool=self.pool)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.stop(None).wait()
+
+
+@pytest.fixture
+def salon(tmp_path: Path) -> Salon:
+    return Salon(tmp_path)
+
+
+CHAT = {
+    "method": "salon.v1.Booking/Chat",
+    "reply": "text",
+    "body": {"message": "{{message}}", "session_id": "{{session_id}}"},
+}
+
+
+def run(
+    endpoint: str,
+    *turns: str,
+    conversations: int = 1,
+    expected: Any = None,
+    **agent: Any,
+) -> RunResult:
+    config = Config.model_validate(
+        {"agent": {"type": "grpc", "endpoint": endpoint, **CHAT, **agent}, "request_timeout_ms": 5000}
+    )
+    options: dict[str, Any] = {"trajectory": {"expected": expected}} if expected else {}
+    made = scenario("s", turns=list(turns), conversations_per_scenario=conversations, **options)
+    return run_scenarios([made], config=config)
+
+
+def replies(result: RunResult) -> list[tuple[str, ...]]:
+    return [each.conversation.replies for each in result.scenarios[0].conversations]
+
+
+def problem(result: RunResult) -> str:
+    failure = result.scenarios[0].conversations[0].conversation.failure
+    return failure.message if failure else ""
+
+
+def test_many_conversations_over_one_channel(salon: Salon) -> None:
+    """Twenty conversations of three turns at once: each counts its own, and metadata and calls are seen."""
+    with salon.serving() as endpoint:
+        result = run(
+            endpoint,
+            "hi",
+            "book a cut",
+            "bye",
+            conversations=20,
+            tool_calls="calls[].{name: tool, args: input}",
+            headers={"X-Tenant": "t1"},
+            expected=[{"name": "book", "args": {"what": "book a cut"}}],
+        )
+    assert replies(result) == [("hi 1", "book a cut 2", "bye 3")] * 20
+    assert result.scenarios[0].verdict.status is Status.PASSED
+    assert {each["x-tenant"] for each in salon.metadata} == {"t1"}
+    assert len(salon.turns) == 20
+
+
+def test_the_servers_session_is_sent_back(salon: Salon) -> None:
+    """Until the server has named its session, `session_id` is left out."""
+    with salon.serving() as endpoint:
+        result = run(endpoint, "hi", "you", session="session_id")
+    assert replies(result) == [("hi 1", "you 2")]
+    assert list(salon.turns) == ["s0"]
+
+
+def test_a_stream_is_put_together(salon: Salon) -> None:
+    with salon.serving() as endpoint:
+        result = run(endpoint, "words", method="salon.v1.Booking/Stream", reply=None, delta="text")
+    assert replies(result) == [("words in pieces ",)]
+    assert result.scenarios[0].conversations[0].conversation.turns[0].first_token_ms is not None
+
+
+def test_a_proto_file_replaces_reflection(salon: Salon, tmp_path: Path) -> None:
+    with salon.serving(reflects=False) as endpoint:
+        without = run(endpoint, "hi")
+        result = run(endpoint, "hi", proto=str(tmp_path / "salon.proto"))
+        (tmp_path / "broken.proto").write_text("syntax = ")
+        broken = run(endpoint, "hi", proto=str(tmp_path / "broken.proto"))
+    assert replies(result) == [("hi 1",)]
+    assert "the server has no reflection" in problem(without)
+    assert "proto: path/to/service.proto" in problem(without)
+    assert "broken.proto cannot be compiled" in problem(broken)
+    assert without.scenarios[0].verdict.status is Status.ERRORED
+
+
+@pytest.mark.parametrize(
+    ("message", "agent", "expected", "status"),
+    [
+        ("boom", {}, "answered INTERNAL: out of order", Status.FAILED),
+        ("who?", {}, "answered UNAUTHENTICATED: no token", Status.ERRORED),
+        ("fail", {"error": "failed"}, "`error: failed`", Status.FAILED),
+        ("hi", {"reply": "txt"}, "`reply: txt` finds nothing", Status.FAILED),
+        ("hi", {"method": "salon.v1.Bookin/Chat"}, "no service 'salon.v1.Bookin'", Status.ERRORED),
+        ("hi", {"method": "salon.v1.Booking/Chatt"}, "it has Chat, Stream, Upload", Status.ERRORED),
+        ("hi", {"method": "salon.v1.Booking/Upload"}, "takes a stream of requests", Status.ERRORED),
+        (
+            "hi",
+            {"body": {"mesage": "{{message}}"}},
+            "its fields are message, session_id, turn",
+            Status.ERRORED,
+        ),
+    ],
+)
+def test_what_goes_wrong(
+    salon: Salon, message: str, agent: dict[str, Any], expected: str, status: Status
+) -> None:
+    with salon.serving() as endpoint:
+        result = run(endpoint, message, **agent)
+    assert expected in problem(result)
+    assert result.scenarios[0].verdict.status is status
+
+
+def test_a_server_that_is_not_there(salon: Salon) -> None:
+    with salon.serving() as endpoint:
+        pass
+    with pytest.raises(AgentestError, match="cannot be reached"):
+        run(endpoint, "hi", retries=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"endpoint": "http://localhost:1"}, "write host and port without a scheme"),
+        ({"endpoint": "localhost:70000"}, "ports go from 1 to 65535"),
+        ({"method": "Chat"}, "write service and method"),
+        ({"body": {"message": "hi"}}, 'put "{{message}}" into `body`'),
+        ({"done": "x"}, "is not for gRPC"),
+    ],
+)
+def test_settings(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        Config.model_validate({"agent": {"type": "grpc", "endpoint": "localhost:1", **CHAT, **settings}})
+
+
+def test_the_package_is_named_if_it_is_missing(salon: Salon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc.aio", None)
+    with salon.serving() as endpoint, pytest.raises(AgentestError, match="agentest-sim"):
+        run(endpoint, "hi")
