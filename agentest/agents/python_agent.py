@@ -41,13 +41,15 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     """
     asyncio.get_running_loop().set_default_executor(NonWaitingExecutor())
     handler = config.handler.value if isinstance(config.handler, AgentObject) else config.handler
-    handler = await _agent_from_factory(name, _import_value(name, "handler", handler, resources.root))
+    given = _import_value(name, "handler", handler, resources.root)
+    handler = await _agent_from_factory(name, given)
     framework = framework_of(handler)
     if framework is not None:
         context = _import_value(name, "context", config.context, resources.root)
         if context is not None and not callable(context):
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
-        return await open_object(name, framework, handler, context, resources)
+        make = None if handler is given else given
+        return await open_object(name, framework, handler, context, resources, make)
     try:
         check_handler(handler)
     except ValueError as error:

@@ -26,6 +26,8 @@ class Framework:
     """The module in `agentest/agents/in_process` that runs the agents, and its function if not `prepare`."""
     takes_context: bool = True
     """True if a run accepts a context from the user."""
+    single_use: bool = False
+    """True if an agent serves one conversation, so that each needs a new one."""
 
 
 FRAMEWORKS = (
@@ -39,6 +41,14 @@ FRAMEWORKS = (
         ("BaseAgent", "BaseNode", "App"),
         "google_adk",
         takes_context=False,
+    ),
+    Framework(
+        "LiveKit Agents",
+        "a function that makes an Agent or a started AgentSession",
+        "livekit.agents",
+        ("Agent", "AgentSession"),
+        "livekit",
+        single_use=True,
     ),
     Framework("LangChain", "a Runnable that takes messages", "langchain_core", ("Runnable",), "langchain"),
 )

@@ -32,9 +32,11 @@ def environment(folder: Path, packages: list[str]) -> None:
     run("uv", "pip", "install", "-q", "--python", folder / "bin" / "python", *newest, *packages)
 
 
-def with_tracing(packages: list[str]) -> list[str]:
-    """The packages, with those of `tracing` in the place of "+tracing"."""
-    return [one for name in packages for one in (WANTED["tracing"] if name == "+tracing" else [name])]
+def expanded(packages: list[str]) -> list[str]:
+    """The packages, with those that "+tracing" and "+agentest" (what Agentest needs) stand for."""
+    project = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"+tracing": WANTED["tracing"], "+agentest": project["dependencies"]}
+    return [one for name in packages for one in groups.get(name, [name])]
 
 
 def npm(folder: Path, programs: Path) -> None:
@@ -69,7 +71,7 @@ def content(part: str, *names: str) -> str:
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, wanted in WANTED["python"].items():
-        packages = with_tracing(wanted)
+        packages = expanded(wanted)
         make(folder / name, str([WANTED["newest"], packages]), partial(environment, folder / name, packages))
     npm_folder, services_folder = folder / "npm", folder / "services"
     make(npm_folder, content("node", *PACKAGES), partial(npm, npm_folder, folder / "node" / "bin"))

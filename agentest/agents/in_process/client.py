@@ -10,10 +10,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import anyio
+
 from agentest.agents.in_process.tool_gate import (
     Begin,
     FrameworkConversation,
-    Prepare,
     ToolGate,
     gate_in_front,
 )
@@ -25,14 +26,23 @@ from agentest.support.calling import BlockingTimer, ends_the_run, message_of_err
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.lazy_dataclasses import dataclass
 
+_CLOSE_S = 5.0
 MakeContext = Callable[..., Any]
 """A function of the user's, without parameters or with the scenario's session."""
 
 
 async def open_object(
-    name: str, framework: Framework, agent: Any, make_context: MakeContext | None, resources: Resources
+    name: str,
+    framework: Framework,
+    agent: Any,
+    make_context: MakeContext | None,
+    resources: Resources,
+    make_agent: Callable[[], Any] | None = None,
 ) -> Agent:
-    """Return the client of an agent object. Raises ConfigError if it cannot be run."""
+    """Return the client of an agent object. Raises ConfigError if it cannot be run.
+
+    `make_agent` is the function that has made the agent, if there is one.
+    """
     if make_context is not None and not framework.takes_context:
         raise ConfigError(
             f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
@@ -42,9 +52,9 @@ async def open_object(
     if hasattr(runner, "open_object"):
         opened: Agent = await runner.open_object(name, agent, resources)
         return opened
-    prepare: Prepare = getattr(runner, function or "prepare")
+    prepare: Callable[..., Begin] = getattr(runner, function or "prepare")
     try:
-        begin = prepare(agent)
+        begin = prepare(agent, make_agent) if framework.single_use else prepare(agent)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
@@ -71,7 +81,11 @@ class ObjectAgent:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[ObjectConversation]:
-        yield ObjectConversation(self)
+        conversation = ObjectConversation(self)
+        try:
+            yield conversation
+        finally:
+            await conversation.close()
 
 
 class ObjectConversation:
@@ -81,6 +95,12 @@ class ObjectConversation:
         self.name = agent.name
         self._agent = agent
         self._conversation: FrameworkConversation | None = None
+
+    async def close(self) -> None:
+        """Close what the framework has opened for the conversation."""
+        if close := getattr(self._conversation, "close", None):
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""

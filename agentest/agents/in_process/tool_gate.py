@@ -342,8 +342,6 @@ class FrameworkConversation(Protocol):
 
 Begin = Callable[[Any, str], FrameworkConversation]
 """Starts a conversation with the context from the user's code (or None) and the session id."""
-Prepare = Callable[[Any], Begin]
-"""Installs the gate in a framework and checks an agent. Raises ValueError if the agent cannot be run."""
 
 
 def output_text(output: Any) -> str | None:
