@@ -66,6 +66,11 @@ async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> A
     """Open an agent. The module of a protocol is imported only if the configuration uses that type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
+    if isinstance(config, HttpAgent) and config.needs_credentials:
+        from agentest.agents.credentials import with_credentials
+
+        sender = with_credentials(name, config, resources.client, resources.root, resources.on_secret)
+        resources = replace(resources, client=sender)
     open_agent: OpenAgent = import_module(AGENT_TYPES[config.type].client).open_agent
     agent = open_agent(name, config, resources)
     return await agent if isawaitable(agent) else agent

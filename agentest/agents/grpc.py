@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import anyio
 
+from agentest.agents.credentials import HeaderCommands
 from agentest.agents.message_mapping import MessagePaths, TurnReader
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
@@ -29,6 +30,7 @@ from agentest.agents.port import (
 )
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.grpc import GrpcAgent
+from agentest.config.agents.over_http import commands, fixed
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
@@ -74,7 +76,8 @@ class GrpcClient:
         self._proto = resources.root / config.proto if config.proto else None
         self._form = MessagePaths.of(config)
         self._notes = AgentNotes(config.name, resources.on_note)
-        self._headers = Template(config.headers)
+        self._headers = Template(fixed(config.headers))
+        self._made = HeaderCommands(commands(config.headers), resources.root, resources.on_secret)
         self._method: Any = None
         """The descriptor of the method, once it is known."""
         self._finding = anyio.Lock()
@@ -96,14 +99,14 @@ class GrpcClient:
 
         method = await self._described()
         body = Template(without(self._config.body, unknown)).filled(values)
-        request, metadata = _encoded(body, method), self._metadata(values)
+        request, made = _encoded(body, method), await self._made.headers()
         for attempt in range(self._config.retries + 1):
             reader, heard = TurnReader(self._form, turn_index, self._notes), list[Mapping[str, Any]]()
             limit = TimeLimit(self._timeout_s)
             first: float | None = None
             try:
                 with limit:
-                    async for message in self._responses(method, request, metadata):
+                    async for message in self._responses(method, request, self._metadata(values, made)):
                         heard.append(message)
                         AGENT_ANSWERED.set(True)
                         if reader.hear(message) and first is None:
@@ -115,6 +118,9 @@ class GrpcClient:
             except AioRpcError as error:
                 if _never_arrived(error) and not heard and attempt < self._config.retries:
                     await anyio.sleep(pause_before_retry(attempt + 1))
+                    continue
+                if error.code().name == "UNAUTHENTICATED" and not attempt and await self._made.renew(made):
+                    made = await self._made.headers()
                     continue
                 self._raise(error, reader, attempt)
             except AgentError as error:
@@ -137,11 +143,11 @@ class GrpcClient:
             note_request()
             yield _decoded(response, method)
 
-    def _metadata(self, values: TurnValues) -> list[tuple[str, str]]:
+    def _metadata(self, values: TurnValues, made: Mapping[str, str]) -> list[tuple[str, str]]:
         named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
         turn = turn_of_requests()
         try:
-            return list(check_headers({**named, **(turn.headers(named) if turn else {})}).items())
+            return list(check_headers({**named, **made, **(turn.headers(named) if turn else {})}).items())
         except ValueError as error:
             raise CannotSend(f"{self._config.address}: a header {error}") from None
 

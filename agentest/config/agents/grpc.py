@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.dialogue import DialogueAgent
-from agentest.config.fields import HttpHeaders, NotNegative, PathText, text_at
+from agentest.config.agents.over_http import AgentHeaders, fixed
+from agentest.config.fields import NotNegative, PathText, text_at
 from agentest.support.redaction import header_secrets
 from agentest.support.templates import Template
 
@@ -31,7 +32,7 @@ class GrpcAgent(DialogueAgent):
     """`package.Service/Method`."""
     body: Any = Field(default_factory=lambda: {"message": "{{message}}"}, validate_default=True)
     """The JSON form of the request, with placeholders."""
-    headers: HttpHeaders = Field(default_factory=dict)
+    headers: AgentHeaders = Field(default_factory=dict)
     """The metadata of each call."""
     session: PathText | None = None
     """Path of the server's session id in a response. None: Agentest creates the id."""
@@ -53,7 +54,7 @@ class GrpcAgent(DialogueAgent):
 
     @property
     def secrets(self) -> list[str]:
-        return [*header_secrets(self.headers), *super().secrets]
+        return [*header_secrets(fixed(self.headers)), *super().secrets]
 
     @field_validator("endpoint")
     @classmethod

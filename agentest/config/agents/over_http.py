@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import (
-    HttpHeaders,
     NotNegative,
+    Section,
     address_at,
+    check_headers,
     check_url,
     example_url,
     normal_address,
@@ -23,6 +33,57 @@ AsgiApp = Callable[..., Any] | str
 """An ASGI application, or its import path `pkg.module:app`."""
 IN_PROCESS = "http://localhost"
 """The nominal address of an `app` without an endpoint."""
+
+
+class HeaderCommand(Section):
+    """A header value that a command prints."""
+
+    command: Annotated[str | list[str], Field(min_length=1)]
+    """The program and its arguments. A text is split as a shell would, but there is no shell."""
+    every_s: Annotated[float, Field(gt=0)] | None = None
+    """The command runs again after this time, in seconds, and once after a 401. None: only after a 401."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments."""
+        return shlex.split(self.command) if isinstance(self.command, str) else self.command
+
+
+class AwsSignature(Section):
+    """How requests are signed with AWS Signature Version 4. The credentials are those of botocore."""
+
+    service: Annotated[str, Field(min_length=1)]
+    """The signing name, like `bedrock-agentcore`."""
+    region: str | None = None
+    """None: the region of the profile or of the environment."""
+    profile: str | None = None
+
+
+def _kind(value: Any) -> str:
+    return "command" if isinstance(value, Mapping | HeaderCommand) else "text"
+
+
+def _checked(headers: dict[str, str | HeaderCommand]) -> dict[str, str | HeaderCommand]:
+    check_headers({name: value if isinstance(value, str) else "" for name, value in headers.items()})
+    return headers
+
+
+_Value = Annotated[
+    Annotated[str, Tag("text")] | Annotated[HeaderCommand, Tag("command")], Discriminator(_kind)
+]
+AgentHeaders = Annotated[dict[str, _Value], AfterValidator(_checked)]
+"""Header name → its value, or the command that prints it."""
+
+
+def fixed(headers: Mapping[str, str | HeaderCommand]) -> dict[str, str]:
+    """Return the headers that are known before the run."""
+    return {name: value for name, value in headers.items() if isinstance(value, str)}
+
+
+def commands(headers: Mapping[str, str | HeaderCommand]) -> dict[str, HeaderCommand]:
+    """Return the commands that print the other headers."""
+    return {name: value for name, value in headers.items() if isinstance(value, HeaderCommand)}
 
 
 class HttpAgent(AnyAgent):
@@ -38,7 +99,8 @@ class HttpAgent(AnyAgent):
     """An ASGI application that runs in this process and receives the requests, or its import path."""
     endpoint: Annotated[str, Field(validate_default=True)] = ""
     """The URL for requests. Empty: the usual path of this type in an `app` (`default_endpoint`)."""
-    headers: HttpHeaders = Field(default_factory=dict)
+    headers: AgentHeaders = Field(default_factory=dict)
+    aws_sigv4: AwsSignature | None = None
     streaming: bool = False
     retries: NotNegative = 2
 
@@ -48,6 +110,16 @@ class HttpAgent(AnyAgent):
             return self.endpoint
         in_python = f"an app in Python ({type(self.app).__name__})"
         return f"app {self.app}" if isinstance(self.app, str) else in_python
+
+    @property
+    def fixed_headers(self) -> dict[str, str]:
+        """The headers whose values are known before the run."""
+        return fixed(self.headers)
+
+    @property
+    def needs_credentials(self) -> bool:
+        """True if credentials have to be made while the run goes on."""
+        return self.aws_sigv4 is not None or bool(commands(self.headers))
 
     @property
     def urls(self) -> dict[str, str]:
@@ -64,7 +136,7 @@ class HttpAgent(AnyAgent):
     @property
     def secrets(self) -> list[str]:
         """Credentials in the URL, headers and server, which must be redacted."""
-        return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
+        return [*url_secrets(self.endpoint), *header_secrets(self.fixed_headers), *super().secrets]
 
     @property
     def streams(self) -> bool | None:
