@@ -46,6 +46,24 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
     assert asked == [{"kind": "rerun", "run": latest}, {"kind": "run", "names": [name]}]
 
 
+def test_navigation_shows_at_once_where_one_is(page: Any, tmp_path: Path) -> None:
+    """While the server is slow, the new view has its heading and its link is marked; the old one is gone."""
+    page_at.keep_runs(tmp_path, [sample_run.sample_run()])
+    held: list[Any] = []
+    for path in ("scenarios", "talks", "cases"):
+        page.route(f"**/api/{path}", lambda route: held.append(route))
+    with page_at.served(tmp_path) as first:
+        page.goto(first)
+        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+        for view in ("Start", "Talk", "Cases"):
+            page.get_by_role("link", name=view, exact=True).click()
+            expect(page.get_by_role("heading", name=view, level=1)).to_be_visible()
+            expect(page.get_by_role("link", name=view, exact=True)).to_have_attribute("aria-current", "page")
+            expect(page.get_by_role("heading", name="Runs")).to_be_hidden()
+        page.close()
+        page.noise.problems.clear()  # the browser reports requests that were not answered
+
+
 @pytest.mark.parametrize("size", SCREENS, ids=lambda size: "x".join(map(str, size)))
 def test_a_red_job_leads_to_the_broken_turn_and_its_reason(
     page: Any, tmp_path: Path, size: tuple[int, int]

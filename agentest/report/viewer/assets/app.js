@@ -14,6 +14,7 @@ let guard = null;
 let lastHash = "";
 // The addresses on the way to the present one, which is the last, and where in each the reader was.
 const trail = [];
+const SOON_MS = 150;
 const places = new Map();
 
 export function addView(name, view) {
@@ -112,14 +113,18 @@ export async function draw(before = null) {
   document.title = `${view.title} · agentest`;
   const place = h("div", { class: `view view-${known}` });
   const { signal } = leaving;
+  // A view that takes longer shows its heading, and one that does not never flickers.
+  const soon = main.firstChild && same ? 0 : setTimeout(() => signal.aborted || fill(main, place), main.firstChild ? SOON_MS : 0);
   try {
     const drawn = view.show(place, params, signal);
-    if (!main.firstChild) main.append(place);
+    if (!place.firstChild) fill(place, h("h1", view.title), h("p", { role: "status" }, "Loading…"));
     await drawn;
     if (!signal.aborted) fill(main, place);
   } catch (error) {
     if (signal.aborted) return;
     fill(main, h("h1", view.title), problem(error.message));
+  } finally {
+    clearTimeout(soon);
   }
   if (signal.aborted) return;
   const heading = main.querySelector("h1");
