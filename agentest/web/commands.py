@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ class JobCommand:
     options: tuple[str, ...]
     about: tuple[str, ...]
     title: str
+
+    @property
+    def line(self) -> str:
+        """The command as one writes it in a terminal."""
+        return shlex.join(["agentest", self.command, *self.options, *self.about])
 
     def words(self, *more: str) -> list[str]:
         """Return the arguments after `agentest`. The targets follow `--`, so none is read as an option."""

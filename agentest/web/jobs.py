@@ -119,6 +119,7 @@ class Job:
             "id": self.id,
             "title": self.wanted.title,
             "command": self.wanted.command,
+            "line": self.wanted.line,
             "state": self.state,
             "startedAt": self.started_at,
             "run": self.run,
@@ -362,7 +363,7 @@ async def _estimate(request: web.Request, values: Values) -> Json:
     command, project = await _requested_command(request, values), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
     status, text = await request.app[JOBS].output_of(command.words("--dry-run", *config))
-    return {"text": text, "exitStatus": status}
+    return {"text": f"$ {command.line}\n{text}", "exitStatus": status}
 
 
 async def _list_runnable(request: web.Request, _: Values) -> Json:

@@ -14,8 +14,8 @@ export function jobsPanel() {
 
   async function load() {
     const { jobs, mostAtOnce } = await ask("/api/jobs");
-    // What failed before there was a run has nothing but what it printed.
-    const printed = (job) => open.has(job.id) || (job.state === "ended" && !job.run);
+    // What printed says why a command ended early: before it made a run, or with an error that is not the agent's.
+    const printed = (job) => open.has(job.id) || (job.state === "ended" && (!job.run || job.status === "errored"));
     const whole = await Promise.all(jobs.slice(0, SHOWN).map((job) => (printed(job) ? ask(`/api/jobs/${job.id}`) : job)));
     refill(element, whole.length > 0 && h("h2", "Started here"), whole.map((job) => panel(job, mostAtOnce)));
   }
@@ -42,7 +42,7 @@ export function jobsPanel() {
         going && button("Stop", `stop-${job.id}`, () => post(`/api/jobs/${job.id}/stop`, {})),
         job.run && runAgain(job.run, state, "job"),
       ),
-      printed && h("pre", { tabindex: "0", "aria-label": "What it printed" }, job.cut && "…\n", foreign(job.output || "Nothing was printed yet.")),
+      printed && h("pre", { tabindex: "0", "aria-label": "What it printed" }, foreign(`$ ${job.line}\n`, "strong"), job.cut && "…\n", foreign(job.output || "Nothing was printed yet.")),
     );
   }
   return { element, load };

@@ -82,7 +82,7 @@ function beginning({ scenarios, agents }, params) {
       go("talk", { of: params.of, id });
     }, button);
   };
-  const field = (name, control) => h("label.field", name, control);
+  const field = (name, control) => h("label.field", name, " ", control);
   return h("form.panel", { onsubmit }, h("div.row", field("Scenario", scenario), field("Agent", agent), button), said);
 }
 
