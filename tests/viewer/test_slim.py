@@ -16,7 +16,7 @@ def test_layout_goes_and_statements_stay() -> None:
 def test_spaces_go_only_where_they_mean_nothing() -> None:
     """Texts and regular expressions stay; words and signs that would join others stay apart."""
     script = """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e + 1) / 2;\nreturn { "f = g": f };\n"""
-    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e+1)/ 2;return{"f = g":f};"""
+    tight = """let a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e+1)/ 2;return{"f = g":f};"""
     assert without_layout(script) == tight
 
 

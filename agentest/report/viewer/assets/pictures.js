@@ -11,7 +11,7 @@ const dot = (cx, cy, words) => svg("circle", { cx, cy, r: 4, class: "value" }, s
 const named = (label, y) => text(NAMES - 6, y, label.length > 32 ? `${label.slice(0, 31)}…` : label, "end");
 
 // Rows are lists of cells, whose first one heads them; heads that begin with `#` are of numbers.
-export function table(heads, rows) {
+export function figureTable(heads, rows) {
   const kind = (at) => heads[at].startsWith("#") && "number";
   const cell = (content, at) => h(at ? "td" : "th", { scope: !at && "row", class: kind(at) }, content);
   const head = heads.map((text, at) => h("th", { scope: "col", class: kind(at) }, text.replace("#", "")));
@@ -22,7 +22,7 @@ export function table(heads, rows) {
 // One picture: what is seen, the drawing, and its table.
 function picture(title, high, content, heads, rows) {
   const drawn = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, class: "picture", role: "img", "aria-label": title }, content);
-  const figures = table(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
+  const figures = figureTable(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
   return h("figure", h("figcaption", title), drawn, h("details", h("summary", "Table"), figures));
 }
 

@@ -4,7 +4,7 @@ import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
 import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
-import { bars, heatMap, histogram, lineOfShares, table } from "./pictures.js";
+import { bars, heatMap, histogram, lineOfShares, figureTable } from "./pictures.js";
 import { conversationAddress, kinds } from "./run_list.js";
 import { offered } from "./source.js";
 
@@ -169,7 +169,7 @@ function figuresPart({ figures: { rates, averages }, pictures }) {
   const heads = ["Metric", "Average", "#Threshold", "Missed by", "Lowest in"];
   const content = () => [
     rates.map((each) => h("p", agent(each), rate(each))),
-    averages.length > 0 && table(heads, averages.map((each) => average(each, several))),
+    averages.length > 0 && figureTable(heads, averages.map((each) => average(each, several))),
     h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
     pictures.scores.map((each) => histogram(`${each.metric}: averages of scenarios`, each.bins, [], decimal)),
   ];
@@ -212,8 +212,8 @@ function costPart({ head, pictures }) {
   const shares = waited.map(([who, share, ms]) => [who, interval({ value: share }), percent(share), duration(ms)]);
   const heads = ["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"];
   const content = () => [
-    waited.length > 0 && table(["Waited for", "Part", "#Share", "#In all"], shares),
-    roles.length > 0 && table(heads, roles.map(role)),
+    waited.length > 0 && figureTable(["Waited for", "Part", "#Share", "#In all"], shares),
+    roles.length > 0 && figureTable(heads, roles.map(role)),
     pictures.latencies.map(latency),
     slowestTurns.length > 0 && [h("h3", "Slowest turns of the agent"), h("ol", slowestTurns.map(slow))],
     pictures.costs.length > 1 && bars("Cost of user and judge by scenario, USD", pictures.costs.map(spent)),
@@ -253,7 +253,7 @@ function trendPart({ trend, run, pictures: { runs, heat } }, served) {
   const content = () => [
     runs.length > 1 && lineOfShares("Share of scenarios that passed, with 95% intervals", runs.map(point)),
     heat.rows.length > 0 && heatMap(`Scenarios that did not always pass, by run${more}`, heat.runs.map(moment), heat.rows.map(state)),
-    table(heads, [...trend].reverse().map(ran)),
+    figureTable(heads, [...trend].reverse().map(ran)),
   ];
   return { id: "trend", title: "Trend", summary: `the last ${trend.length} runs`, content };
 }
