@@ -154,7 +154,7 @@ function missing(command) {
 // --- panes
 
 function paneTabs({ place }) {
-  const row = tabRow("Panes", PANES, "transcript", (name) => {
+  const row = tabRow("Panes", PANES, (name) => {
     const bench = place.querySelector(".bench");
     if (bench) bench.dataset.pane = name;
   });
@@ -166,7 +166,7 @@ function paneTabs({ place }) {
 function evidencePane(view) {
   const content = h("div", { role: "tabpanel", "aria-label": "Evidence", tabindex: "0" });
   let [index, open] = [null, "whole"];
-  const row = tabRow("Evidence", [["turn", "Turn"], ["whole", "Conversation"]], "whole", (name, byHand) => {
+  const row = tabRow("Evidence", [["turn", "Turn"], ["whole", "Conversation"]], (name, byHand) => {
     open = name;
     const mine = view.turns.find(({ turn }) => turn.turnIndex === index);
     fill(content, name === "turn" && mine ? turnEvidence(view, mine) : wholeEvidence(view));

@@ -119,8 +119,8 @@ export function action(label, act) {
   return Object.assign(h("span.action", button, said), { button });
 }
 
-// A row of tabs; `show(name)` chooses one.
-export function tabRow(label, names, chosen, onshow) {
+// A row of tabs; `show(name)` chooses one of [name, words], and `onshow` is told.
+export function tabRow(label, names, onshow) {
   const select = (name) => () => show(name, true);
   const tabs = names.map(([name, words]) => h("button", { type: "button", role: "tab", data: { tab: name }, onclick: select(name) }, words));
   const element = h("div.tabs.no-print", { role: "tablist", "aria-label": label, onkeydown: turn }, tabs);

@@ -13,12 +13,11 @@ const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"
 export function head(overview) {
   const { run } = overview;
   return [
-    h("h1", "Run ", foreign(run.id || "")),
+    h("div.row.between", h("h1", "Run ", foreign(run.id || "")), h("div.row.no-print", firstFailure(overview), offered("run", run))),
     h("p.verdict", badge(run.state), " ", verdict(overview)),
     run.state === "under way" && run.planned > 0 && progress(run),
     earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
-    h("div.row.no-print", firstFailure(overview), offered("run", run)),
     notices(overview).map((text) => h("p.notice", foreign(text))),
   ];
 }
