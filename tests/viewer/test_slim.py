@@ -10,7 +10,7 @@ from agentest.report.viewer.page import ASSETS, without_layout
 def test_layout_goes_and_statements_stay() -> None:
     """Indentation, blank lines and comments mean nothing; the rest of a row may be a text."""
     script = '// why\nif (a) {\n  b("// c  =  1"); // d\n\n  // e\n}\nc();\n'
-    assert without_layout(script) == 'if(a){b("// c  =  1");}\nc();'
+    assert without_layout(script) == 'if(a){b("// c  =  1");}c();'
 
 
 def test_spaces_go_only_where_they_mean_nothing() -> None:

@@ -35,7 +35,7 @@ _LITERAL = re.compile(
 )
 """A string, a template, a comment behind code or a regular expression."""
 _AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *| ([+-]) (?![+-])")
-_LINE_ENDS = re.compile(r"(?<=[{(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
+_LINE_ENDS = re.compile(r"(?<=[{}(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
 _CONSTANT = re.compile(r"\bconst\b")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 

@@ -59,7 +59,7 @@ function whole(found) {
     h("ul", [...besides, ...notes].map((text) => foreign(text, "li"))),
     scenarios(found),
     h("h2", "Over all scenarios"),
-    differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences),
+    differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences, "Difference"),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
     table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];

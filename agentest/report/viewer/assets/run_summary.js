@@ -4,7 +4,7 @@ import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
 import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
-import { bars, heatMap, histogram, lineOfShares, figureTable } from "./pictures.js";
+import { bars, figureTable, forest, heatMap, histogram, lineOfShares, matrix } from "./pictures.js";
 import { conversationAddress, kinds } from "./run_list.js";
 import { offered } from "./source.js";
 
@@ -135,7 +135,7 @@ const number = (value) => (typeof value === "number" ? value.toLocaleString("en"
 
 // What is folded above the list: {id, title, summary, content()}.
 export function parts(overview, served) {
-  const all = [figuresPart(overview), costPart(overview), trendPart(overview, served)];
+  const all = [figuresPart(overview), costPart(overview), coveragePart(overview), trendPart(overview, served)];
   return all.filter(Boolean);
 }
 
@@ -158,7 +158,8 @@ function interval({ value, low: least, high: most }, [low, high] = [0, 1], thres
 
 // --- figures
 
-function figuresPart({ figures: { rates, averages }, pictures }) {
+function figuresPart({ head, figures: { rates, averages }, pictures }) {
+  const judged = Object.entries((head && head.calibration) || {}).filter(([, each]) => each.low !== null);
   if (!rates.length && !averages.length) return null;
   const several = new Set([...rates, ...averages].map((each) => each.agent)).size > 1;
   const agent = (each) => several && [foreign(each.agent), " "];
@@ -171,8 +172,14 @@ function figuresPart({ figures: { rates, averages }, pictures }) {
     averages.length > 0 && figureTable(heads, averages.map((each) => average(each, several))),
     h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
     pictures.scores.map((each) => histogram(`${each.metric}: averages of scenarios`, each.bins, [], decimal)),
+    judged.length > 0 && forest("Judge against people: kappa by metric, with 95% intervals; 0 is chance, 1 is full agreement", judged.map(agreement), "Agreement"),
   ];
   return { id: "figures", title: "Figures", summary: spaced([...first, bad].filter(Boolean)), content };
+}
+
+function agreement([label, { kappa, low, high, n, agreement: share, date }]) {
+  const words = `kappa ${figure({ value: kappa, low, high })}, the same in ${percent(share)} of ${count(n, "label")}, ${date}`;
+  return { label, value: kappa, low, high, words };
 }
 
 function rate({ passRate, scenarios, passHatK }) {
@@ -234,6 +241,23 @@ function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, late
   const model = modelMs === undefined ? "" : `, model ${duration(modelMs)}`;
   const href = conversationAddress({ name, agent }, { id, turn });
   return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, ${turnName(turn)}`));
+}
+
+// --- coverage
+
+const OUTCOMES = { ok: "passed", error: "failed", "mock failed": "errored", "not seen": "skipped" };
+
+function coveragePart({ pictures: { tools, levels } }) {
+  if (!tools.length && !levels.length) return null;
+  const row = (each) => ({ label: each.tool, cells: Object.entries(OUTCOMES).map(([name, kind]) => (each[name] ? [number(each[name]), kind] : ["", ""])) });
+  const steady = tools.filter((each) => !each.error && !each["mock failed"]).length;
+  const state = ({ name, states }) => ({ label: name, cells: states.map((each) => [each, each]) });
+  const content = () => [
+    tools.length > 0 && matrix("Calls of each tool by what the agent received", Object.keys(OUTCOMES), tools.map(row)),
+    levels.length > 0 && matrix("Tasks and paths by level: the worst status of their scenarios", ["unit", "integration", "scenario"], levels.map(state)),
+  ];
+  const summary = [tools.length > 0 && `${count(tools.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
+  return { id: "coverage", title: "Coverage", summary: spaced(summary.filter(Boolean)), content };
 }
 
 // --- trend
