@@ -139,7 +139,7 @@ _LEVELS = ("unit", "integration", "scenario")
 _WORST_FIRST = ("failed", "errored", "skipped", "passed")
 
 
-def call_outcomes(calls: Iterable[Json]) -> list[Json]:
+def call_outcomes(calls: Iterable[Json]) -> list[list[Any]]:
     """Count tool calls by tool and by what the agent received: `[tool, outcome, count]`."""
     counts = Counter((call["name"], _outcome(call)) for call in calls)
     return [[*key, times] for key, times in counts.items()]

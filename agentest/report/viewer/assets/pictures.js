@@ -93,16 +93,20 @@ export function matrix(title, columns, rows) {
   return picture(title, 20 * rows.length + 18, [head, rows.map(row)], ["", ...columns], table);
 }
 
-// Rows {label, value, low, high, words}: values with their intervals, on a scale with 0 in its middle.
-export function forest(title, rows, head) {
-  const most = Math.max(...rows.flatMap((each) => [Math.abs(each.low), Math.abs(each.high)])) || 1;
-  const x = (value) => 400 + (180 * value) / most;
+// Rows {label, value, low, high, words}: values with their intervals. Shares, which have a `show`, are drawn from 0 to 1,
+// others on a scale with 0 in its middle.
+export function forest(title, rows, head, show) {
+  const most = show ? 1 : Math.max(...rows.flatMap((each) => [Math.abs(each.low), Math.abs(each.high)])) || 1;
+  const x = (value) => (show ? 220 + 360 * value : 400 + (180 * value) / most);
   const row = ({ label, value, low, high, words }, n) => [
     named(label, 20 * n + 14),
     line(x(low), 20 * n + 10, x(high), 20 * n + 10, "sure"),
     dot(x(value), 20 * n + 10, words),
   ];
   const high = 20 * rows.length;
-  const ticks = [-most, 0, most].map((value) => [line(x(value), 0, x(value), high, value ? "grid" : "mark"), text(x(value), high + 14, decimal(value))]);
+  const ticks = [show ? 0.5 : -most, 0, most].map((value) => [
+    line(x(value), 0, x(value), high, value ? "grid" : "mark"),
+    text(x(value), high + 14, (show || decimal)(value)),
+  ]);
   return picture(title, high + 18, [ticks, rows.map(row)], ["", head], rows.map((each) => [each.label, each.words]));
 }
