@@ -1,9 +1,9 @@
 """Build the page as one document: modules, style sheet and data, with a policy that blocks everything else.
 
-There is no build step: `assets/` contains plain modules, and each becomes a function of one script here. To
-keep this small, modules import in one form only, `import { a, b } from "./x.js";`, on one line at their top,
-and export functions, classes and constants by name in their declarations. Exported names belong to the
-whole script, so no two modules of a page export the same name.
+There is no build step: `assets/` contains plain modules, which become one script here. To keep this small,
+modules import in one form only, `import { a, b } from "./x.js";`, on one line at their top, and export
+functions, classes and constants by name in their declarations. Exported names belong to the whole script, so
+no two modules of a page export the same name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from agentest.support.lazy_dataclasses import dataclass
 ASSETS = files("agentest.report.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
+_DECLARED = re.compile(
+    r"^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+|[\[{][^=]*)", re.MULTILINE
+)
+_WORD = re.compile(r"\w+")
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
@@ -99,8 +103,13 @@ def joined(coat: PageVariant) -> str:
     exported = Counter(name for text in order.values() for name in _exported(text))
     if twice := [name for name, times in exported.items() if times > 1]:
         raise ValueError(f"several modules export {', '.join(twice)}")
-    functions = "".join(_as_function(name, text) for name, text in order.items())
-    return without_layout(f'"use strict";\n(() => {{\n{functions}start();\n}})();\n')
+    taken, parts = {*exported}, []
+    for name, text in order.items():
+        declared = {word for names in _DECLARED.findall(text) for word in _WORD.findall(names)}
+        private = declared - {*_exported(text)}
+        parts.append(_in_script(name, text, alone=private.isdisjoint(taken)))
+        taken |= private
+    return without_layout(f'"use strict";\n(() => {{\n{"".join(parts)}start();\n}})();\n')
 
 
 def modules(coat: PageVariant) -> dict[str, str]:
@@ -129,14 +138,15 @@ def _exported(text: str) -> list[str]:
     return [match["name"] for match in _EXPORT.finditer(text)]
 
 
-def _as_function(name: str, text: str) -> str:
+def _in_script(name: str, text: str, *, alone: bool) -> str:
+    """Return a module for the script; in a function if others have its private names. Raises ValueError."""
     names = f"{{ {', '.join(_exported(text))} }}"
     text = _EXPORT.sub("", _IMPORT.sub("", text))
     if left := _MODULE.search(text):
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f"const {names} = (() => {{\n{text}return {names};\n}})();\n"
+    return text if alone else f"const {names} = (() => {{\n{text}return {names};\n}})();\n"
 
 
 @cache
