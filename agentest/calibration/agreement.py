@@ -454,7 +454,7 @@ def as_json(result: CalibrationResult) -> Json:
     """Return the result as JSON values."""
     return {
         "judge": result.judge,
-        "metrics": {figures.metric: _figures_json(figures) for figures in result.figures},
+        "metrics": {figures.metric: figures_as_json(figures) for figures in result.figures},
         "differences": [_pair_json(pair, result) for pair in result.differences],
         "unscored": [
             {**_question_json(question), "error": problem.error}
@@ -469,7 +469,8 @@ def as_json(result: CalibrationResult) -> Json:
     }
 
 
-def _figures_json(figures: Figures) -> Json:
+def figures_as_json(figures: Figures) -> Json:
+    """Return the figures of one metric as JSON values."""
     kappa, pairs = figures.between_people
     return {
         "n": figures.n,

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from agentest.calibration.agreement import consensus_of, figures_as_json, figures_of, labelled_metrics
 from agentest.calibration.conversations_to_label import (
     GatheredConversations,
     gather_conversations,
@@ -23,6 +24,7 @@ from agentest.calibration.labelling_session import (
     displayed_turns,
     full_question,
     has_several_values,
+    judged,
     known_facts,
     open_questions,
     progress_text,
@@ -31,6 +33,7 @@ from agentest.calibration.labelling_session import (
 )
 from agentest.calibration.labels import (
     LabelQuestion,
+    LabelSet,
     LabelsFile,
     format_label_value,
     known_metric,
@@ -68,6 +71,7 @@ def add_labels(app: web.Application) -> None:
     for method, path, answer in (
         ("GET", "/api/labels", _list_questions),
         ("GET", "/api/labels/question", _question),
+        ("GET", "/api/labels/agreement", _agreement),
         ("POST", "/api/labels", _save),
     ):
         app.add_routes([json_route(method, path, requests.answering(answer))])
@@ -180,6 +184,17 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
             for each in chosen
         ],
     }
+
+
+def _agreement(session: LabellingSession, _: Values) -> Json:
+    """Compare the run's judge with the person's own answers: what they have not answered stays blind."""
+    mine, stored = session.answered(session.labels()), session.gathered.judged
+    labels = LabelSet(labels=list(mine.values()))
+    answers = {each: judged(each, stored[each.conversation]) for each in mine if each.conversation in stored}
+    consensus = consensus_of(labels)
+    metrics = labelled_metrics(labels, metrics_named(()))
+    figures = (figures_of(metric, labels, consensus, answers) for metric in metrics)
+    return {"metrics": [{"metric": each.metric, **figures_as_json(each)} for each in figures if each.n]}
 
 
 def _key(question: LabelQuestion) -> Json:

@@ -146,3 +146,35 @@ def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path
     expect(page.get_by_role("alert")).to_contain_text("not in this file")
     expect(page.get_by_text("Of course, always!").first).to_be_visible()
     assert all(url.startswith(("file:", "about:", "data:")) for url in page.noise.asked)
+
+
+def test_turns_are_aligned_by_what_was_said(page: Any, tmp_path: Path) -> None:
+    """A turn that only one side has stands alone; the others stay beside their like."""
+    from playwright.sync_api import expect
+
+    said = ["Hello, are you open today?", "Book a cut at ten please.", "Thanks, that is all."]
+    more = [said[0], "Do you take credit cards?", "Book a cut at eleven please.", said[2]]
+    both = []
+    for agent, texts in (("one", said), ("two", more)):
+        turns = [
+            builders.turn(
+                n, text, f"Sure: {text}", tool_calls=(builders.tool_call("book", {"at": text.split()[-2]}),)
+            )
+            for n, text in enumerate(texts)
+        ]
+        made = builders.conversation_result("c1", held=builders.conversation("c1", turns))
+        both.append(replace(builders.scenario_result("books", [made]), agent=agent))
+    result = builders.run_result(*both, comparison=True)
+    compared = RunComparison(None)
+    compared.on_event(RunFinished(result))
+    path = tmp_path / "report.html"
+    HtmlReporter(path, run_id="R", compared=compared).on_event(RunFinished(result))
+    page.goto(f"{path.as_uri()}#/compare?scenario=books")
+    rows = page.locator(".pairs > li")
+    expect(rows.locator("h2")).to_have_text(
+        ["Turn 1", "Turn 2, only in new", "Turn 2 beside Turn 3", "Turn 3 beside Turn 4"]
+    )
+    expect(rows.nth(2).locator(".message.user del")).to_have_text("ten")
+    expect(rows.nth(2).locator(".message.user ins")).to_have_text("eleven")
+    expect(rows.nth(3).locator("ins, del")).to_have_count(0)
+    no_finding(page)

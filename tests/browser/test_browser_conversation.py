@@ -179,9 +179,19 @@ def test_each_turn_shows_what_happened_in_it(page: Any, sample: RunResult) -> No
 
 def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: RunResult) -> None:
     """The head says why in words and who is to blame, the broken turn has the focus, the address names it."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     source = Source(page, sample)
+    sent = {"method": "POST", "url": "http://127.0.0.1:8000/chat", "status": 500}
+    bodies = {"request": '{"message":"<b>Hi</b>"}', "response": "Internal Server Error"}
+    source.found[CRASHED, "booking"]["conversations"][0]["unfinishedTurn"]["exchanges"] = [sent | bodies]
     source.open(CRASHED)
     focused(page, "turn-1")
+    page.get_by_text("POST http://127.0.0.1:8000/chat").click()
+    expect(page.locator(EVIDENCE)).to_contain_text("Internal Server Error")
+    expect(page.locator(EVIDENCE)).to_contain_text('"message": "<b>Hi</b>"')
+    page.get_by_role("button", name="Copy request").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == bodies["request"]
     assert "Why it broke ✗ The agent's error: the agent answered with status 500" in text_of(page, EVIDENCE)
     whole(page)
     assert (

@@ -73,6 +73,10 @@ def test_a_sitting_by_keyboard_alone(page: Any, address: str, served: tuple[Path
     page.get_by_role("button", name="Save").press("Enter")
     expect(page.locator(".verdict")).to_contain_text("You differ: the judge sees a fault, you see none.")
     expect(page.get_by_text("2 of 2 answered · you and the judge agree on 1 of 2")).to_be_visible()
+    page.get_by_text("Judge against people").click()
+    expect(page.locator("figure")).to_have_count(2)
+    expect(page.locator("figure").first).to_contain_text("50% [9.5%–91%] of 2 labels")
+    axe.no_finding(page)
     assert page.evaluate("window.stolen") is None
     labels = read_labels(served[0] / "labels.jsonl").labels
     assert [(each.value, each.by, each.note) for each in labels] == [

@@ -123,7 +123,7 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
         "trajectory": {"matched": False, "reason": reason, "alignment": [row, differs]},
     }
     turn = conversation["turns"][0]
-    conversation["turns"] = [{**turn, "turnIndex": at, "toolCalls": [{}]} for at in range(2)]
+    conversation["turns"] = [{**turn, "turnIndex": at, "toolCalls": [{"name": "book"}]} for at in range(2)]
     found = brief(conversation)
     assert (found["broke"], found["why"]) == (1, "expected calls are missing: book; book: time: no")
     failed = {**_stored(builders.scenario_result()), "failures": [f"trajectory: {reason}"]}
@@ -140,7 +140,7 @@ def _brief(**more: object) -> Json:
     """The row of a conversation of two turns, a call in each."""
     held = stored.to_json(sample_run.sample_run())["scenarios"][0]["conversations"][0]
     nothing = {"perTurnTrajectory": [], "labelledFailures": [], "criteria": [], "trajectory": None}
-    turns = [{**held["turns"][0], "turnIndex": at, "toolCalls": [{}]} for at in range(2)]
+    turns = [{**held["turns"][0], "turnIndex": at, "toolCalls": [{"name": "book"}]} for at in range(2)]
     return brief({**held, **nothing, "turns": turns, **more})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.report.viewer.pictures import pictures
+from agentest.report.viewer.pictures import call_outcomes, pictures
 
 
 def row(name: str = "s", **more: Any) -> dict[str, Any]:
@@ -53,3 +53,37 @@ def test_the_most_expensive_scenarios_come_first() -> None:
     """Unknown costs are left out."""
     rows = [row("a", cost=0.1), row("b", cost=0.3), row("c"), row("d", cost=0.2)]
     assert [each["name"] for each in pictures(rows, [])["costs"]] == ["b", "d", "a"]
+
+
+def test_tools_have_what_came_of_their_calls() -> None:
+    """An answer that nobody could see is neither a success nor an error."""
+    calls = [
+        {"name": "book", "result": {"id": 1}, "mocked": True},
+        {"name": "book", "result": {"error": "full"}, "mocked": True},
+        {"name": "book", "result": None, "mocked": True, "raised": "KeyError at salon.sim.py:12"},
+        {"name": "mail", "result": None, "mocked": False, "error": "no mock"},
+        {"name": "look", "result": None, "mocked": False},
+        {"name": "look", "result": None, "mocked": True},
+    ]
+    found = pictures([row(outcomes=call_outcomes(calls)), row(outcomes=call_outcomes(calls[:1]))], [])
+    assert [list(each.values()) for each in found["tools"]] == [
+        ["book", 2, 1, 1, 0],
+        ["look", 1, 0, 0, 1],
+        ["mail", 0, 1, 0, 0],
+    ]
+
+
+def test_tasks_and_paths_have_their_worst_status_at_each_level() -> None:
+    """A tag names the level; without one, a script is a unit test and a simulated user a scenario test."""
+    tags = ("task:refund", "path:happy")
+    found = pictures(
+        [
+            row(tags=tags, status="passed", scripted=True),
+            row(tags=(*tags, "unit"), status="failed"),
+            row(tags=tags, status="passed"),
+            row(tags=tags, status="running"),
+            row(tags=("task:refund",), status="failed"),
+        ],
+        [],
+    )
+    assert found["levels"] == [{"name": "refund, happy", "states": ["failed", "", "passed"]}]

@@ -10,13 +10,13 @@ from agentest.report.viewer.page import ASSETS, without_layout
 def test_layout_goes_and_statements_stay() -> None:
     """Indentation, blank lines and comments mean nothing; the rest of a row may be a text."""
     script = '// why\nif (a) {\n  b("// c  =  1"); // d\n\n  // e\n}\nc();\n'
-    assert without_layout(script) == 'if(a){b("// c  =  1");}\nc();'
+    assert without_layout(script) == 'if(a){b("// c  =  1");}c();'
 
 
 def test_spaces_go_only_where_they_mean_nothing() -> None:
     """Texts and regular expressions stay; words and signs that would join others stay apart."""
     script = """const a = `x = ${ b }`, c = (/ = "\\/[ / ]" /g, d - -e + 1) / 2;\nreturn { "f = g": f };\n"""
-    tight = """const a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e+1)/ 2;return{"f = g":f};"""
+    tight = """let a=`x = ${ b }`,c=(/ = "\\/[ / ]" /g,d - -e+1)/ 2;return{"f = g":f};"""
     assert without_layout(script) == tight
 
 

@@ -110,6 +110,11 @@ def test_nothing_of_the_judge_is_sent_before_ones_own_answer_is_saved(client: Cl
     assert saved["judge"]["said"].startswith("You nearly agree")
     assert saved["mine"]["value"] == 4
 
+    (figures,) = client.get("/api/labels/agreement", by="ann").json()["metrics"]
+    assert (figures["metric"], figures["agreement"]["times"], figures["n"]) == ("helpfulness", 1, 1)
+    assert figures["confusion"] == [{"people": "4", "judge": "5", "times": 1}]
+    assert client.get("/api/labels/agreement", by="bob").json() == {"metrics": []}
+
     for path, given in (
         ("/api/labels/question", {"by": "ann", **query(second)}),
         ("/api/labels/question", {"by": "bob", **query(first)}),

@@ -16,7 +16,7 @@ from typing import Any
 from agentest.domain.metrics import Range, scale_of
 from agentest.domain.results import CauseKind
 from agentest.domain.root_causes import normalized_label, root_cause_id
-from agentest.report.viewer.pictures import pictures
+from agentest.report.viewer.pictures import call_outcomes, is_scripted, pictures
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
@@ -27,7 +27,7 @@ from agentest.support.statistics.intervals import (
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 240
-_COUNTED_IN = ("intervals", "skippedMetrics", "labels", "latencies")
+_COUNTED_IN = ("intervals", "skippedMetrics", "labels", "latencies", "outcomes", "scripted")
 """Fields of rows that only the whole run needs; the list does not show them."""
 _SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
 _HOLDING = ("matched", "free")
@@ -47,6 +47,7 @@ def brief(conversation: Json) -> Json:
         "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
         "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
         "latencies": [round(turn["latencyMs"], 1) for turn in turns],
+        "outcomes": call_outcomes(call for turn in every for call in turn["toolCalls"]),
         "totalMs": time.get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),
@@ -160,6 +161,8 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "turns": sum(row["turns"] for row in rows),
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "latencies": [ms for row in rows for ms in row.get("latencies", ())],
+        "outcomes": [each for row in rows for each in row.get("outcomes", ())],
+        "scripted": is_scripted(row["endedBy"] for row in rows),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(f"{kind}{colon}{next(longer, reason)}"),

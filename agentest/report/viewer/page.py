@@ -1,8 +1,9 @@
 """Build the page as one document: modules, style sheet and data, with a policy that blocks everything else.
 
-There is no build step: `assets/` contains plain modules, and each becomes a function of one script here. To
-keep this small, modules import in one form only, `import { a, b } from "./x.js";`, on one line at their top,
-and export functions, classes and constants by name in their declarations.
+There is no build step: `assets/` contains plain modules, which become one script here. To keep this small,
+modules import in one form only, `import { a, b } from "./x.js";`, on one line at their top, and export
+functions, classes and constants by name in their declarations. Exported names belong to the whole script, so
+no two modules of a page export the same name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import gzip
 import hashlib
 import re
+from collections import Counter
 from dataclasses import field
 from enum import StrEnum
 from functools import cache
@@ -24,6 +26,10 @@ from agentest.support.lazy_dataclasses import dataclass
 ASSETS = files("agentest.report.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
+_DECLARED = re.compile(
+    r"^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+|[\[{][^=]*)", re.MULTILINE
+)
+_WORD = re.compile(r"\w+")
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
@@ -33,7 +39,8 @@ _LITERAL = re.compile(
 )
 """A string, a template, a comment behind code or a regular expression."""
 _AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *| ([+-]) (?![+-])")
-_LINE_ENDS = re.compile(r"(?<=[{(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
+_LINE_ENDS = re.compile(r"(?<=[{}(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
+_CONSTANT = re.compile(r"\bconst\b")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -92,11 +99,24 @@ def data_element(id: str, text: str) -> str:
 @cache
 def joined(coat: PageVariant) -> str:
     """Join all modules of a variant into one script that starts it. Raises ValueError."""
+    order = modules(coat)
+    exported = Counter(name for text in order.values() for name in _exported(text))
+    if twice := [name for name, times in exported.items() if times > 1]:
+        raise ValueError(f"several modules export {', '.join(twice)}")
+    taken, parts = {*exported}, []
+    for name, text in order.items():
+        declared = {word for names in _DECLARED.findall(text) for word in _WORD.findall(names)}
+        private = declared - {*_exported(text)}
+        parts.append(_in_script(name, text, alone=private.isdisjoint(taken)))
+        taken |= private
+    return without_layout(f'"use strict";\n(() => {{\n{"".join(parts)}start();\n}})();\n')
+
+
+def modules(coat: PageVariant) -> dict[str, str]:
+    """Return the modules of a variant with their texts, imported ones first. Raises ValueError."""
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
-    functions = "".join(_as_function(name, text) for name, text in order.items())
-    body = f"const m = {{}};\n{functions}{_place(coat.value)}.start();"
-    return without_layout(f'"use strict";\n(() => {{\n{body}\n}})();\n')
+    return order
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
@@ -118,20 +138,15 @@ def _exported(text: str) -> list[str]:
     return [match["name"] for match in _EXPORT.finditer(text)]
 
 
-def _as_function(name: str, text: str) -> str:
-    exported = _exported(text)
-    text = _IMPORT.sub(lambda match: f"const {{ {match['names']} }} = {_place(match['module'])};", text)
-    text = _EXPORT.sub("", text)
+def _in_script(name: str, text: str, *, alone: bool) -> str:
+    """Return a module for the script; in a function if others have its private names. Raises ValueError."""
+    names = f"{{ {', '.join(_exported(text))} }}"
+    text = _EXPORT.sub("", _IMPORT.sub("", text))
     if left := _MODULE.search(text):
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f"{_place(name)} = (() => {{\n{text}return {{ {', '.join(exported)} }};\n}})();\n"
-
-
-def _place(name: str) -> str:
-    """Return the expression for a module in the joined script."""
-    return f"m.{name.removesuffix('.js')}"
+    return text if alone else f"const {names} = (() => {{\n{text}return {names};\n}})();\n"
 
 
 @cache
@@ -139,7 +154,8 @@ def _style(*names: str) -> str:
     """Return the style sheets without comments and unnecessary spaces."""
     text = "".join(_asset(name) for name in names)
     pieces = _TEXT.split(" ".join(_COMMENT.sub("", text).split()))
-    return "".join(piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))
+    loose = (piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))
+    return "".join(loose).replace(";}", "}")
 
 
 def _policy(script: str, style: str, *, connect: str) -> str:
@@ -172,7 +188,9 @@ def page_text(parts: Page) -> str:
 
 
 def without_layout(script: str) -> str:
-    """Remove lines of comments and spaces without meaning. No text in backticks may span lines.
+    """Remove lines of comments, spaces and semicolons without meaning. No text in backticks may span lines.
+
+    A constant becomes a variable, which is a shorter word. A loop must have a body in braces.
 
     Raises ValueError for a script that this cannot read.
     """
@@ -182,9 +200,14 @@ def without_layout(script: str) -> str:
     unread = any(quote in piece for piece in pieces[::2] for quote in "\"'`")
     if unread or any("${" in piece.rpartition("}")[2] for piece in pieces[1::2] if piece.startswith("`")):
         raise ValueError("a script has a quote that begins no text, or a template in a template")
-    code = (_LINE_ENDS.sub("", _AROUND_SIGNS.sub(_signs, piece)) for piece in pieces[::2])
+    code = (_shortest(piece) for piece in pieces[::2])
     texts = ("" if piece.lstrip().startswith("//") else piece for piece in pieces[1::2])
     return "".join(piece for pair in zip_longest(code, texts, fillvalue="") for piece in pair)
+
+
+def _shortest(code: str) -> str:
+    code = _LINE_ENDS.sub("", _AROUND_SIGNS.sub(_signs, _CONSTANT.sub("let", code)))
+    return code.replace(";}", "}")
 
 
 def _signs(match: re.Match[str]) -> str:

@@ -1,11 +1,15 @@
-"""The data of the page's pictures: pass rates over runs, scenarios by run, latencies, scores and cost."""
+"""The data of the page's pictures: pass rates, scenarios by run, latencies, scores, cost and coverage."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
+from agentest.domain.end_reason import REASONS_TO_STOP
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import wilson
 
@@ -27,6 +31,8 @@ def pictures(rows: Sequence[Json], trend: Sequence[Json]) -> Json:
         "latencies": _latencies(rows),
         "scores": _scores(rows),
         "costs": _costs(rows),
+        "tools": _tools(rows),
+        "levels": _levels(rows),
     }
 
 
@@ -126,3 +132,65 @@ def _costs(rows: Iterable[Mapping[str, Any]]) -> list[Json]:
         {"name": name, "agent": agent, "cost": cost}
         for cost, name, agent in sorted(costs, reverse=True)[:_MOST_ROWS]
     ]
+
+
+_OK, _ERROR, _MOCK_FAILED, _UNSEEN = _OUTCOMES = ("ok", "error", "mock failed", "not seen")
+_LEVELS = ("unit", "integration", "scenario")
+_WORST_FIRST = ("failed", "errored", "skipped", "passed")
+
+
+def call_outcomes(calls: Iterable[Json]) -> list[list[Any]]:
+    """Count tool calls by tool and by what the agent received: `[tool, outcome, count]`."""
+    counts = Counter((call["name"], _outcome(call)) for call in calls)
+    return [[*key, times] for key, times in counts.items()]
+
+
+def _outcome(call: Json) -> str:
+    result = call.get("result")
+    if call.get("raised"):
+        return _MOCK_FAILED
+    invalid = call.get("invalidArguments") not in (None, ARGUMENTS_UNKNOWN)
+    if call.get("error") is not None or invalid or (isinstance(result, dict) and result.get("error")):
+        return _ERROR
+    return _OK if call.get("mocked") or call.get("byRealTool") or result is not None else _UNSEEN
+
+
+def _tools(rows: Iterable[Json]) -> list[Json]:
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        for tool, outcome, times in row.get("outcomes", ()):
+            counts.setdefault(tool, Counter())[outcome] += times
+    ordered = sorted(counts.items(), key=lambda item: -item[1].total())
+    shown = ordered[:_MOST_ROWS]
+    return [{"tool": tool, **{name: found[name] for name in _OUTCOMES}} for tool, found in shown]
+
+
+def _levels(rows: Iterable[Json]) -> list[Json]:
+    """Return the worst status of each task and path by level, as `agentest coverage` places scenarios."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in (each for each in rows if each.get("status") in _WORST_FIRST):
+        levels = [each for each in _LEVELS if each in row["tags"]] or [_level(row)]
+        for cell in product(_named(row, "task:"), _named(row, "path:")):
+            states = found.setdefault(cell, {})
+            for level in levels:
+                states[level] = min(states.get(level, "passed"), row["status"], key=_WORST_FIRST.index)
+    return [
+        {"name": f"{task}, {path}", "states": [states.get(level, "") for level in _LEVELS]}
+        for (task, path), states in list(found.items())[:_MOST_ROWS]
+    ]
+
+
+def _level(row: Json) -> str:
+    if not row.get("scripted"):
+        return "scenario"
+    return "integration" if "evalId" in row else "unit"
+
+
+def _named(row: Json, prefix: str) -> Iterator[str]:
+    tags = (tag.removeprefix(prefix).strip() for tag in row["tags"] if tag.startswith(prefix))
+    return iter(dict.fromkeys(tags))
+
+
+def is_scripted(endings: Iterable[str]) -> bool:
+    """True if no simulated user decided when a conversation ended."""
+    return not any(each in REASONS_TO_STOP for each in endings)

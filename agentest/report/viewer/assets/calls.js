@@ -24,7 +24,7 @@ const SEEN = {
   model: "asked for by its model",
   spans: "seen in spans",
 };
-const UNTOLD = "the agent does not tell its arguments";
+const UNTOLD = /^the agent does not (tell|report) its arguments$/;
 const WORDS = { true: "True", false: "False", null: "None" };
 
 export function mark(status) {
@@ -36,7 +36,7 @@ export function isWrong({ status }) {
 }
 
 export function callText({ name, args, invalidArguments }) {
-  if (args === null && invalidArguments === UNTOLD) return `${name}(arguments not told)`;
+  if (args === null && UNTOLD.test(invalidArguments)) return `${name}(arguments not told)`;
   if (!isObject(args)) return `${name}(invalid arguments: ${glance(args)})`;
   return `${name}(${Object.entries(args).map(argument).join(", ")})`;
 }
@@ -74,7 +74,7 @@ export function callItem(call, { id, row, brief }) {
     brief ? h("div", head) : folded("details", head, () => callDetails(call)),
     (result !== null || !error) && h("div.answer", "← ", foreign(glance(result), "code")),
     wrong("✗ its answer was an error: ", error),
-    wrong("✗ invalid arguments: ", invalidArguments),
+    wrong("✗ invalid arguments: ", !UNTOLD.test(invalidArguments) && invalidArguments),
     row && wrong("", isWrong(row) && row.difference),
   );
 }

@@ -59,7 +59,7 @@ function whole(found) {
     h("ul", [...besides, ...notes].map((text) => foreign(text, "li"))),
     scenarios(found),
     h("h2", "Over all scenarios"),
-    differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences),
+    differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences, "Difference"),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
     table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];
@@ -89,7 +89,7 @@ function scenarios({ comparison, of, base, new: next }) {
     const to = address("compare", { ...read().params, of, base, new: next, scenario, agent });
     const link = h("a", { href: to, data: { step: "" } }, foreign(scenario));
     const tag = agent && foreign(agent, "span.tag");
-    const story = foreign(row.story, "div.quiet");
+    const story = foreign(row.story, row.story.startsWith("passed → failed") ? "div.bad" : "div.quiet");
     const head = h("th", { scope: "row", colspan: 6 }, link, " ", tag, story);
     return h("tr.scenario", head, h("td", changed(row.change)));
   }

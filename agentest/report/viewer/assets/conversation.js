@@ -9,7 +9,7 @@ import { turnEvidence, wholeEvidence } from "./evidence.js";
 import { notice, openForPrint } from "./folding.js";
 import { turnName } from "./format.js";
 import { navigator } from "./failures.js";
-import { announce, badge, copyButton, problem } from "./parts.js";
+import { announce, badge, copyButton, problem, tabRow } from "./parts.js";
 import { statusOf, troubles } from "./reasons.js";
 import { offered, source, there } from "./source.js";
 import { transcript, turnsOf, verdictLine } from "./transcript.js";
@@ -153,35 +153,11 @@ function missing(command) {
 
 // --- panes
 
-// A row of tabs; `show(name)` chooses one.
-function tabRow(label, names, chosen, onshow) {
-  const select = (name) => () => show(name, true);
-  const tabs = names.map(([name, words]) => h("button", { type: "button", role: "tab", data: { tab: name }, onclick: select(name) }, words));
-  const element = h("div.tabs.no-print", { role: "tablist", "aria-label": label, onkeydown: turn }, tabs);
-  function show(name, byHand = false) {
-    for (const each of tabs) {
-      each.setAttribute("aria-selected", String(each.dataset.tab === name));
-      each.tabIndex = each.dataset.tab === name ? 0 : -1;
-    }
-    onshow(name, byHand);
-  }
-  function turn(event) {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
-    event.stopPropagation();
-    const next = tabs[(tabs.indexOf(document.activeElement) + by + tabs.length) % tabs.length];
-    next.focus();
-    next.click();
-  }
-  return { element, tabs, show };
-}
-
 function paneTabs({ place }) {
-  const row = tabRow("Panes", PANES, "transcript", (name) => {
+  const row = tabRow("Panes", PANES, (name) => {
     const bench = place.querySelector(".bench");
     if (bench) bench.dataset.pane = name;
   });
-  row.element.classList.add("panes");
   row.show("transcript");
   return row;
 }
@@ -190,7 +166,7 @@ function paneTabs({ place }) {
 function evidencePane(view) {
   const content = h("div", { role: "tabpanel", "aria-label": "Evidence", tabindex: "0" });
   let [index, open] = [null, "whole"];
-  const row = tabRow("Evidence", [["turn", "Turn"], ["whole", "Conversation"]], "whole", (name, byHand) => {
+  const row = tabRow("Evidence", [["turn", "Turn"], ["whole", "Conversation"]], (name, byHand) => {
     open = name;
     const mine = view.turns.find(({ turn }) => turn.turnIndex === index);
     fill(content, name === "turn" && mine ? turnEvidence(view, mine) : wholeEvidence(view));

@@ -7,26 +7,43 @@ import { longText } from "./parts.js";
 const MOST_CELLS = 4000000;
 const MOST_CHARS = 4000;
 
-// Pairs of places [in a, in b] of what is alike, in order; undefined beside what only one of them has. By the
-// longest common subsequence; where that would take long, nothing is alike.
-export function aligned(a, b) {
+const same = (left, right) => (left === right ? 1 : 0);
+
+// Pairs of places [in a, in b] of what is alike, in order; undefined beside what only one of them has. The pairs have
+// the largest sum of `alike`, where 0 makes no pair; where that would take long, nothing is alike.
+export function aligned(a, b, alike = same) {
   const fits = a.length * b.length <= MOST_CELLS;
-  const longest = fits && Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  const sums = fits && Array.from({ length: a.length + 1 }, () => new Float32Array(b.length + 1));
+  const both = (x, y) => {
+    const score = alike(a[x], b[y]);
+    return score > 0 ? score + sums[x + 1][y + 1] : -1;
+  };
   for (let x = a.length - 1; fits && x >= 0; x--) {
-    for (let y = b.length - 1; y >= 0; y--) {
-      const best = Math.max(longest[x + 1][y], longest[x][y + 1]);
-      longest[x][y] = a[x] === b[y] ? longest[x + 1][y + 1] + 1 : best;
-    }
+    for (let y = b.length - 1; y >= 0; y--) sums[x][y] = Math.max(sums[x + 1][y], sums[x][y + 1], both(x, y));
   }
   const pairs = [];
   let [x, y] = [0, 0];
   while (x < a.length || y < b.length) {
-    const skips = y === b.length || (x < a.length && (!fits || longest[x + 1][y] >= longest[x][y + 1]));
-    if (fits && x < a.length && y < b.length && a[x] === b[y]) pairs.push([x++, y++]);
+    const inside = fits && x < a.length && y < b.length;
+    const skips = y === b.length || (x < a.length && (!fits || sums[x + 1][y] >= sums[x][y + 1]));
+    if (inside && Math.fround(both(x, y)) >= Math.max(sums[x + 1][y], sums[x][y + 1])) pairs.push([x++, y++]);
     else if (skips) pairs.push([x++, undefined]);
     else pairs.push([undefined, y++]);
   }
   return pairs;
+}
+
+// How alike two texts are by their words, from 0 to 1; texts are sets of words here.
+export function wordsOf(text) {
+  return new Set((text || "").toLowerCase().match(/[\p{L}\p{N}]+/gu));
+}
+
+export function likeness(a, b) {
+  const [few, many] = a.size < b.size ? [a, b] : [b, a];
+  if (!many.size) return 1;
+  let both = 0;
+  for (const word of few) if (many.has(word)) both++;
+  return (2 * both) / (a.size + b.size);
 }
 
 // A text, in an element of a `kind`, with the words in `tag` that the other one lacks.

@@ -7,11 +7,11 @@ import { bounded, folded, list, table } from "./folding.js";
 import { count, duration, turnName } from "./format.js";
 import { tree } from "./json_tree.js";
 import { modelRequests, spansOfTurn, timeline } from "./waterfall.js";
-import { copyButton, disclosure, facts, longText } from "./parts.js";
+import { copyButton, disclosure, facts, json, longText } from "./parts.js";
 import { turnScores, wholeScores } from "./scores.js";
 import { stateChange } from "./session_state.js";
 import { comparison, invocation } from "./trajectory.js";
-import { printed } from "./transcript.js";
+import { printed, readable } from "./transcript.js";
 import { allTurns } from "./reasons.js";
 
 const ENDINGS = {
@@ -52,10 +52,18 @@ export function turnEvidence(view, mine) {
     invocations[at] && part("Expected and actual", invocation(invocations[at])),
     part("Scores and checks", turnScores(conversation, scenario, index)),
     part("Server output", (turn.serverOutput || []).map(printed)),
+    part("Request and response", (turn.exchanges || []).map(exchange)),
     part("Session state", stateChange(before, turn)),
     part("Model and spans", modelRequests(turn), spansOfTurn((opened.spans || []).filter(isHere))),
     part("Record", folded("details.no-print", "This turn as it is stored", () => tree(turn, turnName(index)))),
   ];
+}
+
+// One HTTP request to the agent, as it was sent, and what came back.
+function exchange({ method, url, status, request, response }) {
+  const body = (name, text) => [h("div.row", h("span.who", name), copyButton(text, `Copy ${name}`)), json(readable(text))];
+  const state = h("span", { class: status < 400 && status !== null ? "quiet" : "low" }, ` ${status ?? "no response"}`);
+  return folded("details.box", [foreign(`${method} ${url}`, "code"), state], () => [body("request", request), body("response", response)]);
 }
 
 function figures({ latencyMs, firstTokenMs, modelCalls, modelMs, requests, retries, usage }) {

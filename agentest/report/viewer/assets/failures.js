@@ -1,61 +1,73 @@
 // Failures by their cause: in the Run view, and beside a conversation, where all scenarios follow.
 
-import { address, read } from "./address.js";
+import { address } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
 import { bounded, folded } from "./folding.js";
 import { count, turnName } from "./format.js";
 import { badge, wordSearch } from "./parts.js";
 import { NO_CAUSE, conversationAddress, kinds, sorted, withoutCause } from "./run_list.js";
 
-const CAUSES_SHOWN = 5;
+const CAUSES_SHOWN = 20;
 
-export function causes({ causes: found, scenarios }) {
-  const others = scenarios.filter(withoutCause);
-  const all = [...found.map((each) => () => causeEntry(each)), ...(others.length ? [() => otherEntry(others)] : [])];
-  if (!all.length) return null;
-  const list = h("ol.causes");
-  const title = h("h2", "Failures by cause ", h("span.quiet", String(all.length)));
-  return h("section", { "aria-label": "Failures by cause" }, title, bounded(list, all.length, (at) => all[at](), { step: CAUSES_SHOWN, noun: "cause" }));
+// `counts`: cause → how many of the scenarios that are looked for have it.
+export function causes(known, counts, { of, cause: chosen }) {
+  const found = known.filter(({ id }) => counts.has(id));
+  const most = Math.max(...found.map(timesOf), counts.get(NO_CAUSE) || 1);
+  const entry = (id, times, kind, title, more, where) => {
+    const here = id === chosen;
+    const only = { href: address("run", { of, cause: here ? "" : id }), id: `only ${id}`, "aria-current": here && "true" };
+    return h(
+      "li",
+      { class: here && "here" },
+      h("div.row", h("a.only.small", only, here ? "List all scenarios" : where), badge(kind)),
+      h("h3", title),
+      more && h("p.quiet.small", more),
+      h("div.share", { "aria-hidden": "true" }, h("span", { style: { width: `${(100 * times) / most}%` } })),
+    );
+  };
+  const one = (each) => {
+    const { id, kind, title, severity, scenarios, conversations, example, places } = each;
+    const text = textOf(each);
+    const more = [placeLink({ ...example, ...places[0] }), text && [": ", foreign(text)]];
+    const where = conversations ? `${count(conversations, "conversation")} in ${count(scenarios, "scenario")}` : count(scenarios, "scenario");
+    const link = h("a", { href: placeAddress({ ...example, name: example.scenario }), id: `cause ${id}`, data: { step: "" } }, foreign(title));
+    return entry(id, timesOf(each), kind === "errored" ? "errored" : severity, link, more, where);
+  };
+  const all = found.map((each) => () => one(each));
+  const left = counts.get(NO_CAUSE);
+  if (left) all.push(() => entry(NO_CAUSE, left, "failed", h("a", { href: address("run", { of, cause: NO_CAUSE }), data: { step: "" } }, "Other failures"), "", count(left, "scenario")));
+  return all.length
+    ? [h("h2", "Failures by cause ", h("span.quiet", String(all.length))), bounded(h("ol.causes"), all.length, (at) => all[at](), { step: CAUSES_SHOWN, noun: "cause" })]
+    : h("p.quiet", known.length ? "No failure fits the filters." : "Nothing failed here.");
 }
 
-// A cause: how many conversations it has, its title, which opens the first of them, and all its places.
-function causeEntry({ id, kind, title, severity, scenarios, conversations, example, places }) {
-  const { scenario: name, agent, conversationId, turnIndex, text } = example;
-  const times = conversations || scenarios;
-  const where = conversations ? `${count(conversations, "conversation")} in ${count(scenarios, "scenario")}` : count(scenarios, "scenario");
-  const letters = (words) => words.replace(/\W/g, "");
-  const more = text && letters(text) !== letters(title) && h("p.quiet", foreign(text));
-  const made = () => [
-    h("ul.places", places.map(causePlace)),
-    scenarios > places.length && h("p", `and ${scenarios - places.length} more`),
-  ];
-  const only = h("a", { href: address("run", { of: read().params.of, cause: id }) }, "List only these scenarios");
-  return entry(times, kind === "errored" ? "errored" : severity, [
-    h("h3", h("a", { href: placeAddress({ name, agent, conversationId, turnIndex }), data: { step: "" } }, foreign(title))),
-    more,
-    h("div.row", folded("details", where, made), scenarios > 1 && only),
-  ]);
+const timesOf = ({ conversations, scenarios }) => conversations || scenarios;
+
+const letters = (words) => words.replace(/\W/g, "");
+
+// What the example says beyond the title.
+function textOf({ title, example: { text } }) {
+  return text && letters(text) !== letters(title) && text;
 }
 
-// Scenarios that did not pass for a reason that belongs to no cause.
-function otherEntry(rows) {
-  const href = address("run", { of: read().params.of, cause: NO_CAUSE });
-  const link = h("a", { href, data: { step: "" } }, "Other failures");
-  return entry(rows.length, "failed", [h("h3", link), h("p.quiet", count(rows.length, "scenario"))]);
-}
-
-function entry(times, kind, content) {
-  return h("li", { class: kind }, h("span.times", `${times.toLocaleString("en")} ×`), h("div", content), badge(kind));
+// The conversations that failed for a cause, each with the turn that broke.
+export function causePlaces(cause) {
+  const { places, scenarios } = cause;
+  const [text, left] = [textOf(cause), scenarios - places.length];
+  return [text && foreign(text, "p.why"), h("ul.places", places.map(causePlace)), left > 0 && h("p.quiet", `and ${count(left, "more scenario")}`)];
 }
 
 function placeAddress({ name, agent, conversationId: id, turnIndex }) {
   return conversationAddress({ name, agent }, id ? { id, turn: turnIndex ?? "" } : {});
 }
 
-function causePlace({ scenario: name, agent, conversations, conversationId, turnIndex }) {
+function placeLink({ scenario: name, agent, conversationId, turnIndex }) {
   const turn = Number.isInteger(turnIndex) && `, ${turnName(turnIndex)}`;
-  const link = h("a", { href: placeAddress({ name, agent, conversationId, turnIndex }) }, foreign(name), turn);
-  return h("li", link, conversations > 1 && ` ×${conversations}`);
+  return h("a", { href: placeAddress({ name, agent, conversationId, turnIndex }) }, foreign(name), turn);
+}
+
+function causePlace(place) {
+  return h("li", placeLink(place), place.conversations > 1 && ` ×${place.conversations}`);
 }
 
 const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–" };

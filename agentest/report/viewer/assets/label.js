@@ -2,6 +2,7 @@
 // person's own answer when that is saved; before that it is not even here.
 
 import { go, note } from "./address.js";
+import { agreementPart } from "./agreement.js";
 import { addView } from "./app.js";
 import { ask } from "./client.js";
 import { fill, foreign, h } from "./dom.js";
@@ -159,7 +160,7 @@ function sit(list, given, signal) {
 
   addEventListener("viewkey", key, { signal });
   open(questions[given.at - 1] ? given.at - 1 : Math.max(0, firstOpen()));
-  return [state, place, disclosure("All questions", all)];
+  return [state, place, disclosure("All questions", all), agreementPart(given)];
 }
 
 // What judges are shown: what is known, and the conversation up to the turn.

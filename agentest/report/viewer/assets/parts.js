@@ -118,3 +118,26 @@ export function action(label, act) {
   const button = h("button", { type: "button", class: "small", onclick }, label);
   return Object.assign(h("span.action", button, said), { button });
 }
+
+// A row of tabs; `show(name)` chooses one of [name, words], and `onshow` is told.
+export function tabRow(label, names, onshow) {
+  const select = (name) => () => show(name, true);
+  const tabs = names.map(([name, words]) => h("button", { type: "button", role: "tab", data: { tab: name }, onclick: select(name) }, words));
+  const element = h("div.tabs.no-print", { role: "tablist", "aria-label": label, onkeydown: turn }, tabs);
+  function show(name, byHand = false) {
+    for (const each of tabs) {
+      each.setAttribute("aria-selected", String(each.dataset.tab === name));
+      each.tabIndex = each.dataset.tab === name ? 0 : -1;
+    }
+    onshow(name, byHand);
+  }
+  function turn(event) {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.stopPropagation();
+    const next = tabs[(tabs.indexOf(document.activeElement) + by + tabs.length) % tabs.length];
+    next.focus();
+    next.click();
+  }
+  return { element, tabs, show };
+}

@@ -1,6 +1,6 @@
 // Pictures of figures, as SVG with a title, units and the same figures as a table.
 
-import { foreign, h, svg } from "./dom.js";
+import { foreign, h, svg, visible } from "./dom.js";
 import { decimal, percent } from "./format.js";
 
 const [WIDE, HIGH, LEFT, LOW, NAMES] = [600, 160, 44, 22, 206];
@@ -8,10 +8,11 @@ const text = (x, y, content, anchor) => svg("text", { x, y, "text-anchor": ancho
 const line = (x1, y1, x2, y2, kind) => svg("line", { x1, y1, x2, y2, class: kind });
 const box = (x, y, width, height, kind, words) => svg("rect", { x, y, width: Math.max(1, width), height, class: kind }, svg("title", {}, words));
 const dot = (cx, cy, words) => svg("circle", { cx, cy, r: 4, class: "value" }, svg("title", {}, words));
-const named = (label, y) => text(NAMES - 6, y, label.length > 32 ? `${label.slice(0, 31)}…` : label, "end");
+const clipped = (label) => (label.length > 32 ? `${label.slice(0, 31)}…` : label);
+const named = (label, y) => text(NAMES - 6, y, clipped(visible(label)), "end");
 
 // Rows are lists of cells, whose first one heads them; heads that begin with `#` are of numbers.
-export function table(heads, rows) {
+export function figureTable(heads, rows) {
   const kind = (at) => heads[at].startsWith("#") && "number";
   const cell = (content, at) => h(at ? "td" : "th", { scope: !at && "row", class: kind(at) }, content);
   const head = heads.map((text, at) => h("th", { scope: "col", class: kind(at) }, text.replace("#", "")));
@@ -22,7 +23,7 @@ export function table(heads, rows) {
 // One picture: what is seen, the drawing, and its table.
 function picture(title, high, content, heads, rows) {
   const drawn = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, class: "picture", role: "img", "aria-label": title }, content);
-  const figures = table(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
+  const figures = figureTable(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
   return h("figure", h("figcaption", title), drawn, h("details", h("summary", "Table"), figures));
 }
 
@@ -79,15 +80,33 @@ export function heatMap(title, columns, rows) {
   return picture(title, 16 * rows.length, rows.map(row), ["Scenario", "Oldest run first"], table);
 }
 
-// Rows {label, value, low, high, words}: differences with their intervals around 0.
-export function forest(title, rows) {
-  const most = Math.max(...rows.flatMap((each) => [Math.abs(each.low), Math.abs(each.high)])) || 1;
-  const x = (value) => 400 + (190 * value) / most;
+// Rows {label, cells: [[words, kind]]} under the names of the columns; "" is a cell that nothing is known of.
+export function matrix(title, columns, rows) {
+  const wide = (WIDE - NAMES) / Math.max(4, columns.length);
+  const cell = ([words, kind], at) => svg("g", { class: kind || "none" }, [
+    box(NAMES + at * wide, 0, wide - 2, 18, "cell", `${columns[at]}: ${words || "none"}`),
+    text(NAMES + (at + 0.5) * wide, 13, words || "–"),
+  ]);
+  const row = ({ label, cells }, n) => svg("g", { transform: `translate(0,${20 * n + 18})` }, [named(label, 13), cells.map(cell)]);
+  const head = columns.map((name, at) => text(NAMES + (at + 0.5) * wide, 12, name));
+  const table = rows.map(({ label, cells }) => [label, ...cells.map(([words]) => words || "–")]);
+  return picture(title, 20 * rows.length + 18, [head, rows.map(row)], ["", ...columns], table);
+}
+
+// Rows {label, value, low, high, words}: values with their intervals. Shares, which have a `show`, are drawn from 0 to 1,
+// others on a scale with 0 in its middle.
+export function forest(title, rows, head, show) {
+  const most = show ? 1 : Math.max(...rows.flatMap((each) => [Math.abs(each.low), Math.abs(each.high)])) || 1;
+  const x = (value) => (show ? 220 + 360 * value : 400 + (180 * value) / most);
   const row = ({ label, value, low, high, words }, n) => [
     named(label, 20 * n + 14),
     line(x(low), 20 * n + 10, x(high), 20 * n + 10, "sure"),
     dot(x(value), 20 * n + 10, words),
   ];
-  const zero = line(400, 0, 400, 20 * rows.length, "mark");
-  return picture(title, 20 * rows.length, [zero, rows.map(row)], ["", "Difference"], rows.map((each) => [each.label, each.words]));
+  const high = 20 * rows.length;
+  const ticks = [show ? 0.5 : -most, 0, most].map((value) => [
+    line(x(value), 0, x(value), high, value ? "grid" : "mark"),
+    text(x(value), high + 14, (show || decimal)(value)),
+  ]);
+  return picture(title, high + 18, [ticks, rows.map(row)], ["", head], rows.map((each) => [each.label, each.words]));
 }

@@ -1,22 +1,24 @@
-// The Run view: verdict, figures, and the scenarios, first those that need eyes.
+// The Run view, a workbench: failures by cause with search and filters; beside them figures and the scenarios, first
+// those that need eyes. On narrow screens they are tabs.
 
 import { note, read } from "./address.js";
 import { addView, keepFocus } from "./app.js";
 import { append, fill, foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { count } from "./format.js";
-import { announce, problem } from "./parts.js";
-import { causes } from "./failures.js";
+import { announce, problem, tabRow } from "./parts.js";
+import { causePlaces, causes } from "./failures.js";
 import { findings } from "./findings.js";
-import { COLUMNS, chosen, conversationAddress, facets, lines, sorted } from "./run_list.js";
+import { COLUMNS, chosen, conversationAddress, facets, hasFailed, lines, sorted } from "./run_list.js";
 import { head, parts } from "./run_summary.js";
 import { source } from "./source.js";
 
-const KEYS = [["o", "unfold the marked cause or scenario, fold it"], ["e", "search transcripts for what is looked for"]];
+const KEYS = [["o", "list the scenarios of the marked cause; unfold the marked scenario"], ["e", "search transcripts for what is looked for"]];
 const STEP = 50;
 // So many rows come by themselves: a browser lays the whole table out anew for each step.
 const MOST_GROWN = 1000;
 const MOST_PRINTED = 2000;
+const PANES = [["failures", "Failures"], ["scenarios", "Scenarios"], ["figures", "Figures"]];
 const NONE = { status: "", tag: "", agent: "", metric: "", cause: "", text: "", transcripts: "" };
 
 // How many rows were shown of what was looked at last: whoever comes back finds the row that was opened.
@@ -28,18 +30,26 @@ export function addRunView() {
 
 const params = () => read().params;
 
-async function show(place, { transcripts, text }, signal) {
+async function show(place, { transcripts, text, cause, open }, signal) {
   const first = await source().overview();
   if (signal.aborted) return;
-  const top = h("div");
+  const [top, found, figures] = [h("div"), h("div"), h("section.pane.figures", { "aria-label": "Figures" })];
   const list = listOf(signal);
-  fill(place, top, list.element);
+  const bench = h("div.run-bench", h("div.side", list.form, list.causes), h("div.rest", found, figures, list.element));
+  const tabs = tabRow("Parts of the run", PANES, (name) => (bench.dataset.pane = name));
+  fill(place, top, h("div.sticky", tabs.element), bench);
   const draw = (overview) => {
-    keepingFocus(() => fill(top, head(overview), findings(overview), causes(overview), parts(overview, source().served).map(part)));
+    keepingFocus(() => {
+      fill(top, head(overview));
+      fill(found, findings(overview));
+      fill(figures, parts(overview, source().served).map(part));
+    });
     list.show(overview);
   };
   draw(first);
+  tabs.show(open ? "figures" : cause || transcripts || !first.scenarios.some(hasFailed) ? "scenarios" : "failures");
   follow(signal, draw);
+  addEventListener("viewkey", ({ detail }) => detail === "/" && tabs.show("scenarios"), { signal });
   if (transcripts && text) list.deep(text);
 }
 
@@ -74,21 +84,25 @@ function listOf(signal) {
   const form = h(
     "form",
     { class: "filters row no-print", role: "search", onsubmit: submit },
-    h("span", h("label", { for: "find" }, "Find "), search, " ", h("button.small", "Search transcripts")),
+    h("label", { for: "find" }, "Find"),
+    search,
+    h("button.small", "Search transcripts"),
     choices,
     clear,
   );
   const said = h("p.quiet.small", { role: "status" });
   const hits = h("section", { "aria-label": "Transcripts found" });
+  const byCause = h("section.pane.failures", { "aria-label": "Failures by cause" });
+  const places = h("div");
   const table = h("table.windowed");
   const left = h("span");
   const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(10 * STEP) }, "Show more"));
-  let [rows, kept, columns, named] = [[], [], [], new Map()];
+  let [rows, kept, columns, known] = [[], [], [], []];
   let searching = new AbortController();
 
   function show({ scenarios, causes: found }) {
     rows = scenarios;
-    named = new Map(found.map((each) => [each.id, each.title]));
+    known = found;
     form.hidden = !rows.length;
     const several = new Set(rows.map((row) => row.agent).filter(Boolean)).size > 1;
     columns = COLUMNS.filter(([, title]) => several || title !== "Agent");
@@ -117,7 +131,10 @@ function listOf(signal) {
     kept = found.kept;
     if (!inMenu) keepingFocus(() => fill(choices, facets(rows, found.counts, now, change)));
     if (search.value !== (now.text || "")) search.value = now.text || "";
-    fill(title, "Scenarios", now.cause && [" with the cause “", foreign(named.get(now.cause) || "other failures"), "”"]);
+    const cause = known.find((each) => each.id === now.cause);
+    fill(title, "Scenarios", now.cause && [" with the cause “", foreign(cause ? cause.title : "other failures"), "”"]);
+    fill(places, cause && causePlaces(cause));
+    keepingFocus(() => fill(byCause, causes(known, found.counts.cause, now)));
     clear.hidden = !Object.keys(NONE).some((name) => now[name]);
     hits.hidden = !now.transcripts;
     const below = now.transcripts ? "; what transcripts have stands below" : "";
@@ -173,7 +190,7 @@ function listOf(signal) {
   function pressed({ detail: key }) {
     if (key === "e" && params().text) deep(params().text);
     const row = key === "o" && document.activeElement.closest("tbody tr, .causes > li");
-    const fold = row && row.querySelector(".fold, summary");
+    const fold = row && row.querySelector(".fold, .only, summary");
     if (fold) fold.click();
   }
 
@@ -183,8 +200,8 @@ function listOf(signal) {
   addEventListener("viewkey", pressed, { signal });
   addEventListener("beforeprint", () => reached.rows < MOST_PRINTED && grow(MOST_PRINTED - reached.rows), { signal });
   const order = h("p.quiet.small", "First what needs eyes: failed, errored, flaky, close to a threshold. The head of a column sorts by it.");
-  const element = h("section", { "aria-label": "Scenarios" }, title, form, said, hits, table, more, order);
-  return { element, show, deep };
+  const element = h("section.pane.scenarios", { "aria-label": "Scenarios" }, title, places, said, hits, table, more, order);
+  return { element, form, causes: byCause, show, deep };
 }
 
 function hitList(hits) {

@@ -35,7 +35,7 @@ export function withoutCause(row) {
   return cause(row)[0] === NO_CAUSE;
 }
 
-function hasFailed(row) {
+export function hasFailed(row) {
   return ["failed", "errored"].includes(row.status) && !row.unfinished;
 }
 
@@ -59,7 +59,7 @@ function words(row) {
 export function chosen(rows, params) {
   const asked = (params.text || "").toLowerCase().split(/\s+/).filter(Boolean);
   const facets = Object.entries(VALUES).map(([name, of]) => ({ of, wanted: wanted(params, name), counts: new Map() }));
-  const [status, tag, agent, metric] = facets.map(({ counts }) => counts);
+  const [status, tag, agent, metric, cause] = facets.map(({ counts }) => counts);
   const kept = rows.filter((row) => {
     if (!asked.every((word) => words(row).includes(word))) return false;
     const against = facets.filter((facet) => facet.wanted.length && !facet.of(row).some((each) => facet.wanted.includes(each)));
@@ -67,7 +67,7 @@ export function chosen(rows, params) {
     if (against.length < 2) for (const { of, counts } of counted) for (const each of of(row)) counts.set(each, (counts.get(each) || 0) + 1);
     return !against.length;
   });
-  return { kept, counts: { status, tag, agent, metric } };
+  return { kept, counts: { status, tag, agent, metric, cause } };
 }
 
 // --- order

@@ -4,7 +4,7 @@ import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
 import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
-import { bars, heatMap, histogram, lineOfShares, table } from "./pictures.js";
+import { bars, figureTable, forest, heatMap, histogram, lineOfShares, matrix } from "./pictures.js";
 import { conversationAddress, kinds } from "./run_list.js";
 import { offered } from "./source.js";
 
@@ -13,12 +13,11 @@ const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"
 export function head(overview) {
   const { run } = overview;
   return [
-    h("h1", "Run ", foreign(run.id || "")),
+    h("div.row.between", h("h1", "Run ", foreign(run.id || "")), h("div.row.no-print", firstFailure(overview), offered("run", run))),
     h("p.verdict", badge(run.state), " ", verdict(overview)),
     run.state === "under way" && run.planned > 0 && progress(run),
     earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
-    h("div.row.no-print", firstFailure(overview), offered("run", run)),
     notices(overview).map((text) => h("p.notice", foreign(text))),
   ];
 }
@@ -136,7 +135,7 @@ const number = (value) => (typeof value === "number" ? value.toLocaleString("en"
 
 // What is folded above the list: {id, title, summary, content()}.
 export function parts(overview, served) {
-  const all = [figuresPart(overview), costPart(overview), trendPart(overview, served)];
+  const all = [figuresPart(overview), costPart(overview), coveragePart(overview), trendPart(overview, served)];
   return all.filter(Boolean);
 }
 
@@ -159,7 +158,8 @@ function interval({ value, low: least, high: most }, [low, high] = [0, 1], thres
 
 // --- figures
 
-function figuresPart({ figures: { rates, averages }, pictures }) {
+function figuresPart({ head, figures: { rates, averages }, pictures }) {
+  const judged = Object.entries((head && head.calibration) || {}).filter(([, each]) => each.low !== null);
   if (!rates.length && !averages.length) return null;
   const several = new Set([...rates, ...averages].map((each) => each.agent)).size > 1;
   const agent = (each) => several && [foreign(each.agent), " "];
@@ -169,11 +169,17 @@ function figuresPart({ figures: { rates, averages }, pictures }) {
   const heads = ["Metric", "Average", "#Threshold", "Missed by", "Lowest in"];
   const content = () => [
     rates.map((each) => h("p", agent(each), rate(each))),
-    averages.length > 0 && table(heads, averages.map((each) => average(each, several))),
+    averages.length > 0 && figureTable(heads, averages.map((each) => average(each, several))),
     h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
     pictures.scores.map((each) => histogram(`${each.metric}: averages of scenarios`, each.bins, [], decimal)),
+    judged.length > 0 && forest("Judge against people: kappa by metric, with 95% intervals; 0 is chance, 1 is full agreement", judged.map(agreement), "Agreement"),
   ];
   return { id: "figures", title: "Figures", summary: spaced([...first, bad].filter(Boolean)), content };
+}
+
+function agreement([label, { kappa, low, high, n, agreement: share, date }]) {
+  const words = `kappa ${figure({ value: kappa, low, high })}, the same in ${percent(share)} of ${count(n, "label")}, ${date}`;
+  return { label, value: kappa, low, high, words };
 }
 
 function rate({ passRate, scenarios, passHatK }) {
@@ -212,8 +218,8 @@ function costPart({ head, pictures }) {
   const shares = waited.map(([who, share, ms]) => [who, interval({ value: share }), percent(share), duration(ms)]);
   const heads = ["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"];
   const content = () => [
-    waited.length > 0 && table(["Waited for", "Part", "#Share", "#In all"], shares),
-    roles.length > 0 && table(heads, roles.map(role)),
+    waited.length > 0 && figureTable(["Waited for", "Part", "#Share", "#In all"], shares),
+    roles.length > 0 && figureTable(heads, roles.map(role)),
     pictures.latencies.map(latency),
     slowestTurns.length > 0 && [h("h3", "Slowest turns of the agent"), h("ol", slowestTurns.map(slow))],
     pictures.costs.length > 1 && bars("Cost of user and judge by scenario, USD", pictures.costs.map(spent)),
@@ -237,6 +243,23 @@ function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, late
   return h("li", `${duration(latencyMs)}${token}${model}: `, h("a", { href }, foreign(name), `, ${turnName(turn)}`));
 }
 
+// --- coverage
+
+const OUTCOMES = { ok: "passed", error: "failed", "mock failed": "errored", "not seen": "skipped" };
+
+function coveragePart({ pictures: { tools, levels } }) {
+  if (!tools.length && !levels.length) return null;
+  const row = (each) => ({ label: each.tool, cells: Object.entries(OUTCOMES).map(([name, kind]) => (each[name] ? [number(each[name]), kind] : ["", ""])) });
+  const steady = tools.filter((each) => !each.error && !each["mock failed"]).length;
+  const state = ({ name, states }) => ({ label: name, cells: states.map((each) => [each, each]) });
+  const content = () => [
+    tools.length > 0 && matrix("Calls of each tool by what the agent received", Object.keys(OUTCOMES), tools.map(row)),
+    levels.length > 0 && matrix("Tasks and paths by level: the worst status of their scenarios", ["unit", "integration", "scenario"], levels.map(state)),
+  ];
+  const summary = [tools.length > 0 && `${count(tools.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
+  return { id: "coverage", title: "Coverage", summary: spaced(summary.filter(Boolean)), content };
+}
+
 // --- trend
 
 function trendPart({ trend, run, pictures: { runs, heat } }, served) {
@@ -253,7 +276,7 @@ function trendPart({ trend, run, pictures: { runs, heat } }, served) {
   const content = () => [
     runs.length > 1 && lineOfShares("Share of scenarios that passed, with 95% intervals", runs.map(point)),
     heat.rows.length > 0 && heatMap(`Scenarios that did not always pass, by run${more}`, heat.runs.map(moment), heat.rows.map(state)),
-    table(heads, [...trend].reverse().map(ran)),
+    figureTable(heads, [...trend].reverse().map(ran)),
   ];
   return { id: "trend", title: "Trend", summary: `the last ${trend.length} runs`, content };
 }

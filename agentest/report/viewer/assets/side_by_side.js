@@ -1,8 +1,8 @@
 // One scenario on both sides of a comparison: two conversations turn by turn, with what differs marked.
 
 import { address, amend, note } from "./address.js";
-import { callItem, isObject, short } from "./calls.js";
-import { aligned, marked } from "./diff.js";
+import { callItem, isObject, short, valueText } from "./calls.js";
+import { aligned, likeness, marked, wordsOf } from "./diff.js";
 import { append, fill, foreign, h, visible } from "./dom.js";
 import { bounded, list } from "./folding.js";
 import { decimal, turnName } from "./format.js";
@@ -13,6 +13,8 @@ import { allTurns, statusOf, troubles, wholeMetrics } from "./reasons.js";
 
 const NAMES = ["base", "new"];
 const MOST_REASONS = 5;
+// How much the user's message, the calls and the reply say of whether two turns are the same.
+const WEIGHTS = [0.5, 0.25, 0.25];
 
 // `found`: the answer of source().compare; `back`: the address of its table.
 export async function sideBySide(place, params, found, back, signal) {
@@ -27,7 +29,7 @@ export async function sideBySide(place, params, found, back, signal) {
   note(Object.fromEntries(sides.map((side) => [side.name[0], side.row && side.row.conversationId])));
   await Promise.all(sides.map(read));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
-  const length = Math.max(...turns.map((all) => all.length));
+  const places = alignedTurns(...turns);
   const pairs = h("ul.plain.pairs");
   const whole = ({ conversation, scenario }) => conversation && wholeScores(conversation, scenario);
   fill(
@@ -35,7 +37,7 @@ export async function sideBySide(place, params, found, back, signal) {
     head,
     foreign(row.story, "p"),
     pair(sides.map(heading)),
-    bounded(pairs, length, (at) => turn(sides, turns.map((all) => all[at])), { noun: "turn" }),
+    bounded(pairs, places.length, (at) => turn(sides, places[at].map((place, side) => turns[side][place])), { noun: "turn" }),
     h("h2", "The conversation as a whole"),
     pair(sides.map((side) => cell("Scores", side, whole(side)))),
     differing(sides.map(({ conversation }) => conversation && wholeMetrics(conversation))),
@@ -102,9 +104,18 @@ function heading({ name, label, agent, from, run, conversations, row, conversati
   );
 }
 
+// By what was said and called: a turn that only one side has stands alone, and the others stay beside their like. Turns
+// that are nothing alike are still a pair where that moves no other.
+function alignedTurns(base, next) {
+  const parts = ({ userMessage, agentMessage, toolCalls }) =>
+    [userMessage, toolCalls.map(({ name }) => name).join(" "), agentMessage].map(wordsOf);
+  const [a, b] = [base.map(parts), next.map(parts)];
+  return aligned(a, b, (left, right) => 0.05 + WEIGHTS.reduce((sum, weight, at) => sum + weight * likeness(left[at], right[at]), 0));
+}
+
 // One turn of both; undefined: that side has none.
 function turn(sides, turns) {
-  const { turnIndex } = turns[0] || turns[1];
+  const names = [...new Set(turns.filter(Boolean).map((each) => turnName(each.turnIndex)))];
   const both = (name, make) =>
     sides.map((side, i) => (turns[i] ? cell(name, side, make(side, turns[i], turns[1 - i])) : h("div.none")));
   const text = (each, key) => each[key] || "";
@@ -112,15 +123,15 @@ function turn(sides, turns) {
     both(name, (side, mine, other = mine) =>
       marked(text(mine, key), text(other, key), tagOf(side), `p.message.${who}`),
     );
-  const evaluated = ({ conversation }) =>
-    conversation && conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex);
-  const scores = (side) => evaluated(side) && turnScores(side.conversation, side.scenario, turnIndex);
-  const metrics = (side) => (evaluated(side) || {}).metrics;
+  const evaluated = ({ conversation }, mine) =>
+    mine && conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === mine.turnIndex);
+  const scores = (side, mine) => evaluated(side, mine) && turnScores(side.conversation, side.scenario, mine.turnIndex);
+  const metrics = (side, at) => (evaluated(side, turns[at]) || {}).metrics;
   const only = turns.findIndex((each) => !each);
   return h(
     "li",
     { tabindex: "-1", data: { step: "" } },
-    h("h2", turnName(turnIndex), only >= 0 && `, only in ${NAMES[1 - only]}`),
+    h("h2", names.join(" beside "), only >= 0 && `, only in ${NAMES[1 - only]}`),
     pair(
       said("user", "User", "userMessage"),
       calls(sides, turns.map((each) => (each ? each.toolCalls : []))),
@@ -158,8 +169,10 @@ function otherwise(mine, other) {
   const differ = (a, b) => JSON.stringify(a) !== JSON.stringify(b);
   const [left, right] = [mine, other].map(({ args }) => (isObject(args) ? args : {}));
   const keys = Object.keys({ ...left, ...right }).filter((key) => differ(left[key], right[key]));
+  const text = (value) => (value === undefined ? "nothing" : short(valueText(value), 60));
+  const changed = keys.map((key) => `${key}: ${text(left[key])}, not ${text(right[key])}`);
   const found = [
-    differ(mine.args, other.args) && `arguments ${keys.join(", ")}`,
+    differ(mine.args, other.args) && `arguments ${changed.join("; ")}`,
     differ([mine.result, mine.error], [other.result, other.error]) && "answer",
   ].filter(Boolean);
   return found.length ? { status: "different", difference: short(found.join("; ")) } : undefined;

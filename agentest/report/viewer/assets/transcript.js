@@ -136,7 +136,7 @@ function unfinished({ requests, retries, serverOutput = [] }, { error, errorSour
   ];
 }
 
-function readable(body) {
+export function readable(body) {
   try {
     return JSON.stringify(JSON.parse(body), null, 2);
   } catch {
