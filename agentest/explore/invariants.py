@@ -116,7 +116,7 @@ def _no_error(seen: Observation) -> Iterator[Violation]:
     if failure and failure.blame is Blame.AGENT and not failure.message.startswith(_TOO_MANY_ROUNDS):
         empty = failure.message.startswith(_EMPTY_REPLY)
         title = f"the agent {'replies with nothing' if empty else 'fails'}{when}"
-        outcome = "silence" if empty else _template(failure.message)
+        outcome = "silence" if empty else error_template(failure.message)
         text = shortened(failure.message, _SHOWN)
         yield violation("no_error", title, text, tool=tool, outcome=outcome, turn_index=turn)
     silent_before = any(not reply.strip() for reply in _base_replies(seen))
@@ -138,7 +138,7 @@ def _no_error(seen: Observation) -> Iterator[Violation]:
             )
 
 
-def _template(message: str) -> str:
+def error_template(message: str) -> str:
     """Return the first line of an error message without values that vary."""
     line = message.strip().split("\n", 1)[0].split(": ", 1)[0]
     return re.sub(r"\d+|'[^']*'|\"[^\"]*\"|https?://\S+", "#", line)[:80]
@@ -489,7 +489,7 @@ def _scenario_bans(seen: Observation) -> Iterator[Violation]:
                 f"{name} is called although it is forbidden" if name else "a limit of the scenario is broken",
                 shortened(each.summary, _SHOWN),
                 tool=name,
-                outcome="" if name else _template(next(iter(each.broken), each.summary)),
+                outcome="" if name else error_template(next(iter(each.broken), each.summary)),
                 turn_index=turn_index,
             )
     checks = [(check.turn_index, check) for check in result.checks]
@@ -500,7 +500,7 @@ def _scenario_bans(seen: Observation) -> Iterator[Violation]:
                 check.check,
                 f"`{check.check}` of the scenario does not hold",
                 shortened(check.summary, _SHOWN),
-                outcome=_template(check.summary),
+                outcome=error_template(check.summary),
                 turn_index=turn_index,
             )
 

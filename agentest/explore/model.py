@@ -14,9 +14,6 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
 
-LATE = 1000
-"""The rank from which variations are tried after all others: pairs of faults."""
-
 
 class FindingKey(NamedTuple):
     """The identity of a finding: two violations with the same key are the same finding."""
@@ -68,7 +65,14 @@ class Variation:
     relation: str = "fewer"
     """How its writes may relate to those of the base: `same`, `fewer` (a subset) or `new`."""
     rank: int = 0
-    """Lower ranks are tried first within a part: writes before reads, singles before pairs."""
+    """Lower ranks are tried first within a part, such as writes before reads."""
+    combines: tuple[str, ...] = ()
+    """The names of the variations that it combines; (): it is a single one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its single changes."""
+        return self.combines or (self.name,)
 
 
 class TryOutcome(NamedTuple):

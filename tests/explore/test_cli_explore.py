@@ -61,7 +61,14 @@ def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project:
         assert first.returncode == 1, first.stderr
         [finding] = results_of(project)["findings"]
         explored = results_of(project)["explored"]
+        corpus = project.root / ".agentest" / "corpus"
+        entries = [json.loads(path.read_text()) for path in corpus.iterdir()]
+        (corpus / "foreign.json").write_text("{}")
         second = project.agentest(*FAULTS, "-q")
+    assert explored["signatures"] > len(entries) > 0
+    assert [finding["id"]] in [each["findings"] for each in entries]
+    assert "Please" not in str(entries)
+    assert any("foreign.json" in each["what"] for each in results_of(project)["explored"]["notTried"])
     assert finding["oracle"] == "no_repeated_write"
     assert (finding["severity"], finding["status"], finding["part"]) == ("critical", "new", "faults")
     assert "applied_then_timeout of refund, call 1" in finding["fault"]

@@ -102,7 +102,7 @@ class Explored:
     by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
     not_tried: tuple[NotTried, ...] = ()
     signatures: int = 0
-    """The number of different sequences of tools and outcomes."""
+    """The number of different elements of the signatures of conversations (`explore.corpus`)."""
     conversations: int = 0
     """All conversations, including those of unchanged scenarios, and those that confirm and reduce."""
     cost: float | None = None
