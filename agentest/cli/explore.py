@@ -21,6 +21,7 @@ from agentest.explore.budget import ConversationBudget, Limits
 from agentest.explore.corpus import Corpus
 from agentest.explore.engine import ExploreEngine, OpenRun
 from agentest.explore.exploration import Exploration, ExplorationProgress, Tools
+from agentest.explore.explored_coverage import CoverageCounter
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep, pattern_problem
@@ -220,6 +221,7 @@ class ExplorationRun:
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
+            coverage=CoverageCounter(invariants.effects_of, self.settings.switched_off),
         )
 
         def show(progress: ExplorationProgress) -> None:

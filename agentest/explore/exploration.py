@@ -21,6 +21,7 @@ from agentest.domain.results.exploration import Explored, ExploredPart, Finding,
 from agentest.domain.transcript import Conversation
 from agentest.explore.budget import ConversationBudget
 from agentest.explore.corpus import CorpusEntry, SeenElements, signature
+from agentest.explore.explored_coverage import CoverageCounter
 from agentest.explore.model import (
     Base,
     BudgetSpent,
@@ -51,6 +52,7 @@ class Tools:
     save: Save
     describe: Callable[[Violation], tuple[str, tuple[str, ...]]] = lambda _: ("", ())
     """Returns the hint and the tags of a violation."""
+    coverage: CoverageCounter | None = None
 
 
 @dataclass(slots=True)
@@ -134,6 +136,7 @@ class Exploration:
             signatures=len(progress.seen),
             conversations=self._budget.spent,
             cost=self._budget.cost,
+            coverage=self._tools.coverage.coverage() if self._tools.coverage else None,
         )
 
     async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
@@ -142,11 +145,13 @@ class Exploration:
         Args:
             converse: returns the function that runs conversations of a changed scenario of a unit.
         """
-        await self._look_at_bases(bases, converse)
         singles = ordered(
             [(base, each) for base in bases for vary in self._tools.parts.values() for each in vary(base)],
             self._seed,
         )
+        if self._tools.coverage:
+            self._tools.coverage.expect(bases, (variation for _, variation in singles))
+        await self._look_at_bases(bases, converse)
         self.progress.total = len(singles)
         search = Search(singles, self._seed, self._entries, frozenset(self._known))
         while wave := self._next_wave(search):
@@ -204,7 +209,10 @@ class Exploration:
         cost = conversation_cost(conversation)
         self.progress.seen.add(elements)
         new = self._seen_ever.add(elements)
-        violations = self._tools.invariants(TryOutcome(base, variation, result))
+        outcome = TryOutcome(base, variation, result)
+        if self._tools.coverage:
+            self._tools.coverage.add(outcome)
+        violations = self._tools.invariants(outcome)
         for violation in violations:
             earlier = self.progress.findings.get(violation.key)
             is_rare = earlier is not None and earlier.status is FindingStatus.SEEN_ONCE

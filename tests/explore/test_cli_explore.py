@@ -63,11 +63,17 @@ def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project:
         explored = results_of(project)["explored"]
         corpus = project.root / ".agentest" / "corpus"
         entries = [json.loads(path.read_text()) for path in corpus.iterdir()]
+        coverage = json.loads(project.agentest("coverage", "--format=json").stdout)
         (corpus / "foreign.json").write_text("{}")
         second = project.agentest(*FAULTS, "-q")
     assert explored["signatures"] > len(entries) > 0
     assert [finding["id"]] in [each["findings"] for each in entries]
     assert "Please" not in str(entries)
+    assert coverage["explored"]["tools"]["refund"]["applied_then_timeout"] > 0
+    assert coverage["explored"]["neverReached"] == []
+    assert {"consent", "no_secret"} <= {*coverage["explored"]["neverExercised"]}
+    assert coverage["shares"]["outcomes"]["percent"] == 100
+    assert "Never exercised: " in first.stdout
     assert any("foreign.json" in each["what"] for each in results_of(project)["explored"]["notTried"])
     assert finding["oracle"] == "no_repeated_write"
     assert (finding["severity"], finding["status"], finding["part"]) == ("critical", "new", "faults")

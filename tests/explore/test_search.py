@@ -12,14 +12,18 @@ from explore_lab import Act, Seen, explored, unit_of
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.faults import fault
+from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.explore.corpus import Corpus, CorpusEntry, SeenElements, reached_outcomes, signature
+from agentest.explore.explored_coverage import CoverageCounter, with_entries
 from agentest.explore.faults import FaultSweep
-from agentest.explore.model import Base, Variation
+from agentest.explore.model import Base, TryOutcome, Variation
 from agentest.explore.mutations import MutationSweep
 from agentest.explore.search import Search, combined
+from agentest.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.trajectory_parser import call as call_of
 from agentest.scenarios.variations import with_faults
 
 BOOKING: dict[str, Any] = {
@@ -194,3 +198,40 @@ def test_changes_that_could_convict_a_right_agent_are_not_combined() -> None:
     assert combined(of("permission_denied", "book"), of("error", "search")) is None
     assert combined(mutations["typos"], mutations["case"]) is None
     assert combined(of("timeout", "book"), mutations["correct"]) is None
+
+
+def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() -> None:
+    options = {**BOOKING, "never": [call_of("book", table=9), "goodbye"], "criteria": ["Says the table."]}
+    scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
+    base = Base(unit_of(scenario), ())
+    counter = CoverageCounter(lambda unit: effects(unit), without=["bounded"])
+    counter.expect([base], FaultSweep(kinds=["timeout", "error"])(base))
+    before = counter.coverage()
+    assert before.tools["book"] == {"ok": 0, "timeout": 0, "error": 0}
+    assert "bounded" not in before.rules
+    assert {*before.never_exercised} == {*before.rules}
+    assert "never book({'table': 9})" in before.rules
+    [timeout] = [
+        each for each in FaultSweep(kinds=["timeout"])(base) if each.scenario.faults[0].tool == "book"
+    ]
+    result = ConversationResult(talk(call("book", {"error": "timed out"}, table=4)))
+    counter.add(TryOutcome(base, timeout, result))
+    after = counter.coverage()
+    assert after.tools["book"] == {"ok": 0, "timeout": 1, "error": 0}
+    assert {*after.never_reached} == {
+        ("book", "ok"),
+        ("book", "error"),
+        *(("search", o) for o in ("ok", "timeout", "error")),
+    }
+    assert {"no_claim", "never book({'table': 9})", "never says 'goodbye'"}.isdisjoint(after.never_exercised)
+    assert {"no_repeated_write", "criterion: Says the table."} <= {*after.never_exercised}
+    entry = CorpusEntry(
+        scenario="s",
+        file="a",
+        agent="b",
+        changes=("x",),
+        elements=("book()→error busy", "nap()→ok"),
+        new=1,
+        cost=2,
+    )
+    assert with_entries(after, [entry]).tools["book"] == {"ok": 0, "timeout": 1, "error": 1}
