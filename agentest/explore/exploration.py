@@ -269,6 +269,11 @@ class Exploration:
                 NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
             )
             return
+        except anyio.get_cancelled_exc_class():
+            self._add(candidate, None, FindingStatus.NEW, tries)
+            text = f"reducing {candidate.violation.title!r}"
+            self.progress.not_tried.append(NotTried(text, "it was interrupted; --resume goes on"))
+            raise
         status = FindingStatus.NEW if reduced else FindingStatus.SEEN_ONCE
         self._unconfirmed[key] += reduced is None
         self._add(candidate, reduced, status, tries)

@@ -140,8 +140,12 @@ def test_an_interrupted_exploration_ends_with_what_it_found_and_repeats_nothing(
         with project.start(*FAULTS[1:], "--no-save", "-q", command="explore") as process:
             assert under_way.wait(60)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            stdout, _ = process.communicate(timeout=60)
             assert process.returncode == 130
+        [unreduced] = results_of(project)["findings"]
+        assert (unreduced["oracle"], unreduced["rate"]) == ("no_repeated_write", None)
+        assert "neither confirmed nor reduced" in stdout
+        assert any("interrupted" in each["why"] for each in results_of(project)["explored"]["notTried"])
         runs = project.root / ".agentest" / "runs"
         kept = len((max(runs.iterdir()) / EXPLORE_JOURNAL).read_text().splitlines())
         names.clear()

@@ -65,9 +65,10 @@ def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[Console
 
 
 def rate_text(finding: Finding) -> str:
-    """Return how often a finding occurs, with its interval; "" if that is unknown."""
+    """Return how often a finding occurs, with its interval; "" if a saved scenario shows it."""
     if finding.rate is None:
-        return ""
+        is_new = finding.status is FindingStatus.NEW
+        return "in one conversation; it was neither confirmed nor reduced" if is_new else ""
     rate, form = finding.rate, "minimal" if finding.minimal else "reduced"
     return f"in {rate.k} of {rate.n} conversations ({rate.low:.0%} to {rate.high:.0%}) of the {form} scenario"
 
