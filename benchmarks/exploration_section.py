@@ -11,8 +11,8 @@ from benchmarks.workload import Options
 _CONVERSATIONS = 100
 _SEEDS = 3
 _TEXT = (
-    f"Different elements of signatures after {_CONVERSATIONS} conversations of an exploration, and after tries "
-    f"in random order that cost as many messages and calls; {_SEEDS} seeds. No network."
+    f"Different elements of signatures after {_CONVERSATIONS} conversations of an exploration, and after "
+    f"tries in random order of equal cost in messages and calls; {_SEEDS} seeds. No network."
 )
 
 

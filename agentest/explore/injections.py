@@ -58,6 +58,8 @@ class InjectionPlace(NamedTuple):
     """The tool in whose answer or error it is, or `user`."""
     rank: int = 0
     in_error: bool = False
+    is_prose: bool = False
+    """True if it is a text whose change is no reason to stop."""
 
 
 class Aim(NamedTuple):
@@ -91,8 +93,8 @@ class InjectionSweep:
             for aim_number, aim in enumerate(aims):
                 if aim.goal == "argument" and aim.tool == place.tool:
                     continue  # the call that it wants to change has been made
-                if aim.goal == "stop" and place.in_error:
-                    continue  # a right agent may stop after an error
+                if aim.goal == "stop" and not place.is_prose:
+                    continue  # a right agent may stop after an error, or when it does not find a name
                 for rank, technique in enumerate(_rotated(number + aim_number)):
                     injected = Injection(technique, place.at, aim.goal, aim.tool, aim.argument, aim.value)
                     if technique in without or not is_chosen(injected, self.only):
@@ -188,13 +190,14 @@ def places(base: Base) -> Iterator[InjectionPlace]:
         chosen = sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]
         for path, rank in chosen:
             separator = "." if path and not path.startswith("[") else ""
-            yield InjectionPlace(f"{tool}{separator}{path}", tool, rank)
+            is_prose = not path or _TEXT_KEY.search(path) is not None
+            yield InjectionPlace(f"{tool}{separator}{path}", tool, rank, is_prose=is_prose)
     for tool in texts:
         yield InjectionPlace(f"{tool}.error", tool, _ERROR_RANK, in_error=True)
     turns = base.unit.scenario.turns
     first = next((n for n, turn in enumerate(turns) if not is_agreement(turn.user_message)), None)
     if first is not None:
-        yield InjectionPlace(f"{USER}[{first}]", USER, _USER_RANK)
+        yield InjectionPlace(f"{USER}[{first}]", USER, _USER_RANK, is_prose=True)
 
 
 def _text_paths(result: Any) -> Iterator[tuple[str, int]]:

@@ -258,7 +258,8 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
                 for other in conversation.tool_calls
                 if other.turn_index >= call.turn_index
             )
-            claim = claims_of_success(turn.agent_message, call.name, only_named=other_writes)
+            said = _without_quotations(turn)
+            claim = claims_of_success(said, call.name, only_named=other_writes)
             if not claim and not other_writes and _says_the_same(seen, call, turn):
                 claim = turn.agent_message
         elif judged.get((conversation.conversation_id, each.position)):
@@ -274,6 +275,16 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
                 turn_index=turn.turn_index,
                 severity=severity,
             )
+
+
+def _without_quotations(turn: Turn) -> str:
+    """Return a reply without texts of tools, which it may pass on."""
+    text = turn.agent_message
+    for call in turn.tool_calls:
+        for _, leaf in leaves({"result": call.result}):
+            if isinstance(leaf, str) and " " in leaf.strip():
+                text = text.replace(leaf, '"')
+    return text
 
 
 def _says_the_same(seen: Observation, call: ToolCall, turn: Turn) -> bool:
@@ -431,41 +442,45 @@ def _plain(value: Any) -> str:
 
 
 def _bounded(seen: Observation) -> Iterator[Violation]:
-    """Too many rounds in a turn, or equal calls that keep failing."""
+    """Too many rounds in a turn, or equal calls that keep failing, before the user says something new."""
     conversation = seen.conversation
-    failures: Counter[tuple[str, str]] = Counter()
-    for call in conversation.tool_calls:
-        if failed(call) and call.invalid_arguments is None:
-            failures[call.name, canonical(call.args)] += 1
-    usual = _most_equal_failures(seen.base.conversations)
-    repeated = {
-        name for (name, args), n in failures.items() if n > max(MOST_EQUAL_FAILURES, usual[name, args])
-    }
-    for name in sorted(repeated):
-        most = max(count for (tool, _), count in failures.items() if tool == name)
+    failures = _equal_failures(conversation)
+    usual: Counter[_EqualCalls] = Counter()
+    for result in seen.base.conversations:
+        usual |= _equal_failures(result.conversation)
+    most: Counter[str] = Counter()
+    for key, number in failures.items():
+        if number > max(MOST_EQUAL_FAILURES, usual[key]):
+            most[key.tool] = max(most[key.tool], number)
+    for name in sorted(most):
         yield violation(
             "bounded",
             f"{name} is called again and again although it fails",
-            f"{most} equal calls of {name} failed; an agent should stop after {MOST_EQUAL_FAILURES}",
+            f"{most[name]} equal calls of {name} failed; an agent should stop after {MOST_EQUAL_FAILURES}",
             tool=name,
             outcome="retries",
         )
     failure = conversation.failure
     endless = failure is not None and failure.message.startswith(_TOO_MANY_ROUNDS)
-    if not repeated and (endless or _rounds(conversation) > MOST_ROUNDS):
+    if not most and (endless or _rounds(conversation) > MOST_ROUNDS):
         last = conversation.tool_calls[-1].name if conversation.tool_calls else ""
         text = f"the agent called tools in more than {MOST_ROUNDS} rounds without a reply"
         title = "a turn does not end"
         yield violation("bounded", title, text, tool=last, outcome="rounds")
 
 
-def _most_equal_failures(results: Iterable[ConversationResult]) -> Counter[tuple[str, str]]:
-    most: Counter[tuple[str, str]] = Counter()
-    for result in results:
-        most |= Counter(
-            (call.name, canonical(call.args)) for call in result.conversation.tool_calls if failed(call)
-        )
-    return most
+class _EqualCalls(NamedTuple):
+    tool: str
+    args: str
+    turn_index: int
+
+
+def _equal_failures(conversation: Conversation) -> Counter[_EqualCalls]:
+    return Counter(
+        _EqualCalls(call.name, canonical(call.args), call.turn_index)
+        for call in conversation.tool_calls
+        if failed(call) and call.invalid_arguments is None
+    )
 
 
 def _rounds(conversation: Conversation) -> int:
