@@ -278,13 +278,17 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
 
 
 def _without_quotations(turn: Turn) -> str:
-    """Return a reply without texts of tools, which it may pass on."""
+    """Return a reply without the sentences of tools' texts, which it may pass on."""
     text = turn.agent_message
     for call in turn.tool_calls:
         for _, leaf in leaves({"result": call.result}):
-            if isinstance(leaf, str) and " " in leaf.strip():
-                text = text.replace(leaf, '"')
+            for sentence in _SENTENCE.findall(leaf) if isinstance(leaf, str) else ():
+                if " " in sentence.strip():
+                    text = text.replace(sentence.strip(), '"')
     return text
+
+
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 
 
 def _says_the_same(seen: Observation, call: ToolCall, turn: Turn) -> bool:
