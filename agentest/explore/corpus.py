@@ -18,7 +18,8 @@ from typing import Any
 from agentest.domain.faults import Fault
 from agentest.domain.results.exploration import NotTried
 from agentest.domain.transcript import NO_MOCK, Conversation, ToolCall, failed
-from agentest.explore.invariants import error_template, met_faults
+from agentest.explore.faults import met_faults
+from agentest.explore.invariants import error_template
 from agentest.scenarios.model import Scenario
 from agentest.support.files import write_atomically
 from agentest.support.json_text import canonical, json_value

@@ -11,8 +11,8 @@ from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart
 from agentest.domain.transcript import failed
 from agentest.explore.corpus import CorpusEntry, outcome_of, reached_outcomes
+from agentest.explore.faults import met_faults
 from agentest.explore.injected import took_effect
-from agentest.explore.invariants import met_faults
 from agentest.explore.model import Base, Observation, TryOutcome, Variation
 from agentest.explore.tool_effects import ToolEffects
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET

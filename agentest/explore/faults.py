@@ -5,17 +5,19 @@ Faults of writes come before those of reads, and the first call before the last.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, Fault
+from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, ChangedAnswers, Fault
 from agentest.domain.results.exploration import ExploredPart
-from agentest.domain.transcript import ToolCall, failed
+from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.explore.model import Base, Variation
 from agentest.explore.tool_effects import ToolEffects, effects
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import applied, leaves
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks, relaxed, with_faults
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
@@ -26,6 +28,31 @@ _LASTING = ("unavailable", "rate_limit")
 _OF_WRITES = ("applied_then_timeout", "partial")
 _OF_READS = ("empty", "truncated", "stale", "wrong_entity", "duplicate", "plausible_lie")
 _MOST_FIELDS = 6
+
+
+class MetFault(NamedTuple):
+    """A fault and the call that met it."""
+
+    fault: Fault
+    call: ToolCall
+    position: int
+    """Among all calls of the conversation."""
+
+
+def met_faults(scenario: Scenario, conversation: Conversation) -> list[MetFault]:
+    """Return which calls met which faults of the scenario's tools, in order."""
+    numbers: Counter[str] = Counter()
+    met = []
+    for index, call in enumerate(conversation.tool_calls):
+        mock = scenario.tools.get(call.name)
+        if not isinstance(mock, ChangedAnswers) or not call.mocked or not isinstance(call.args, Mapping):
+            continue
+        numbers[call.name] += 1
+        for each in mock.changes:
+            if isinstance(each, Fault) and each.is_due(numbers[call.name]):
+                met.append(MetFault(each, call, index))
+                break
+    return met
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
