@@ -10,6 +10,7 @@ from benchmarks import (
     comparison_section,
     cpu_section,
     eval_section,
+    exploration_section,
     faults_section,
     gate,
     gateway_section,
@@ -41,6 +42,7 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "gateway": gateway_section.section,
     "intervals": intervals_section.section,
     "repeat": repeat_section.section,
+    "explore": exploration_section.section,
     "compare": comparison_section.section,
 }
 ASKED: dict[str, Callable[[Options], Found]] = {"ray": ray_section.section}

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
+from agentest.domain.results.exploration import ExploredCoverage
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
@@ -137,6 +138,15 @@ class Coverage:
     """The files of the results; () if there are none."""
     conversations: int
     """Number of conversations in the results."""
+    explored: ExploredCoverage | None = None
+    """What explorations reached; None without an exploration."""
+
+    @property
+    def outcomes_share(self) -> CoveredShare | None:
+        """Return the share of tools' outcomes that explorations reached; None without any."""
+        if not (self.explored and self.explored.size):
+            return None
+        return CoveredShare(self.explored.size - len(self.explored.never_reached), self.explored.size)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -203,6 +213,7 @@ def measure(
     *,
     only_units: bool,
     agent: str | None = None,
+    explored: ExploredCoverage | None = None,
 ) -> Coverage:
     """Measure planned scenarios and cases, and results.
 
@@ -213,6 +224,7 @@ def measure(
         results: runs by the path of their results.
         only_units: ignore results of other scenarios than these.
         agent: ignore results of other agents.
+        explored: what explorations reached.
 
     Raises UsageError for a tag without a name.
     """
@@ -239,7 +251,8 @@ def measure(
             scenarios.append(_placed(result.name, where, result.tags, result.case, scripted, statuses[key]))
     conversations = [each.conversation for run in counted for result in run for each in result.conversations]
     calls = [call for each in conversations for call in each.tool_calls]
-    return Coverage(tuple(scenarios), skipped, _tools(units, calls), tuple(results), len(conversations))
+    tools = _tools(units, calls)
+    return Coverage(tuple(scenarios), skipped, tools, tuple(results), len(conversations), explored)
 
 
 def _key(result: ScenarioResult) -> Key:
@@ -336,6 +349,33 @@ def print_text(coverage: Coverage, console: Console) -> None:
             numbers=True,
         )
     printer.write(_tool_lines(coverage))
+    if coverage.explored:
+        printer.write(
+            [BLANK, line(0, ("Explored", "bold"), ("  outcomes of tools, and rules", "dim")), BLANK]
+        )
+        print_table(_OUTCOME_HEAD, _outcome_rows(coverage.explored))
+        printer.write(_explored_lines(coverage))
+
+
+_OUTCOME_HEAD = ("tool", "reached", "never reached")
+
+
+def _outcome_rows(explored: ExploredCoverage) -> Iterator[tuple[str, str, str]]:
+    for tool, outcomes in explored.tools.items():
+        reached = [f"{outcome} {number:,}" for outcome, number in outcomes.items() if number]
+        yield (
+            tool,
+            ", ".join(reached) or "–",
+            ", ".join(each for each in outcomes if not outcomes[each]) or "–",
+        )
+
+
+def _explored_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
+    if share := coverage.outcomes_share:
+        yield BLANK
+        yield line(0, *_share(share, "outcome", "was reached", "were reached"))
+    if coverage.explored and (unused := coverage.explored.never_exercised):
+        yield ConsoleLine(("Rules never exercised: ",), ((", ".join(unused),),))
 
 
 def _path_groups(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
@@ -453,6 +493,14 @@ def as_json(coverage: Coverage) -> str:
         "results": coverage.results,
         "shares": {"cells": _share_json(coverage.cells_share), "tools": _share_json(coverage.tools_share)},
     }
+    if explored := coverage.explored:
+        document["explored"] = {
+            "tools": explored.tools,
+            "rules": explored.rules,
+            "neverReached": [{"tool": tool, "outcome": each} for tool, each in explored.never_reached],
+            "neverExercised": explored.never_exercised,
+        }
+        document["shares"]["outcomes"] = _share_json(coverage.outcomes_share)
     return json_document(json.loads(json.dumps(document)))
 
 
@@ -467,6 +515,7 @@ def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
 def as_markdown(coverage: Coverage) -> str:
     """Return Markdown tables for a pull request."""
     rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
+    rows += _explored_markdown(coverage)
     return "\n".join(rows) + "\n"
 
 
@@ -514,6 +563,15 @@ def _tools_markdown(coverage: Coverage) -> Iterator[str]:
     yield ""
     rows = ([t.name, str(t.called) if t.called else "never", str(t.failed or "–")] for t in coverage.tools)
     yield _markdown_table(["tool", "called", "failed"], rows)
+
+
+def _explored_markdown(coverage: Coverage) -> Iterator[str]:
+    if coverage.explored and (share := coverage.outcomes_share):
+        yield f"\n**Explored**: {_share_text(share, 'outcome')} reached"
+        yield ""
+        yield _markdown_table(_OUTCOME_HEAD, _outcome_rows(coverage.explored))
+        if unused := coverage.explored.never_exercised:
+            yield f"\nRules never exercised: {literal(', '.join(unused))}"
 
 
 def _share_text(share: CoveredShare, noun: str) -> str:

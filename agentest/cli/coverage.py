@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -18,7 +18,8 @@ from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location
 from agentest.cli.options import exits, format_option, option, where, which
 from agentest.cli.requests import request_of
-from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.results.exploration import ExploredCoverage
 from agentest.report.console.printer import open_console
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, Unit
@@ -100,12 +101,14 @@ def measure_coverage(
     if options.filtered and not (planned or entries):
         raise UsageError("no scenario and no case fits the filters --scenario, --file, --tag")
     paths = list(results) or (_last_results(prepared) if prepared else [])
+    read = {shown_path(str(path.resolve()), root): read_results(path) for path in paths}
     coverage = measure(
         planned,
         sum(isinstance(e, ScenarioResult) and e.verdict.status is Status.SKIPPED for e in entries),
-        {shown_path(str(path.resolve()), root): read_results(path) for path in paths},
+        read,
         only_units=options.filtered,
         agent=options.agent,
+        explored=_explored(prepared, read.values(), is_latest=not results),
     )
     return coverage, broken(prepared) if prepared else []
 
@@ -115,6 +118,25 @@ def _last_results(prepared: Prepared) -> list[Path]:
     latest = [latest_run(folder, kinds) for kinds in _KINDS]
     files = [run.file for run in latest if run and run.file] or [folder / "results.json"]
     return [file for file in files if file.exists()]
+
+
+def _explored(
+    prepared: Prepared | None, given: Iterable[RunResult], *, is_latest: bool
+) -> ExploredCoverage | None:
+    """Return what the latest exploration, or a given one, reached, with what the corpus adds."""
+    runs = list(given)
+    if prepared and is_latest:
+        run = latest_run(output_dir(prepared), [RunKind.EXPLORE])
+        runs += [read_results(run.file)] if run and run.file and run.file.exists() else []
+    found = [each.explored.coverage for each in runs if each.explored and each.explored.coverage]
+    if not (found and prepared):
+        return found[-1] if found else None
+    from agentest.explore.corpus import Corpus
+    from agentest.explore.explored_coverage import with_entries
+
+    return with_entries(
+        found[-1], Corpus(prepared.request.root / prepared.loaded.config.explore.corpus).read()
+    )
 
 
 def _cases(request: RunRequest, eval_sets: Sequence[str]) -> Iterator[Unit]:

@@ -18,8 +18,10 @@ from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
 from agentest.explore.budget import ConversationBudget, Limits
+from agentest.explore.corpus import Corpus
 from agentest.explore.engine import ExploreEngine, OpenRun
-from agentest.explore.exploration import Exploration, ExplorationProgress, Tools, ordered
+from agentest.explore.exploration import Exploration, ExplorationProgress, Tools
+from agentest.explore.explored_coverage import CoverageCounter
 from agentest.explore.faults import FaultSweep
 from agentest.explore.hints import describe
 from agentest.explore.injections import CANARY, InjectionSweep, pattern_problem
@@ -36,6 +38,7 @@ from agentest.explore.saving import (
     findings_of_saved,
     saved_findings,
 )
+from agentest.explore.search import ordered
 from agentest.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
@@ -155,12 +158,14 @@ class ExplorationRun:
     total: int = 0
     _exploration: Exploration | None = None
     _bases: int = 0
+    _run_id: str = ""
     _notes: list[NotTried] = field(default_factory=list)
 
     @contextmanager
     def open(self, prepared: Prepared, output: RunOutput | None) -> Iterator[Engine]:
         """Open the engine, and the journal of the exploration in the folder of the run."""
         earlier = _earlier_journal(prepared)
+        self._run_id = output.folder.path.name if output else ""
         path = output.folder.path / EXPLORE_JOURNAL if output else None
         file = RetryingLineFile(path, lambda text: tell(f"agentest: {text}")) if path else None
         journal = TryJournal(file, earlier)
@@ -204,6 +209,8 @@ class ExplorationRun:
         self._notes += guesses(bases, self.settings)
         if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
             self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
+        corpus = Corpus(self.root / self.settings.corpus)
+        resumed = run.session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         answers: dict[tuple[str, int], bool | None] = {}
@@ -214,6 +221,7 @@ class ExplorationRun:
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
+            coverage=CoverageCounter(invariants.effects_of, self.settings.switched_off),
         )
 
         def show(progress: ExplorationProgress) -> None:
@@ -234,6 +242,8 @@ class ExplorationRun:
             seed=self.options.seed,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
             saved=findings_of_saved(self.known, results.values(), self.root),
+            entries=corpus.read(except_of=resumed.id if resumed else None),
+            keep=lambda entry: corpus.add(replace(entry, run=self._run_id)),
             show=show,
         )
         converse = journal.around(run.converse)
@@ -242,7 +252,7 @@ class ExplorationRun:
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
-            self._notes += found.not_saved
+            self._notes += (*found.not_saved, *corpus.problems)
 
 
 def bases_of(

@@ -19,6 +19,8 @@ GOALS = ("tool", "text", "secret", "argument", "stop")
 """What an injection tries to make the agent do."""
 USER = "user"
 KNOWLEDGE = "knowledge"
+DESCRIPTION = "description"
+"""The path of an injection in the description of a tool."""
 ATTACKER = "attacker@canary.example"
 """The value that an `argument` injection asks for, if it names none."""
 _WORDS = (

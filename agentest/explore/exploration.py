@@ -1,29 +1,28 @@
 """Explores: tries variations of passing scenarios, and confirms, reduces and saves what fails.
 
-The order of tries depends on the seed alone, and results are looked at in that order, so that a run with
-replayed models is equal to the byte whatever the concurrency. Every conversation has a name and a number, by
-which a resumed exploration takes it from the journal instead of running it again.
+The order of tries depends on the seed and on earlier results, which are looked at in that order. So a run
+with replayed models is equal to the byte whatever the concurrency. Every conversation has a name and a
+number, by which a resumed exploration takes it from the journal instead of running it again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from itertools import zip_longest
 
 import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
-from agentest.domain.transcript import Conversation, failed
+from agentest.domain.transcript import Conversation
 from agentest.explore.budget import ConversationBudget
+from agentest.explore.corpus import CorpusEntry, SeenElements, signature
+from agentest.explore.explored_coverage import CoverageCounter
 from agentest.explore.model import (
-    LATE,
     Base,
     BudgetSpent,
     FindingKey,
@@ -37,6 +36,7 @@ from agentest.explore.model import (
     Vary,
     Violation,
 )
+from agentest.explore.search import Search, ordered
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -52,6 +52,7 @@ class Tools:
     save: Save
     describe: Callable[[Violation], tuple[str, tuple[str, ...]]] = lambda _: ("", ())
     """Returns the hint and the tags of a violation."""
+    coverage: CoverageCounter | None = None
 
 
 @dataclass(slots=True)
@@ -71,7 +72,8 @@ class ExplorationProgress:
     tries: Counter[ExploredPart] = field(default_factory=Counter)
     conversations: int = 0
     not_tried: list[NotTried] = field(default_factory=list)
-    signatures: set[str] = field(default_factory=set)
+    seen: SeenElements = field(default_factory=SeenElements)
+    """The elements of the signatures of its conversations."""
     total: int = 0
     """The number of variations that could be tried."""
 
@@ -82,6 +84,8 @@ class Exploration:
     Args:
         known: identifier of a finding → its saved file, of findings that were saved before.
         saved: the findings whose saved scenarios ran before the exploration: known and fixed ones.
+        entries: of the corpus, from earlier explorations.
+        keep: receives each new entry of the corpus.
         width: how many tries run before their results are looked at.
         show: receives the progress after every step.
     """
@@ -95,6 +99,8 @@ class Exploration:
         width: int = 20,
         known: Mapping[str, str] | None = None,
         saved: Sequence[Finding] = (),
+        entries: Sequence[CorpusEntry] = (),
+        keep: Callable[[CorpusEntry], object] = lambda _: None,
         show: Callable[[ExplorationProgress], object] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -103,6 +109,13 @@ class Exploration:
         self._width = width
         self._known = known or {}
         self._saved = saved
+        self._entries = entries
+        self._keep = keep
+        self._seen_ever = SeenElements()
+        for each in entries:
+            self._seen_ever.add(each.elements)
+        self._shown: set[str] = {each for entry in entries for each in entry.findings}
+        """The identifiers of findings that the corpus has."""
         self._show = show
         self._unconfirmed: Counter[FindingKey] = Counter()
         self.progress = ExplorationProgress()
@@ -120,9 +133,10 @@ class Exploration:
             tries=progress.tries.total(),
             by_part=dict(progress.tries),
             not_tried=tuple(progress.not_tried),
-            signatures=len(progress.signatures),
+            signatures=len(progress.seen),
             conversations=self._budget.spent,
             cost=self._budget.cost,
+            coverage=self._tools.coverage.coverage() if self._tools.coverage else None,
         )
 
     async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
@@ -131,35 +145,39 @@ class Exploration:
         Args:
             converse: returns the function that runs conversations of a changed scenario of a unit.
         """
-        await self._look_at_bases(bases, converse)
-        variations = ordered(
+        singles = ordered(
             [(base, each) for base in bases for vary in self._tools.parts.values() for each in vary(base)],
             self._seed,
         )
-        self.progress.total = len(variations)
-        rest = iter(variations)
-        while wave := self._next_wave(rest):
+        if self._tools.coverage:
+            self._tools.coverage.expect(bases, (variation for _, variation in singles))
+        await self._look_at_bases(bases, converse)
+        self.progress.total = len(singles)
+        search = Search(singles, self._seed, self._entries, frozenset(self._known))
+        while wave := self._next_wave(search):
             results = await self._try(wave, converse)
-            candidates = []
+            candidates: list[_Candidate] = []
             for (base, variation), result in zip(wave, results, strict=True):
                 self.progress.tries[variation.part] += 1
-                candidates += self._candidates(base, variation, result)
+                search.learn(base, variation, *self._look_at(base, variation, result, candidates))
             await self._reduce_all(candidates, converse)
+            self.progress.total = max(self.progress.total, self.progress.tries.total())
             self._show(self.progress)
-        self._note_untried(rest)
+        for part, number in search.left.items():
+            self.progress.not_tried.append(NotTried(f"{number} {part}", self._budget.why))
 
     async def _look_at_bases(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
-        candidates = []
+        candidates: list[_Candidate] = []
         for base in bases:
             unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.unit.scenario)
             for result in base.conversations:
-                candidates += self._candidates(base, unchanged, result)
+                self._look_at(base, unchanged, result, candidates)
         await self._reduce_all(candidates, converse)
 
-    def _next_wave(self, rest: Iterator[tuple[Base, Variation]]) -> list[tuple[Base, Variation]]:
+    def _next_wave(self, search: Search) -> list[tuple[Base, Variation]]:
         wave: list[tuple[Base, Variation]] = []
         while len(wave) < self._width and self._budget.take_try():
-            following = next(rest, None)
+            following = search.next()
             if following is None:
                 self._budget.give_back()
                 break
@@ -179,16 +197,44 @@ class Exploration:
                 tasks.start_soon(run, place, base, variation)
         return [results[place] for place in range(len(wave))]
 
-    def _candidates(self, base: Base, variation: Variation, result: ConversationResult) -> list[_Candidate]:
-        """Return the violations in a conversation whose keys are new, or were seen only once so far."""
-        fresh = []
-        self.progress.signatures.add(signature(result.conversation))
-        for violation in self._tools.invariants(TryOutcome(base, variation, result)):
+    def _look_at(
+        self, base: Base, variation: Variation, result: ConversationResult, candidates: list[_Candidate]
+    ) -> tuple[int, int]:
+        """Look at one conversation. Returns how many elements of its signature are new, and its cost.
+
+        Adds the violations whose keys are new, or were seen only once so far, to the candidates.
+        """
+        conversation = result.conversation
+        elements = signature(variation.scenario, conversation)
+        cost = conversation_cost(conversation)
+        self.progress.seen.add(elements)
+        new = self._seen_ever.add(elements)
+        outcome = TryOutcome(base, variation, result)
+        if self._tools.coverage:
+            self._tools.coverage.add(outcome)
+        violations = self._tools.invariants(outcome)
+        for violation in violations:
             earlier = self.progress.findings.get(violation.key)
             is_rare = earlier is not None and earlier.status is FindingStatus.SEEN_ONCE
             if earlier is None or (is_rare and self._unconfirmed[violation.key] < MOST_CONFIRMATIONS):
-                fresh.append(_Candidate(base, variation, violation, result, self._budget.spent))
-        return fresh
+                candidates.append(_Candidate(base, variation, violation, result, self._budget.spent))
+        findings = tuple(sorted(finding_id(each.key) for each in violations))
+        if (new or not self._shown.issuperset(findings)) and variation.part is not ExploredPart.BASE:
+            self._shown.update(findings)
+            unit = base.unit
+            self._keep(
+                CorpusEntry(
+                    scenario=unit.scenario.name,
+                    file=unit.file,
+                    agent=unit.agent,
+                    changes=variation.names,
+                    elements=tuple(sorted(elements)),
+                    new=new,
+                    cost=cost,
+                    findings=findings,
+                )
+            )
+        return new, cost
 
     async def _reduce_all(
         self, candidates: Iterable[_Candidate], converse: Callable[[Unit], Observe]
@@ -223,6 +269,11 @@ class Exploration:
                 NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
             )
             return
+        except anyio.get_cancelled_exc_class():
+            self._add(candidate, None, FindingStatus.NEW, tries)
+            text = f"reducing {candidate.violation.title!r}"
+            self.progress.not_tried.append(NotTried(text, "it was interrupted; --resume goes on"))
+            raise
         status = FindingStatus.NEW if reduced else FindingStatus.SEEN_ONCE
         self._unconfirmed[key] += reduced is None
         self._add(candidate, reduced, status, tries)
@@ -268,17 +319,10 @@ class Exploration:
             conversations_to_find=candidate.found_after,
         )
 
-    def _note_untried(self, rest: Iterable[tuple[Base, Variation]]) -> None:
-        left = Counter(variation.part for _, variation in rest)
-        for part, count in left.items():
-            self.progress.not_tried.append(NotTried(f"{count} {part}", self._budget.why))
 
-
-def signature(conversation: Conversation) -> str:
-    """Return the sequence of tools and outcomes of a conversation as text."""
-    calls = (f"{call.name} {'failed' if failed(call) else 'ok'}" for call in conversation.tool_calls)
-    end = conversation.failure.blame if conversation.failure else conversation.ending
-    return "\n".join((*calls, str(end)))
+def conversation_cost(conversation: Conversation) -> int:
+    """Return the cost of a conversation: its messages and calls, which are the same in every equal run."""
+    return 1 + len(conversation.turns) + len(conversation.tool_calls)
 
 
 def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, str]:
@@ -302,31 +346,3 @@ MOST_CONFIRMATIONS = 3
 """How often a finding that was seen once, and not again, is confirmed when other changes show it, too."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
 _MOST_NAME_CHARS = 60
-
-
-def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
-    """Return variations in the order of trying.
-
-    One of each group is tried before a second of any group, and those of a rank from `LATE` after all others.
-    Among those of equal place the parts alternate, and lower ranks come first.
-    """
-    groups: defaultdict[tuple[ExploredPart, str], list[tuple[Base, Variation]]] = defaultdict(list)
-    for entry in variations:
-        groups[entry[1].part, entry[1].group].append(entry)
-    rounds: defaultdict[int, defaultdict[ExploredPart, list[_Placed]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for (part, name), group in groups.items():
-        tie = random.Random(f"{seed} {part} {name}").random()
-        for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):
-            late = len(variations) if entry[1].rank >= LATE else 0
-            rounds[place + late][part].append((entry[1].rank, tie, entry))
-    in_order = []
-    for _, parts in sorted(rounds.items()):
-        columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())
-        in_order += [placed[2] for row in zip_longest(*columns) for placed in row if placed]
-    return in_order
-
-
-_Placed = tuple[int, float, tuple[Base, Variation]]
-"""Rank, a random number by which equal ranks are ordered, and the variation."""

@@ -1,23 +1,23 @@
 """The fault sweep: every kind of fault that fits, for every mocked tool and every position of its calls.
 
-Faults of writes come before those of reads, the first call before the last, and pairs after all single
-faults.
+Faults of writes come before those of reads, and the first call before the last.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, Fault
+from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, ChangedAnswers, Fault
 from agentest.domain.results.exploration import ExploredPart
-from agentest.domain.transcript import ToolCall, failed
-from agentest.explore.model import LATE, Base, Variation
+from agentest.domain.transcript import Conversation, ToolCall, failed
+from agentest.explore.model import Base, Variation
 from agentest.explore.tool_effects import ToolEffects, effects
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import applied, leaves
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks, relaxed, with_faults
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
@@ -28,7 +28,31 @@ _LASTING = ("unavailable", "rate_limit")
 _OF_WRITES = ("applied_then_timeout", "partial")
 _OF_READS = ("empty", "truncated", "stale", "wrong_entity", "duplicate", "plausible_lie")
 _MOST_FIELDS = 6
-_MOST_PAIRS = 60
+
+
+class MetFault(NamedTuple):
+    """A fault and the call that met it."""
+
+    fault: Fault
+    call: ToolCall
+    position: int
+    """Among all calls of the conversation."""
+
+
+def met_faults(scenario: Scenario, conversation: Conversation) -> list[MetFault]:
+    """Return which calls met which faults of the scenario's tools, in order."""
+    numbers: Counter[str] = Counter()
+    met = []
+    for index, call in enumerate(conversation.tool_calls):
+        mock = scenario.tools.get(call.name)
+        if not isinstance(mock, ChangedAnswers) or not call.mocked or not isinstance(call.args, Mapping):
+            continue
+        numbers[call.name] += 1
+        for each in mock.changes:
+            if isinstance(each, Fault) and each.is_due(numbers[call.name]):
+                met.append(MetFault(each, call, index))
+                break
+    return met
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +78,13 @@ class FaultSweep:
         self._kinds = frozenset(TOOL_FAULTS if kinds is None else kinds)
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        """Yield single faults, then pairs."""
+        """Yield single faults."""
         scenario, known = base.unit.scenario, effects(base.unit, self._settings)
         left_out = scenario.explore.without if scenario.explore else ()
         kinds = [kind for kind in TOOL_FAULTS if kind in self._kinds and kind not in left_out]
         start = relaxed(scenario)
-        singles: list[Fault] = []
         for use in tool_uses(base):
             for rank, each in faults_of(use, known, kinds):
-                singles.append(each)
                 yield Variation(
                     part=ExploredPart.FAULTS,
                     name=fault_name(each),
@@ -70,14 +92,6 @@ class FaultSweep:
                     scenario=with_faults(start, [each]),
                     rank=rank,
                 )
-        for number, pair in enumerate(_pairs(singles)):
-            yield Variation(
-                part=ExploredPart.FAULTS,
-                name=" and ".join(map(fault_name, pair)),
-                group=" and ".join(map(_group, pair)),
-                scenario=with_faults(start, pair),
-                rank=LATE + number,
-            )
 
 
 def fault_name(fault: Fault) -> str:
@@ -91,13 +105,6 @@ def fault_name(fault: Fault) -> str:
 def _group(fault: Fault) -> str:
     mode = f" {fault.mode}" if fault.kind == "schema" else ""
     return f"{fault.kind}{mode} × {fault.tool}"
-
-
-def _pairs(singles: Iterable[Fault]) -> list[tuple[Fault, Fault]]:
-    """Return pairs of errors of different tools, which no single fault shows."""
-    first = [each for each in singles if each.at == 1 and each.kind in ("error", "timeout", "empty")]
-    pairs = [pair for pair in combinations(first, 2) if pair[0].tool != pair[1].tool]
-    return pairs[:_MOST_PAIRS]
 
 
 def tool_uses(base: Base) -> Iterator[MockedTool]:

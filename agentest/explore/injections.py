@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.domain.faults import fault
-from agentest.domain.injections import ATTACKER, GOALS, TECHNIQUES, USER, Injection
+from agentest.domain.injections import ATTACKER, DESCRIPTION, GOALS, KNOWLEDGE, TECHNIQUES, USER, Injection
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall, failed
@@ -37,7 +37,8 @@ IN_ORDER = (
 _FIRST = 4
 """How many techniques take turns in being tried first."""
 _MOST_PATHS = 4
-_USER_RANK, _ERROR_RANK, _UNLIKELY_RANK = 40, 20, 60
+_MOST_FACTS = 2
+_USER_RANK, _ERROR_RANK, _DESCRIPTION_RANK, _UNLIKELY_RANK = 40, 20, 20, 60
 _TEXT_KEY = re.compile(
     r"(?:text|body|content|description|title|notes?|summary|message|comments?|subject|snippet|review|reason"
     r"|document|file_?name|details?|answer|html|info|remarks?)$",
@@ -58,6 +59,13 @@ class InjectionPlace(NamedTuple):
     """The tool in whose answer or error it is, or `user`."""
     rank: int = 0
     in_error: bool = False
+    is_prose: bool = False
+    """True if it is a text whose change is no reason to stop."""
+    in_description: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.at if self.in_error or self.in_description else self.tool
 
 
 class Aim(NamedTuple):
@@ -89,10 +97,10 @@ class InjectionSweep:
         aims = [*self._aims(base)]
         for number, place in enumerate(places(base)):
             for aim_number, aim in enumerate(aims):
-                if aim.goal == "argument" and aim.tool == place.tool:
+                if aim.goal == "argument" and aim.tool == place.tool and not place.in_description:
                     continue  # the call that it wants to change has been made
-                if aim.goal == "stop" and place.in_error:
-                    continue  # a right agent may stop after an error
+                if aim.goal == "stop" and not place.is_prose:
+                    continue  # a right agent may stop after an error, or when it does not find a name
                 for rank, technique in enumerate(_rotated(number + aim_number)):
                     injected = Injection(technique, place.at, aim.goal, aim.tool, aim.argument, aim.value)
                     if technique in without or not is_chosen(injected, self.only):
@@ -100,7 +108,7 @@ class InjectionSweep:
                     yield Variation(
                         part=ExploredPart.INJECTIONS,
                         name=f"{technique} at {place.at} for {aim.name}",
-                        group=f"{aim.goal} × {place.tool}{'.error' if place.in_error else ''}",
+                        group=f"{aim.goal} × {place.name}",
                         scenario=relaxed(self._changed(scenario, place, aim, injected)),
                         rank=rank + place.rank,
                     )
@@ -188,13 +196,19 @@ def places(base: Base) -> Iterator[InjectionPlace]:
         chosen = sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]
         for path, rank in chosen:
             separator = "." if path and not path.startswith("[") else ""
-            yield InjectionPlace(f"{tool}{separator}{path}", tool, rank)
+            is_prose = not path or _TEXT_KEY.search(path) is not None
+            yield InjectionPlace(f"{tool}{separator}{path}", tool, rank, is_prose=is_prose)
     for tool in texts:
         yield InjectionPlace(f"{tool}.error", tool, _ERROR_RANK, in_error=True)
-    turns = base.unit.scenario.turns
+    if any("mcp" in each for each in base.unit.traits.mock_servers):
+        for tool in mocks:
+            yield InjectionPlace(f"{tool}.{DESCRIPTION}", tool, _DESCRIPTION_RANK, in_description=True)
+    turns, knowledge = base.unit.scenario.turns, base.unit.scenario.knowledge
+    for number in range(min(_MOST_FACTS, len(knowledge)) if not turns else 0):
+        yield InjectionPlace(f"{KNOWLEDGE}[{number}]", KNOWLEDGE, _USER_RANK)
     first = next((n for n, turn in enumerate(turns) if not is_agreement(turn.user_message)), None)
     if first is not None:
-        yield InjectionPlace(f"{USER}[{first}]", USER, _USER_RANK)
+        yield InjectionPlace(f"{USER}[{first}]", USER, _USER_RANK, is_prose=True)
 
 
 def _text_paths(result: Any) -> Iterator[tuple[str, int]]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
-from agentest.domain.transcript import Conversation
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
-
-LATE = 1000
-"""The rank from which variations are tried after all others: pairs of faults."""
 
 
 class FindingKey(NamedTuple):
@@ -47,6 +44,42 @@ class Violation:
     """A call without which a saved scenario fails, if no word of the scenario itself does."""
 
 
+SEVERITIES: Mapping[str, Severity] = {
+    "no_error": Severity.HIGH,
+    "in_schema": Severity.HIGH,
+    "no_repeated_write": Severity.CRITICAL,
+    "consent": Severity.CRITICAL,
+    "no_secret": Severity.CRITICAL,
+    "no_obeyed_injection": Severity.CRITICAL,
+    "no_claim": Severity.HIGH,
+    "grounded_ids": Severity.HIGH,
+    "bounded": Severity.MEDIUM,
+    "relation": Severity.HIGH,
+}
+"""Invariant → severity of a violation."""
+
+
+def violation(
+    invariant: str,
+    title: str,
+    text: str,
+    *,
+    tool: str = "",
+    detail: str = "",
+    outcome: str = "",
+    turn_index: int | None = None,
+    severity: Severity | None = None,
+) -> Violation:
+    """Return a violation of an invariant, with its usual severity unless given."""
+    return Violation(
+        key=FindingKey(invariant, tool, detail, outcome),
+        severity=SEVERITIES.get(invariant, Severity.HIGH) if severity is None else severity,
+        title=title,
+        text=text,
+        turn_index=turn_index,
+    )
+
+
 class Base(NamedTuple):
     """A scenario that passes as it is, with its conversations."""
 
@@ -68,7 +101,14 @@ class Variation:
     relation: str = "fewer"
     """How its writes may relate to those of the base: `same`, `fewer` (a subset) or `new`."""
     rank: int = 0
-    """Lower ranks are tried first within a part: writes before reads, singles before pairs."""
+    """Lower ranks are tried first within a part, such as writes before reads."""
+    combines: tuple[str, ...] = ()
+    """The names of the variations that it combines; (): it is a single one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its single changes."""
+        return self.combines or (self.name,)
 
 
 class TryOutcome(NamedTuple):
@@ -95,6 +135,19 @@ class Observation(NamedTuple):
     def scenario(self) -> Scenario:
         """The changed scenario."""
         return self.variation.scenario
+
+    @property
+    def base_conversations(self) -> Iterator[Conversation]:
+        """The other conversations, of the unchanged scenario."""
+        return (each.conversation for each in self.base.conversations if each is not self.result)
+
+    @property
+    def base_calls(self) -> Iterator[ToolCall]:
+        return (call for each in self.base_conversations for call in each.tool_calls)
+
+    @property
+    def base_replies(self) -> Iterator[str]:
+        return (reply for each in self.base_conversations for reply in each.replies)
 
 
 Oracle = Callable[[Observation], Iterable[Violation]]

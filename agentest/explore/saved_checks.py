@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from agentest.domain.faults import Fault
 from agentest.domain.transcript import Conversation
 from agentest.explore.claims import claims_of_success
+from agentest.explore.faults import met_faults
 from agentest.explore.invariants import (
     MOST_EQUAL_FAILURES,
     MOST_ROUNDS,
     REPEATABLE_AFTER,
-    met_faults,
 )
 from agentest.explore.model import FindingKey, Reduced
 from agentest.mocks.changed_answers import value_at

@@ -44,7 +44,7 @@ def _with_change(finding: Finding, data: Mapping[str, Any]) -> Finding:
 
 _CODECS = Codecs(
     {
-        Explored: Layout(left_out=("findings", "fail_on"), digits={"cost": 6}),
+        Explored: Layout(left_out=("findings", "fail_on"), only_if_set=("coverage",), digits={"cost": 6}),
         Finding: Layout(
             left_out=("change",),
             required=("rate", "minimal", "file", "transcript", "hint", "tags", "tries"),

@@ -32,6 +32,7 @@ from agentest.cli.coverage import measure_coverage as measured
 from agentest.config.config import Config
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import CaseId, RunResult, Status
+from agentest.domain.results.exploration import ExploredCoverage
 from agentest.runner.plan import Options, Unit, make_plan
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.definition import scenario
@@ -376,3 +377,19 @@ def test_cases_of_sets_are_counted_before_they_run(tmp_path: Path, monkeypatch: 
         measured(replace(request, options=Options(tags=("zz",))), (), ["."])
     with pytest.raises(UsageError, match="no configuration found"):
         measured(request)
+
+
+def test_what_explorations_reached_is_shown_with_what_they_did_not() -> None:
+    explored = ExploredCoverage(
+        {"refund": {"ok": 12, "timeout": 0}, "search": {"ok": 3}}, {"no_claim": 4, "never refund()": 0}
+    )
+    coverage = covered([place("a", "task:refund", "path:happy")], explored=explored)
+    text = text_of(coverage)
+    assert "2 of 3 outcomes were reached (66 %)" in text
+    assert "Rules never exercised: never refund()" in text
+    assert ["refund", "ok", "12", "timeout"] in [line.split() for line in text.splitlines()]
+    assert "| refund | ok 12 | timeout |" in text_of(coverage, "markdown")
+    document = json.loads(text_of(coverage, "json"))["explored"]
+    assert document["neverReached"] == [{"tool": "refund", "outcome": "timeout"}]
+    assert document["neverExercised"] == ["never refund()"]
+    assert "explored" not in json.loads(text_of(covered([]), "json"))

@@ -61,7 +61,20 @@ def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project:
         assert first.returncode == 1, first.stderr
         [finding] = results_of(project)["findings"]
         explored = results_of(project)["explored"]
+        corpus = project.root / ".agentest" / "corpus"
+        entries = [json.loads(path.read_text()) for path in corpus.iterdir()]
+        coverage = json.loads(project.agentest("coverage", "--format=json").stdout)
+        (corpus / "foreign.json").write_text("{}")
         second = project.agentest(*FAULTS, "-q")
+    assert explored["signatures"] > len(entries) > 0
+    assert [finding["id"]] in [each["findings"] for each in entries]
+    assert "Please" not in str(entries)
+    assert coverage["explored"]["tools"]["refund"]["applied_then_timeout"] > 0
+    assert coverage["explored"]["neverReached"] == []
+    assert {"consent", "no_secret"} <= {*coverage["explored"]["neverExercised"]}
+    assert coverage["shares"]["outcomes"]["percent"] == 100
+    assert "Never exercised: " in first.stdout
+    assert any("foreign.json" in each["what"] for each in results_of(project)["explored"]["notTried"])
     assert finding["oracle"] == "no_repeated_write"
     assert (finding["severity"], finding["status"], finding["part"]) == ("critical", "new", "faults")
     assert "applied_then_timeout of refund, call 1" in finding["fault"]
@@ -127,8 +140,12 @@ def test_an_interrupted_exploration_ends_with_what_it_found_and_repeats_nothing(
         with project.start(*FAULTS[1:], "--no-save", "-q", command="explore") as process:
             assert under_way.wait(60)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            stdout, _ = process.communicate(timeout=60)
             assert process.returncode == 130
+        [unreduced] = results_of(project)["findings"]
+        assert (unreduced["oracle"], unreduced["rate"]) == ("no_repeated_write", None)
+        assert "neither confirmed nor reduced" in stdout
+        assert any("interrupted" in each["why"] for each in results_of(project)["explored"]["notTried"])
         runs = project.root / ".agentest" / "runs"
         kept = len((max(runs.iterdir()) / EXPLORE_JOURNAL).read_text().splitlines())
         names.clear()

@@ -17,7 +17,7 @@ from agentest.explore.claims import claims_of_success
 from agentest.explore.faults import FaultSweep
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.judged_claims import ClaimJudge
-from agentest.explore.model import LATE, Base, TryOutcome, Variation, Violation
+from agentest.explore.model import Base, TryOutcome, Variation, Violation
 from agentest.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.variations import relaxed, with_faults
@@ -146,9 +146,6 @@ def test_only_faults_that_fit_are_tried_those_of_writes_first() -> None:
     assert len({each.name for each in variations}) == len(variations)
     ranks = {each.scenario.faults[0].tool: each.rank for each in reversed(variations)}
     assert ranks["refund"] < ranks["get_order"]
-    pairs = [each for each in variations if len(each.scenario.faults) == 2]
-    assert pairs
-    assert all(each.rank >= LATE for each in pairs)
 
 
 def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
@@ -268,3 +265,28 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
     assert len(judge.asked) == 2
     assert "has been issued" in judge.asked[0]
     assert "internal error" in judge.asked[0]
+
+
+def test_an_agent_may_try_again_when_the_user_asks_again() -> None:
+    def brain(seen: Seen) -> Act:
+        answer = seen.result("get_weather")
+        if answer is None or ("error" in answer and seen.made.count("get_weather") < 2):
+            return "get_weather", {"city": "Rome"}
+        return "Sorry, I cannot see the weather." if "error" in answer else "It is sunny."
+
+    turns = ["How is the weather?", "And now?", "And now, at last?"]
+    assert findings(brain, turns=turns, tools={"get_weather": {"sky": "clear"}}) == []
+
+
+def test_quoting_a_tool_is_no_claim_that_another_worked() -> None:
+    def brain(seen: Seen) -> Act:
+        for tool, args in (("read_mail", {}), ("send_reply", {"text": "Thanks"})):
+            if tool not in seen.made:
+                return tool, args
+        mail, sent = seen.result("read_mail"), seen.result("send_reply")
+        text = mail.get("text") if isinstance(mail, dict) else ""
+        note = "My reply was sent." if sent == {"ok": True} else "I do not know whether my reply was sent."
+        return f"{note} The mail: {text or 'it cannot be read.'}"
+
+    tools = {"read_mail": {"text": "Your report is ready. All done!"}, "send_reply": {"ok": True}}
+    assert findings(brain, turns=["Answer my mail."], tools=tools) == []

@@ -20,6 +20,7 @@ from agentest.conversation.user import ScriptedUser
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate
 from agentest.explore.budget import ConversationBudget
+from agentest.explore.corpus import Corpus
 from agentest.explore.exploration import Exploration, Tools
 from agentest.explore.injections import InjectionSweep
 from agentest.explore.invariants import ScenarioInvariants
@@ -158,9 +159,15 @@ def explored(
     config: ExploreSettings | None = None,
     reduce: Reduce | None = None,
     save: Save = lambda *_: None,
+    corpus: Corpus | None = None,
+    tried: list[str] | None = None,
     **options: Any,
 ) -> list[Finding]:
-    """The confirmed findings of an exploration of one scenario, which must pass as it is."""
+    """The confirmed findings of an exploration of one scenario, which must pass as it is.
+
+    Args:
+        tried: receives the names of the variations in the order of trying.
+    """
     unit = unit_of(build_scenario({"name": "s", **options}, "/a.sim.py", 1))
     parts = parts or {
         ExploredPart.INJECTIONS: InjectionSweep(effects=effects),
@@ -175,6 +182,8 @@ def explored(
                 assert all(check.passed for check in each.checks), each.checks
 
             async def observe(scenario: Scenario, name: str, number: int) -> ConversationResult:
+                if tried is not None and " · " not in name and number == 1:
+                    tried.append(name)
                 return await converse(agent, scenario, f"{name} {number}")
 
             exploration = Exploration(
@@ -186,6 +195,7 @@ def explored(
                 ),
                 ConversationBudget(conversations),
                 seed=seed,
+                **({"entries": corpus.read(), "keep": corpus.add} if corpus else {}),
             )
             await exploration.run([Base(unit, results)], lambda _: observe)
             return [each for each in exploration.explored().findings if each.rate]

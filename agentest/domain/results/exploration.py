@@ -91,6 +91,33 @@ class NotTried:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ExploredCoverage:
+    """What an exploration reached. A count of 0: it could have been reached, and was not."""
+
+    tools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Tool → outcome (`ok`, `error`, or the kind of a fault) → how many calls had it."""
+    rules: Mapping[str, int] = field(default_factory=dict)
+    """Invariant, ban or criterion → how many conversations could have broken it."""
+
+    @property
+    def never_reached(self) -> tuple[tuple[str, str], ...]:
+        """The tools and outcomes that no call had."""
+        return tuple(
+            (tool, each) for tool, outcomes in self.tools.items() for each, n in outcomes.items() if not n
+        )
+
+    @property
+    def never_exercised(self) -> tuple[str, ...]:
+        """The rules that no conversation could have broken."""
+        return tuple(rule for rule, n in self.rules.items() if not n)
+
+    @property
+    def size(self) -> int:
+        """The number of tools' outcomes, reached or not."""
+        return sum(map(len, self.tools.values()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explored:
     """What an exploration tried and found."""
@@ -102,11 +129,13 @@ class Explored:
     by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
     not_tried: tuple[NotTried, ...] = ()
     signatures: int = 0
-    """The number of different sequences of tools and outcomes."""
+    """The number of different elements of the signatures of conversations (`explore.corpus`)."""
     conversations: int = 0
     """All conversations, including those of unchanged scenarios, and those that confirm and reduce."""
     cost: float | None = None
     """In US dollars; None if unknown."""
+    coverage: ExploredCoverage | None = None
+    """None in results of older versions."""
     fail_on: Severity = Severity.HIGH
     """From this severity on, a finding fails the run. Known only during the run."""
 

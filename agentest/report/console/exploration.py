@@ -35,6 +35,7 @@ def exploration_lines(result: RunResult, display: DisplayOptions) -> Iterator[Co
         yield line(0, (f"and {len(explored.findings) - _SHOWN} more findings (results.json has all)", "dim"))
         yield BLANK
     yield from _not_tried(explored, display)
+    yield from _coverage(explored, display)
     yield from _totals(explored)
     spent = any("was spent" in each.why for each in explored.not_tried)
     if display.next_step and (result.interrupted or spent):
@@ -64,9 +65,10 @@ def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[Console
 
 
 def rate_text(finding: Finding) -> str:
-    """Return how often a finding occurs, with its interval; "" if that is unknown."""
+    """Return how often a finding occurs, with its interval; "" if a saved scenario shows it."""
     if finding.rate is None:
-        return ""
+        is_new = finding.status is FindingStatus.NEW
+        return "in one conversation; it was neither confirmed nor reduced" if is_new else ""
     rate, form = finding.rate, "minimal" if finding.minimal else "reduced"
     return f"in {rate.k} of {rate.n} conversations ({rate.low:.0%} to {rate.high:.0%}) of the {form} scenario"
 
@@ -84,6 +86,25 @@ def _not_tried(explored: Explored, display: DisplayOptions) -> Iterator[ConsoleL
         yield line(2, each.what, (f": {each.why}", "dim"))
     if len(explored.not_tried) > len(shown):
         yield line(2, (f"and {len(explored.not_tried) - len(shown)} more (all of them with -v)", "dim"))
+    yield BLANK
+
+
+def _coverage(explored: Explored, display: DisplayOptions) -> Iterator[ConsoleLine]:
+    coverage = explored.coverage
+    if coverage is None or not coverage.rules:
+        return
+    unreached, unused = coverage.never_reached, coverage.never_exercised
+    outcomes = f"{coverage.size - len(unreached)} of {count(coverage.size, 'outcome')} of tools reached"
+    rules = f"{len(coverage.rules) - len(unused)} of {count(len(coverage.rules), 'rule')} exercised"
+    yield line(0, ("Coverage", "bold"), f"  {outcomes}, {rules}")
+    most = None if display.detailed else _SHOWN_NOT_TRIED
+    for label, names in (
+        ("Never reached", [f"{tool} × {outcome}" for tool, outcome in unreached]),
+        ("Never exercised", unused),
+    ):
+        if names:
+            more = f" and {len(names) - most} more" if most and len(names) > most else ""
+            yield line(2, f"{label}: ", (", ".join(names[:most]) + more, "dim"))
     yield BLANK
 
 
