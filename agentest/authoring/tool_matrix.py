@@ -251,18 +251,20 @@ def _stem(word: str) -> str:
     return word[:6]
 
 
-def best_tool(text: str, goals: Sequence[ToolGoal], *, by_name: bool = False) -> ToolGoal | None:
-    """Return the tool that a rule is about: a changing one that shares most words; None if none does.
+def best_tool(
+    words: frozenset[str], goals: Sequence[ToolGoal], bonus: Callable[[ToolGoal], float] | None = None
+) -> ToolGoal | None:
+    """Return the changing tool that shares most of these words; None if none does.
 
     Args:
-        by_name: True if the words must occur in the tool's name.
+        bonus: what else speaks for a tool. Without it, its name must share a word.
     """
-    wanted = stems(text)
-    scored = [(_shared(wanted, goal), -at, goal) for at, goal in enumerate(goals) if goal.is_write]
+    add = bonus or (lambda _: 0.0)
+    scored = [(_shared(words, each) + add(each), -at, each) for at, each in enumerate(goals) if each.is_write]
     best = max(scored, key=lambda each: each[:2], default=None)
-    if best and best[0] >= (3 if by_name else 1):
+    if best and best[0] >= (1 if bonus else 3):
         return best[2]
-    return None if by_name else scored[0][2] if len(scored) == 1 else None
+    return scored[0][2] if bonus and len(scored) == 1 else None
 
 
 def _shared(wanted: frozenset[str], goal: ToolGoal) -> float:
