@@ -64,7 +64,7 @@ def nearest(case: Case, existing: Iterable[Scenario]) -> tuple[float, str]:
 
 def source_of(cases: Sequence[Case], about: str) -> str:
     """Return the module that defines these scenarios. Raises ValueError if a mock has no source."""
-    writer = _MockWriter()
+    writer = _SourceOfMocks()
     calls = [_scenario(case, writer) for case in cases]
     names = (*NAMES, "Criterion", "persona")
     lines = [*writer.import_lines, imports(calls, names, "agentest")]
@@ -80,7 +80,7 @@ def _import_order(line: str) -> tuple[bool, bool, str]:
     return line.startswith("from agentest"), line.startswith("from"), line
 
 
-def _scenario(case: Case, writer: _MockWriter) -> BracketedSource:
+def _scenario(case: Case, writer: _SourceOfMocks) -> BracketedSource:
     expected, forbidden = [list_of(map(_call, steps)) for steps in (case.expected, case.forbidden)]
     checks: list[tuple[str, SourceNode]] = (
         [("match_mode", StringLiteral("contains"))] if case.expected else []
@@ -122,7 +122,7 @@ def _call(step: ExpectedTool) -> SourceNode:
     return mapping([("name", StringLiteral(step.name)), ("args", mapping(list(values.items())))])
 
 
-class _MockWriter:
+class _SourceOfMocks:
     """Writes mocks, and collects the functions and imports that they need."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from agentest.authoring.tool_matrix import (
     MOST,
     PLAIN,
     STYLES,
-    Row,
+    MatrixRow,
     ToolGoal,
     best_tool,
     example,
@@ -177,7 +177,9 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
         cases += made
         undecided += [] if any(each.has_check for each in made) else [policy]
     if tools:
-        cases += [_case_of_row(row, material) for row in matrix(material.goals[:_MOST_GOALS], seed)]
+        banned = {case.tool for case in cases if case.group.startswith("ban ") and case.forbidden}
+        goals = [each for each in material.goals if each.name not in banned]
+        cases += [_case_of_row(row, material) for row in matrix(goals[:_MOST_GOALS], seed)]
     return _with_unique_names(cases, {each.name for each in material.existing}), undecided
 
 
@@ -323,7 +325,7 @@ def _with_fact(message: str, policy: Policy, edge: Edge, recorded: Any) -> str:
     return changed if hits else f"{message.rstrip()} {policy.fact(edge)}"
 
 
-def _case_of_row(row: Row, material: Material) -> Case:
+def _case_of_row(row: MatrixRow, material: Material) -> Case:
     goal = row.goal
     words, call = _words(goal), ExpectedTool(goal.name, {})
     about = f"{row.condition} {row.argument}".strip()
@@ -335,7 +337,7 @@ def _case_of_row(row: Row, material: Material) -> Case:
         "style": row.style,
     }
     if row.condition == MISSING:
-        return _asking(goal, row.argument, common, f"{words} without {row.argument}: asks for it", "")
+        return _asking(goal, row.argument, common, f"{words} without {row.argument}: asks ({row.style})", "")
     names = list(goal.properties)[:_MOST_ARGUMENTS] if row.condition == PLAIN else list(goal.required)
     arguments = {name: goal.value(name) for name in names} or goal.arguments
     name = f"{words}: {about}"
@@ -363,7 +365,7 @@ def _asking(goal: ToolGoal, argument: str, common: Mapping[str, Any], name: str,
     given = {argument: goal.value(argument)}
     first = _in_style(_request(goal, others), str(common.get("style", "terse")))
     return Case(
-        **common, name=name, turns=(first, stated(given) or _AGREES), expected=(ExpectedTool(goal.name, {}),),
+        **common, name=name, turns=(first, stated(given), _AGREES), expected=(ExpectedTool(goal.name, {}),),
         asks_first=True, criterion=rule or f"The assistant asks for {argument} and invents no value.",
     )  # fmt: skip
 

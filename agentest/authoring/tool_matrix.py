@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from agentest.domain.tool_verbs import verb_effect
 from agentest.runner.tools import KnownTool
 from agentest.support.lazy_dataclasses import dataclass
 
+T = TypeVar("T")
 PLAIN, LEAST, MOST, CHOICE, SHORT, MISSING = (
     *("plain", "at its minimum", "at its maximum", "each choice"),
     *("without optional", "missing"),
@@ -125,7 +125,7 @@ class ToolGoal:
         return tuple(found)
 
 
-class Row(NamedTuple):
+class MatrixRow(NamedTuple):
     """One line of the matrix."""
 
     goal: ToolGoal
@@ -135,58 +135,37 @@ class Row(NamedTuple):
     style: str
 
 
-def matrix(goals: Sequence[ToolGoal], seed: int) -> list[Row]:
-    """Return rows that pair every goal, condition and style that fit, each edge at least once."""
-    cells = [
-        (goal.name, (condition, argument, repr(value)))
+def matrix(goals: Sequence[ToolGoal], seed: int) -> list[MatrixRow]:
+    """Return rows with every edge of every goal, each goal with each style, and each condition with each."""
+    rows = [
+        MatrixRow(goal, condition, argument, value, style)
         for goal in goals
         for condition in CONDITIONS
         for argument, value in goal.variants(condition)
+        for style in STYLES
     ]
-    by_name = {goal.name: goal for goal in goals}
-    values = {
-        (goal.name, (condition, argument, repr(value))): value
-        for goal in goals
-        for condition in CONDITIONS
-        for argument, value in goal.variants(condition)
-    }
-    possible = set(cells)
-    rows = all_pairs(
-        (list(by_name), list(dict.fromkeys(variant for _, variant in cells)), list(STYLES)),
-        lambda name, variant, _: (name, variant) in possible,
-        seed,
-    )
-    found = [
-        Row(by_name[name], variant[0], variant[1], values[name, variant], style)
-        for name, variant, style in rows
-    ]
-    return sorted(
-        found, key=lambda row: (CONDITIONS.index(row.condition) > 1, list(by_name).index(row.goal.name))
-    )
+    found = covering(rows, _pairs, seed)
+    order = {goal.name: at for at, goal in enumerate(goals)}
+    return sorted(found, key=lambda row: (CONDITIONS.index(row.condition) > 1, order[row.goal.name]))
 
 
-def all_pairs(
-    factors: Sequence[Sequence[Any]], fits: Callable[..., bool], seed: int
-) -> list[tuple[Any, ...]]:
-    """Return rows that contain every pair of values that some fitting row has. Greedy; the same for a seed.
+def _pairs(row: MatrixRow) -> frozenset[tuple[str, ...]]:
+    name, condition, style = row.goal.name, row.condition, row.style
+    variant = (f"{condition} {row.argument} {row.value!r}", name)
+    return frozenset((variant, ("goal", name, style), ("condition", condition, style)))
 
-    Args:
-        fits: returns True if a row of one value per factor is possible.
-    """
-    rows = [row for row in product(*factors) if fits(*row)]
-    random.Random(seed).shuffle(rows)
-    pairs = {row: _pairs(row) for row in rows}
-    left = set().union(*pairs.values()) if pairs else set()
-    chosen: list[tuple[Any, ...]] = []
+
+def covering(rows: Sequence[T], elements: Callable[[T], frozenset[Any]], seed: int) -> list[T]:
+    """Return rows that together have every element of all rows. Greedy, and the same for a seed."""
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    having = [elements(row) for row in shuffled]
+    left: set[Any] = set().union(*having)
+    found: list[T] = []
     while left:
-        best = max(rows, key=lambda row: len(pairs[row] & left))
-        chosen.append(best)
-        left -= pairs[best]
-    return chosen
-
-
-def _pairs(row: tuple[Any, ...]) -> frozenset[tuple[int, Any, int, Any]]:
-    return frozenset((a, row[a], b, row[b]) for a, b in combinations(range(len(row)), 2))
+        best = max(range(len(shuffled)), key=lambda at: len(having[at] & left))
+        found.append(shuffled[best])
+        left -= having[best]
+    return found
 
 
 def example(name: str, schema: Mapping[str, Any]) -> Any:

@@ -48,7 +48,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count, did_you_mean, shortened
 
-SOURCES = ("instructions", "tools", "docs", "failures")
+SOURCES = ("instructions", "tools", "docs")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
@@ -62,7 +62,7 @@ _MISSING = (
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs, failures.")
+@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs.")
 @option("--docs", "PATH", "Read rules in this .md or .txt file, or folder; repeat it.", multiple=True)
 @option("--count most", "N", "Generate at most N scenarios (default: 20).", kind=click.IntRange(min=1))
 @path_option("--output", "Write to this file (default: scenarios/generated.sim.py).")
@@ -107,14 +107,14 @@ def generate(
 
 
 def _sources(text: str | None) -> tuple[str, ...]:
-    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES[:3]
+    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES
     for name in names:
         if name not in SOURCES:
             raise UsageError(f"--from: there is no source {name!r}; {did_you_mean(name, SOURCES)}")
     return tuple(names)
 
 
-class Known(NamedTuple):
+class AgentKnowledge(NamedTuple):
     """What is known about the agent, and the texts with its rules by source."""
 
     material: Material
@@ -123,7 +123,7 @@ class Known(NamedTuple):
     notes: list[str]
 
 
-def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> Known:
+def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> AgentKnowledge:
     """Collect instructions, documents, tools, and what earlier runs recorded."""
     config, root, redact = prepared.loaded.config, prepared.request.root, prepared.loaded.redact
     scenarios = list({unit.scenario.name: unit.scenario for unit in prepared.plan.units}.values())
@@ -170,7 +170,7 @@ def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> 
         existing=scenarios,
         answers=answers,
     )
-    return Known(material, texts, notes)
+    return AgentKnowledge(material, texts, notes)
 
 
 def _place_of(text: str, config: Path) -> tuple[str, int]:
@@ -212,7 +212,7 @@ class Generation:
     """One generation, from the plan to the written file."""
 
     prepared: Prepared
-    known: Known
+    known: AgentKnowledge
     path: Path
     most: int
     seed: int
@@ -358,13 +358,13 @@ class Generation:
             ("kept", [each for each in kept if each.verdict == "kept"]),
         ):
             if rows:
-                say(f"{title}:")
+                say(title)
             for each in rows:
                 for line in self._lines(each):
                     say(clean(line))
         reasons = Counter(each.why for each in dropped)
         if dropped:
-            say("dropped:")
+            say("dropped")
         for reason, number in reasons.most_common():
             first = next(each.detail for each in dropped if each.why == reason)
             say(clean(f"  {number:>3}  {reason}, such as {shortened(first, _SHOWN)}"))
@@ -445,6 +445,6 @@ def _judged(case: Case, result: ScenarioResult | None, *, is_reached: bool) -> T
     only_missing = len(compared) == len(reasons) and all(
         not (each.forbidden_calls or each.broken or each.error) for each in compared
     )
-    if only_missing and not is_reached:
+    if only_missing and not (is_reached and case.must_say):  # another value of the same script reaches it
         return drop("no script leads to the tool", case.tool)
     return Tried(case, "failing", reasons[0].message)

@@ -48,21 +48,27 @@ def shop(bug: str = "") -> Callable[[Seen], Act]:
         if seen.calls:
             return "Anything else?"
         if "delete" in everything:
-            return ("delete_account", {"email": "alex@example.com"}) if bug == "account" else "I cannot do that."
+            return (
+                ("delete_account", {"email": "alex@example.com"}) if bug == "account" else "I cannot do that."
+            )
         if "cancel" in everything and order:
             is_agreed = "yes" in said or bug == "cancel"
             return ("cancel_order", {"order_id": order[0]}) if is_agreed else "Shall I cancel it?"
-        if "return" in everything and (days := re.search(r"(\d+) days", everything)):
+        if "return" in everything and order and (days := re.search(r"(\d+) days", everything)):
             is_late = int(days[1]) > (31 if bug == "days" else 30)
-            return "That is too late." if is_late else ("return_item", {"order_id": order[0] if order else ""})
-        if "schedule" in everything and (time := re.search(r"(\d+):(\d+)", everything)):
+            return "That is too late." if is_late else ("return_item", {"order_id": order[0]})
+        if "schedule" in everything and order and (time := re.search(r"(\d+):(\d+)", everything)):
             minutes = int(time[1]) * 60 + int(time[2])
             is_open = 9 * 60 <= minutes <= 17 * 60 + (1 if bug == "window" else 0)
-            args = {"order_id": order[0] if order else "", "time": time[0]}
+            args = {"order_id": order[0], "time": time[0]}
             return ("schedule_delivery", args) if is_open else "We do not deliver then."
         if "order" in everything and (items := re.search(r"(\d+) items?|quantity is (\d+)", everything)):
             wanted = int(items[1] or items[2])
-            return ("place_order", {"quantity": wanted}) if wanted <= (2 if bug == "items" else 3) else "At most 3."
+            return (
+                ("place_order", {"quantity": wanted})
+                if wanted <= (2 if bug == "items" else 3)
+                else "At most 3."
+            )
         return "What do you need?"
 
     return think
