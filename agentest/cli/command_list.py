@@ -38,6 +38,7 @@ SECTIONS = {
         "mock-server": ("mock_server", "Serve mocks over stdio; store a real server's tool list."),
         "export": ("stored_runs", "Turn conversations of a run into test cases."),
         "import": ("row_import", "Write a scenario file for rows of data."),
+        "generate": ("generate", "Write scenarios for the agent's rules and tools."),
         "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
     "Coding agents": {
