@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,8 +41,8 @@ class TraceRequest:
     form: str | None = None
     output: Path
     most: int = 20
-    redact: tuple[str, ...] = ()
-    """Regular expressions for further personal data."""
+    redact: Mapping[str, str] = field(default_factory=dict)
+    """Name → regular expression of further personal data."""
     force: bool = False
 
 
@@ -77,8 +78,9 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     if not sessions:
         raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
     chosen = different(sessions, request.most)
-    for each in sessions:
-        for call in (call for turn in each.turns for call in turn.tool_calls):
+    for turn in (turn for each in sessions for turn in each.turns):
+        personal.learn([turn.user_message, turn.agent_message])
+        for call in turn.tool_calls:
             personal.learn(call.args)
             personal.learn(call.result)
     is_data = output.name.endswith(DATA_ENDINGS)
@@ -90,7 +92,13 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from None
     notes = _notes(found, sessions, len(chosen))
     if personal.counts:
-        notes.append("replaced " + ", ".join(f"{count(n, kind)}" for kind, n in personal.counts.items()))
+        notes.append(
+            "replaced "
+            + ", ".join(
+                count(n, kind, kind) if kind in request.redact else count(n, kind)
+                for kind, n in personal.counts.items()
+            )
+        )
     discovered = discover_file(output.resolve(), Imports())
     notes += [message for _, _, message in discovered.problems]
     invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
