@@ -21,6 +21,7 @@ from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
+from tests.support.model_server import ModelServer, completion, model_keys
 
 ASKED, FOUND, CANCEL, DONE = "Where is order 17?", "It is shipped.", "Cancel it.", "Cancelled."
 CALLS = (
@@ -477,3 +478,85 @@ def test_a_stored_run_is_a_source_and_the_configuration_names_more_personal_data
     assert "1 scenario from 1 session" in done.output, done.output
     assert "1 customer id" in done.output + done.stderr
     assert "CUST-9" not in (tmp_path / "r1.sim.py").read_text()
+
+
+def wording(goal: str, *, goal_from: int = 1, fact: str = "order 17", fact_from: int = 1) -> dict[str, Any]:
+    def sourced(text: str, *messages: int) -> dict[str, Any]:
+        return {"messages": messages, "text": text}
+
+    return {
+        "name": "an order is cancelled",
+        "goal": sourced(goal, goal_from, 3),
+        "profile": sourced("Short sentences", 1),
+        "knowledge": [sourced(fact, fact_from)],
+        "expected_outcome": sourced("The agent cancelled order 17.", 1, 4),
+    }
+
+
+def import_with_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, content: str, *answers: Any, output: str = "log.sim.py"
+) -> tuple[Any, str, list[dict[str, Any]]]:
+    """Return the only scenario, the source and output of the command, and what the model received."""
+    monkeypatch.chdir(folder)
+    (folder / "log.jsonl").write_text(content)
+    with ModelServer(*map(completion, answers)) as model:
+        settings = {"agent": {"endpoint": "http://localhost:1/v1/chat/completions"}, **model_keys(model)}
+        (folder / "agentest.config.yaml").write_text(json.dumps(settings))
+        done = CliRunner().invoke(import_, ["log.jsonl", "--output", output], standalone_mode=False)
+    assert done.exception is None, done.exception
+    (scenario,) = discover_file(folder / output, Imports()).scenarios
+    shown = (folder / output).read_text() + done.output + done.stderr
+    return scenario, shown, [received.body for received in model.received]
+
+
+@pytest.mark.parametrize(
+    ("output", "comment"),
+    [
+        ("log.sim.py", "    # from messages 1, 3\n    goal="),
+        ("log.sim.yaml", "  # from messages 1, 3\n  goal:"),
+    ],
+)
+def test_a_model_words_a_simulated_user_and_each_statement_names_its_message(
+    output: str, comment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model receives no personal data; mocks and expected calls stay."""
+    content = jsonl().replace(ASKED, ASKED + " I'm Peter Novak, peter@novak.example.")
+    answer = wording("Cancel order 17")
+    scenario, shown, asked = import_with_model(tmp_path, monkeypatch, content, answer, output=output)
+    assert (scenario.goal, scenario.knowledge) == ("Cancel order 17", ("order 17",))
+    assert scenario.expected_outcome == "The agent cancelled order 17."
+    assert not scenario.turns
+    assert {*scenario.tools} == {"get_order", "cancel_order"}
+    assert [each.name for each in scenario.trajectory[0].expected] == ["cancel_order"]
+    assert comment in shown
+    assert "1 model call" in shown
+    assert "ovak" not in json.dumps(asked) + shown
+
+
+@pytest.mark.parametrize(
+    ("answers", "goal", "calls"),
+    [
+        ([wording("Cancel", fact="order 99"), wording("Cancel order 17")], "Cancel order 17", 2),
+        ([wording("Cancel", goal_from=2), wording("Cancel", fact_from=9)], "", 2),
+        (["no JSON"], "", 3),
+    ],
+    ids=["repaired", "cites wrong messages twice", "never answers in the form"],
+)
+def test_what_a_model_invents_is_repaired_once_or_the_script_stays(
+    answers: list[Any], goal: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that no message has, a goal that the agent brought up, a message that is not there."""
+    scenario, shown, asked = import_with_model(tmp_path, monkeypatch, jsonl(), *answers)
+    assert scenario.goal == goal
+    assert bool(scenario.turns) == (not goal)
+    assert ("1 scenario stayed a script" in shown) == (not goal)
+    assert len(asked) == calls
+
+
+def test_scripts_and_offline_call_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured model is not contacted."""
+    import_with_model(tmp_path, monkeypatch, jsonl(), wording("Cancel"))
+    for option in ("--scripts", "--offline"):
+        done = CliRunner().invoke(import_, ["log.jsonl", "--force", option], standalone_mode=False)
+        assert done.exception is None
+        assert "turns=" in (tmp_path / "log.sim.py").read_text()
