@@ -1,11 +1,15 @@
-"""`agentest import` of traces: write the sessions that differ as scripted scenarios with recorded mocks."""
+"""`agentest import` of traces: write the sessions that differ as scenarios with recorded mocks.
+
+With a model they are simulated users with a goal, otherwise scripts.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
 from agentest.authoring.personal_data import PersonalData
@@ -23,8 +27,13 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.importing import Imports
+from agentest.support.interrupts import run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
+
+if TYPE_CHECKING:
+    from agentest.authoring.trace_wording import WordedSession
+    from agentest.models.providers import ModelSpec
 
 _NAME_CHARS = 60
 _NEW_WORD = 0.05
@@ -40,9 +49,11 @@ class TraceRequest:
     form: str | None = None
     output: Path
     most: int = 20
-    redact: tuple[str, ...] = ()
-    """Regular expressions for further personal data."""
+    redact: Mapping[str, str] = field(default_factory=dict)
+    """Name → regular expression of further personal data."""
     force: bool = False
+    model: ModelSpec | None = None
+    """Words goals and outcomes; None: the sessions become scripts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,20 +88,33 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     if not sessions:
         raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
     chosen = different(sessions, request.most)
-    for each in sessions:
-        for call in (call for turn in each.turns for call in turn.tool_calls):
+    for turn in (turn for each in sessions for turn in each.turns):
+        personal.learn([turn.user_message, turn.agent_message])
+        for call in turn.tool_calls:
             personal.learn(call.args)
             personal.learn(call.result)
     is_data = output.name.endswith(DATA_ENDINGS)
-    exportable = list(_exportable(chosen, personal, DATA if is_data else PYTHON))
-    write = export_data if is_data else export_script
+    hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
+    worded, wording_notes = _worded(hidden, request.model)
+    exportable = list(_exportable(chosen, hidden, worded, DATA if is_data else PYTHON))
+    source = (export_data if is_data else export_script)(exportable)
+    if any(worded):
+        from agentest.authoring.trace_wording import with_citations
+
+        source = with_citations(source, [each.citations() if each else {} for each in worded])
     try:
-        write_atomically(output, write(exportable).encode())
+        write_atomically(output, source.encode())
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from None
-    notes = _notes(found, sessions, len(chosen))
+    notes = [*_notes(found, sessions, len(chosen)), *wording_notes]
     if personal.counts:
-        notes.append("replaced " + ", ".join(f"{count(n, kind)}" for kind, n in personal.counts.items()))
+        notes.append(
+            "replaced "
+            + ", ".join(
+                count(n, kind, kind) if kind in request.redact else count(n, kind)
+                for kind, n in personal.counts.items()
+            )
+        )
     discovered = discover_file(output.resolve(), Imports())
     notes += [message for _, _, message in discovered.problems]
     invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
@@ -202,13 +226,33 @@ def _words(session: _Session) -> set[str]:
     return {f"word {word}" for word in re.findall(r"[^\W\d_]{4,}", texts.lower())}
 
 
+def _worded(
+    sessions: Sequence[Sequence[Turn]], model: ModelSpec | None
+) -> tuple[Sequence[WordedSession | None], list[str]]:
+    """Return the wording of each session, None for one that stays a script, and notes."""
+    if model is None:
+        return [None] * len(sessions), []
+    from agentest.authoring.trace_wording import word_sessions  # a model's client is needed only here
+
+    found = run_event_loop(word_sessions, sessions, model)
+    words = len(sessions) - found.sessions.count(None)
+    notes = [f"{model.name} worded {count(words, 'scenario')} in {count(found.usage.calls, 'model call')}"]
+    if found.problems:
+        stay = count(len(found.problems), "scenario")
+        notes.append(f"{stay} stayed a script, as in: {found.problems[0]}")
+    return found.sessions, notes
+
+
 def _exportable(
-    sessions: Sequence[_Session], personal: PersonalData, notation: Any
+    sessions: Sequence[_Session],
+    hidden: Sequence[tuple[Turn, ...]],
+    worded: Sequence[WordedSession | None],
+    notation: Any,
 ) -> Iterator[ExportableConversation]:
     names: set[str] = set()
-    for each in sessions:
-        turns = tuple(_hidden(turn, personal) for turn in each.turns)
-        name = shortened(" ".join(turns[0].user_message.split()), _NAME_CHARS)
+    for each, turns, wording in zip(sessions, hidden, worded, strict=True):
+        about = wording.name if wording and wording.name.strip() else turns[0].user_message
+        name = shortened(" ".join(about.split()), _NAME_CHARS)
         origin = f"{Path(each.recorded.file).name}, session {each.recorded.id}"
         unique = f"{name} ({origin})"
         number = 2
@@ -225,7 +269,10 @@ def _exportable(
         words = as_options(ExpectationWriter(unique, scenario, len(turns)), notation)
         words = words or ExportedExpectations(keys={}, turns=())
         conversation = Conversation(each.recorded.id, turns, Ending.SCRIPT)
-        yield ExportableConversation(scenario=unique, conversation=conversation, words=words, name=unique)
+        user = wording.options(failed=each.recorded.failed) if wording else None
+        yield ExportableConversation(
+            scenario=unique, conversation=conversation, words=words, user=user, name=unique
+        )
 
 
 def _hidden(turn: Turn, personal: PersonalData) -> Turn:

@@ -24,7 +24,7 @@ from agentest.authoring.trace_messages import (
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 
-FORMS = ("otlp", "langfuse", "langsmith", "phoenix", "openai", "adk", "jsonl")
+FORMS = ("otlp", "langfuse", "langsmith", "phoenix", "openai", "adk", "agentest", "jsonl")
 """The forms that can be named; without a name they are recognised by their keys."""
 _MOST_DOCUMENT_BYTES = 200_000_000
 """A file that is one JSON document is read as a whole."""
@@ -408,6 +408,30 @@ def _adk(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) 
     return True
 
 
+def _agentest(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) -> bool:
+    """Read a results.json, or a line of a journal. A journal has lines without conversations, too."""
+    if "scenarios" in record:
+        entries = [inner for each in record["scenarios"] for inner in each.get("agents", (each,))]
+        conversations = [each for entry in entries for each in entry.get("conversations", ())]
+    else:
+        conversations = [each for key in ("conversation", "result") if (each := record.get(key))]
+    for conversation in conversations:
+        id = str(conversation.get("conversationId") or f"{path.name}:{number}")
+        if id in found.sessions and found.sessions[id].file != str(path):
+            id = f"{id} of {path.parent.name}"
+        session = found.session(id, str(path))
+        session.failed |= conversation.get("passed") is False or bool(conversation.get("error"))
+        for turn in conversation.get("turns", ()):
+            session.items.append(Item("user", turn.get("userMessage") or ""))
+            for at, call in enumerate(turn.get("toolCalls", ())):
+                key = f"{turn.get('turnIndex')}.{at}"
+                session.items.append(Item("call", call["name"], call.get("args"), key))
+                session.items.append(Item("result", call["name"], call.get("result"), key))
+            session.items.append(Item("assistant", turn.get("agentMessage") or ""))
+        found.forms["agentest"] += 1
+    return True
+
+
 def _jsonl(record: Mapping[str, Any], path: Path, number: int, found: ReadTraces) -> bool:
     keys = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "id")
     named = next((record[key] for key in keys if record.get(key)), None)
@@ -431,6 +455,7 @@ _READERS: Mapping[str, Read] = {
     "phoenix": _phoenix,
     "openai": _openai,
     "adk": _adk,
+    "agentest": _agentest,
     "jsonl": _jsonl,
 }
 
@@ -443,6 +468,11 @@ def _reader_of(record: Any) -> Read | None:
         return _otlp
     if "run_type" in record:
         return _langsmith
+    is_line = record.get("type") in ("run", "conversation", "scenario", "end") or "scope" in record
+    if ("schemaVersion" in record and "scenarios" in record) or (
+        is_line and any(key in record for key in ("schemaVersion", "conversation", "result", "scenario"))
+    ):
+        return _agentest
     kinds = ("GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER")
     if isinstance(record.get("observations"), list) or (
         ("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds

@@ -5,6 +5,7 @@ This module holds values only. `agentest.config.file` finds and reads the file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -158,6 +159,8 @@ class Config(Section):
     """If true, a warning that questions a verdict makes its scenario errored."""
     redact_transcripts: bool = True
     """If true, known secrets are hidden in messages of agents and tools."""
+    redact: dict[str, str] = Field(default_factory=dict)
+    """Name → regular expression of personal data that `agentest import` replaces in traces, too."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
     explore: ExploreSettings = Field(default_factory=ExploreSettings)
 
@@ -199,6 +202,16 @@ class Config(Section):
     @classmethod
     def _known_reporters(cls, value: list[str]) -> list[str]:
         parse_reports(value, Path())
+        return value
+
+    @field_validator("redact")
+    @classmethod
+    def _regular_expressions(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, pattern in value.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{name}: {pattern!r} is not a regular expression: {error}") from None
         return value
 
     @field_validator("metrics")

@@ -57,6 +57,7 @@ class RunSettings(TypedDict, total=False):
     unmocked_tools: Literal["error", "passthrough"]
     strict: bool
     redact_transcripts: bool
+    redact: Mapping[str, str]
     fail_on_error_severity: Literal["low", "medium", "high", "critical"]
     explore: ExploreSettings | Mapping[str, Any]
 

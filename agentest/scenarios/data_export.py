@@ -60,7 +60,7 @@ def _scenario(exportable: ExportableConversation) -> dict[str, Any]:
     expected = words.keys if words else {"trajectory": _same_calls(conversation.tool_calls)}
     return {
         "name": exportable.exported_name,
-        "turns": turns,
+        **(exportable.user or {"turns": turns}),
         **({"session": {"state": dict(conversation.initial_state)}} if conversation.initial_state else {}),
         **({"tools": tools} if tools else {}),
         **expected,

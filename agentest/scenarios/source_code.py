@@ -64,6 +64,8 @@ class ExportableConversation:
     conversation: Conversation
     words: ExportedExpectations | None = None
     """The expectations; None: the same calls."""
+    user: Mapping[str, Any] | None = None
+    """Options of a simulated user, in place of the script of its messages."""
     name: str = ""
     """Name of the exported scenario; "" derives it from the original, which may still exist."""
 
@@ -141,8 +143,9 @@ def _scenario(exportable: ExportableConversation) -> BracketedSource:
         message, at = StringLiteral(turn.user_message), turn.turn_index
         options = words.turns[at] if at < len(words.turns) else {}
         turns.append(mapping([("user_message", message), *options.items()]) if options else message)
+    simulated = {option: node(value) for option, value in (exportable.user or {}).items()}
     named = {
-        "turns": list_of(turns),
+        **(simulated or {"turns": list_of(turns)}),
         "session": node({"state": conversation.initial_state}) if conversation.initial_state else None,
         "tools": mapping(list(mocks(mocked_calls))) if mocked_calls else None,
         **words.keys,

@@ -21,6 +21,7 @@ from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
+from tests.support.model_server import ModelServer, completion, model_keys
 
 ASKED, FOUND, CANCEL, DONE = "Where is order 17?", "It is shipped.", "Cancel it.", "Cancelled."
 CALLS = (
@@ -206,7 +207,36 @@ def imported(folder: Path, content: str, **more: Any) -> tuple[list[Any], Any]:
     return list(discover_file(result.output, Imports()).scenarios), result
 
 
-FORMS = [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, message_lines]
+def conversation_of_a_run() -> dict[str, Any]:
+    turns = [
+        {
+            "turnIndex": at,
+            "userMessage": user,
+            "agentMessage": agent,
+            "toolCalls": [{"name": name, "args": args, "result": result, "mocked": True, "turnIndex": at}],
+        }
+        for at, ((_, name, args, result), user, agent) in enumerate(
+            zip(CALLS, (ASKED, CANCEL), (FOUND, DONE), strict=True)
+        )
+    ]
+    return {"conversationId": "s-1", "turns": turns, "passed": True, "error": None}
+
+
+def results() -> str:
+    scenario = {"name": "orders", "agent": "shop", "conversations": [conversation_of_a_run()]}
+    return json.dumps({"schemaVersion": 3, "summary": {}, "scenarios": [scenario]}, indent=1)
+
+
+def journal() -> str:
+    lines = [
+        {"type": "run", "schemaVersion": 3, "planned": []},
+        {"type": "conversation", "scenario": "orders", "number": 1, "conversation": conversation_of_a_run()},
+        {"type": "scenario", "scenario": {"name": "orders"}},
+    ]
+    return "\n".join(map(json.dumps, lines))
+
+
+FORMS = [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, message_lines, results, journal]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -267,13 +297,115 @@ def test_personal_data_gets_stand_ins_that_still_match(tmp_path: Path) -> None:
         {"role": "tool", "tool_call_id": "a", "content": json.dumps(private)},
         {"role": "assistant", "content": "Hello Anna!"},
     ]
-    imported(tmp_path, json.dumps({"id": "s", "messages": messages}), redact=(r"T-\d+",))
+    imported(tmp_path, json.dumps({"id": "s", "messages": messages}), redact={"ticket": r"T-\d+"})
     written = (tmp_path / "out.sim.py").read_text()
     for text in (*private.values(), "Anna", "sk-proj", "T-77"):
         assert text not in written
     (stand_in,) = {*re.findall(r"person\d+@example\.com", written)}
     assert written.count(stand_in) >= 3
     assert re.search(r"DE\d\d \d{4} \d{4} \d{4} \d{4} \d\d", written)
+
+
+PEOPLE = (
+    *("Anna Schmidt", "José García-López", "Mary-Jane O'Brien", "李小龙", "王芳", "Иван Петров", "محمد علي"),
+    *("Björn Åkesson", "Will Rose", "Nguyễn Văn An", "Ngozi Okonkwo", "Jean-Luc D’Arcy"),
+)
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_a_name_that_a_tool_returned_is_hidden_wherever_it_occurs(name: str) -> None:
+    """In addresses of pages, as a possessive, in other cases, dashes and orders, and within JSON."""
+    personal = PersonalData()
+    personal.learn({"data": [{"customer": {"name": other}} for other in PEOPLE]})
+    first, *_, last = (name, name) if " " not in name else name.split()
+    spellings = [
+        *(name, f"{name}'s order", f"/users/{name.lower().replace(' ', '-')}/x", name.upper(), name.lower()),
+        *(f"?n={name.replace(' ', '%20')}", f"@{name.replace(' ', '_')}", f"user_{name.replace(' ', '')}"),
+        *(f"{last}, {first}", f"Dear {last}!", name.replace("-", "\u2011"), json.dumps({"z": [name]})),
+    ]
+    shown = [json.loads(personal.text(json.dumps(each, ensure_ascii=False))) for each in spellings]
+    for text in shown[:-1]:
+        assert not any(part.lower() in text.lower().split("%20")[0] for part in name.split() if len(part) > 2)
+    assert len({*map(personal.text, PEOPLE)}) == len(PEOPLE)
+
+
+_NUMBERS = [
+    *("+1 415 555 2671", "(415) 555-2671", "415.555.2671", "+44 (0)20 7946 0958", "07700 900123"),
+    *(
+        "030/1234567",
+        "0049 170 1234567",
+        "01 23 45 67 89",
+        "01.23.45.67.89",
+        "+91 98765 43210",
+        "03-1234-5678",
+    ),
+    *("DE89 3704 0044 0532 0130 00", "de89370400440532013000", "FR14 2004 1010 0505 0001 3M02 606"),
+    *(
+        "4111 1111 1111 1111",
+        "078-05-1120",
+        "2001:db8:85a3::8a2e:370:7334",
+        "12 Main Street",
+        "Hauptstraße 5",
+    ),
+]
+_KEPT = [
+    *(
+        "2026-01-05",
+        "05.01.2026",
+        "01/02/2026",
+        "2026-01-05T10:00:00Z",
+        "12:30:45",
+        "$1,299.00",
+        "1.299,00 €",
+    ),
+    *("order 1042", "ORD-2024-00123", "#0012345678", "AB12CDEF3456", "v1.2.3", "1700000000000", "123-456"),
+    *("1Z999AA10123456784", "10:00-12:00", "Hi there! I'm Very happy", "This is the Premium Plan"),
+]
+
+
+@pytest.mark.parametrize("private", _NUMBERS)
+def test_numbers_and_addresses_in_messages_are_hidden(private: str) -> None:
+    """Of five countries, with and without spaces; the text around them stays."""
+    hidden = PersonalData().text(f"It is {private}, thanks.")
+    assert private not in hidden
+    assert hidden.startswith("It is ")
+    assert hidden.endswith(", thanks.")
+
+
+@pytest.mark.parametrize("text", _KEPT)
+def test_dates_prices_and_order_numbers_stay(text: str) -> None:
+    """They are what a test is about."""
+    personal = PersonalData()
+    personal.learn(text)
+    assert personal.text(text) == text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "my name is Peter Novak and",
+        "I'm Peter Novak.",
+        "This is Peter Novak",
+        "Hello Peter!",
+        "Regards,\nPeter",
+    ],
+)
+def test_a_user_who_introduces_themselves_gets_another_name(said: str) -> None:
+    """No tool returned the name."""
+    personal = PersonalData()
+    personal.learn(said)
+    assert "Peter" not in personal.text(said)
+
+
+def test_an_order_number_that_looks_like_a_phone_number_stays() -> None:
+    """Keys say what a number is, also of numbers that are not texts."""
+    personal = PersonalData()
+    known = {"orderId": "0012345678", "phoneNumber": 4155552671, "total": 129900}
+    personal.learn(known)
+    hidden = personal.hidden(known)
+    assert (hidden["orderId"], hidden["total"]) == ("0012345678", 129900)
+    assert hidden["phoneNumber"] != 4155552671
+    assert personal.text("4155552671") == str(hidden["phoneNumber"])
 
 
 @given(st.text(max_size=200))
@@ -330,3 +462,101 @@ def test_the_command_tells_traces_from_rows(tmp_path: Path) -> None:
     assert "1 scenario from 1 session" in done.output
     refused = CliRunner().invoke(import_, [str(path), "--force", "--name", "x"], standalone_mode=False)
     assert "recorded sessions" in refused.output + str(refused.exception)
+
+
+def test_a_stored_run_is_a_source_and_the_configuration_names_more_personal_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a run is named; the scenarios are written into the user's folder."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / ".agentest" / "runs" / "r1"
+    run.mkdir(parents=True)
+    (run / "journal.jsonl").write_text(journal().replace("order 17?", "order 17 of CUST-9?"))
+    agent = "agent: {endpoint: 'http://localhost:1/v1/chat/completions'}\n"
+    (tmp_path / "agentest.config.yaml").write_text(agent + "redact:\n  customer id: CUST-\\d+\n")
+    done = CliRunner().invoke(import_, [str(run)], standalone_mode=False)
+    assert "1 scenario from 1 session" in done.output, done.output
+    assert "1 customer id" in done.output + done.stderr
+    assert "CUST-9" not in (tmp_path / "r1.sim.py").read_text()
+
+
+def wording(goal: str, *, goal_from: int = 1, fact: str = "order 17", fact_from: int = 1) -> dict[str, Any]:
+    def sourced(text: str, *messages: int) -> dict[str, Any]:
+        return {"messages": messages, "text": text}
+
+    return {
+        "name": "an order is cancelled",
+        "goal": sourced(goal, goal_from, 3),
+        "profile": sourced("Short sentences", 1),
+        "knowledge": [sourced(fact, fact_from)],
+        "expected_outcome": sourced("The agent cancelled order 17.", 1, 4),
+    }
+
+
+def import_with_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, content: str, *answers: Any, output: str = "log.sim.py"
+) -> tuple[Any, str, list[dict[str, Any]]]:
+    """Return the only scenario, the source and output of the command, and what the model received."""
+    monkeypatch.chdir(folder)
+    (folder / "log.jsonl").write_text(content)
+    with ModelServer(*map(completion, answers)) as model:
+        settings = {"agent": {"endpoint": "http://localhost:1/v1/chat/completions"}, **model_keys(model)}
+        (folder / "agentest.config.yaml").write_text(json.dumps(settings))
+        done = CliRunner().invoke(import_, ["log.jsonl", "--output", output], standalone_mode=False)
+    assert done.exception is None, done.exception
+    (scenario,) = discover_file(folder / output, Imports()).scenarios
+    shown = (folder / output).read_text() + done.output + done.stderr
+    return scenario, shown, [received.body for received in model.received]
+
+
+@pytest.mark.parametrize(
+    ("output", "comment"),
+    [
+        ("log.sim.py", "    # from messages 1, 3\n    goal="),
+        ("log.sim.yaml", "  # from messages 1, 3\n  goal:"),
+    ],
+)
+def test_a_model_words_a_simulated_user_and_each_statement_names_its_message(
+    output: str, comment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model receives no personal data; mocks and expected calls stay."""
+    content = jsonl().replace(ASKED, ASKED + " I'm Peter Novak, peter@novak.example.")
+    answer = wording("Cancel order 17")
+    scenario, shown, asked = import_with_model(tmp_path, monkeypatch, content, answer, output=output)
+    assert (scenario.goal, scenario.knowledge) == ("Cancel order 17", ("order 17",))
+    assert scenario.expected_outcome == "The agent cancelled order 17."
+    assert not scenario.turns
+    assert {*scenario.tools} == {"get_order", "cancel_order"}
+    assert [each.name for each in scenario.trajectory[0].expected] == ["cancel_order"]
+    assert comment in shown
+    assert "1 model call" in shown
+    assert "ovak" not in json.dumps(asked) + shown
+
+
+@pytest.mark.parametrize(
+    ("answers", "goal", "calls"),
+    [
+        ([wording("Cancel", fact="order 99"), wording("Cancel order 17")], "Cancel order 17", 2),
+        ([wording("Cancel", goal_from=2), wording("Cancel", fact_from=9)], "", 2),
+        (["no JSON"], "", 3),
+    ],
+    ids=["repaired", "cites wrong messages twice", "never answers in the form"],
+)
+def test_what_a_model_invents_is_repaired_once_or_the_script_stays(
+    answers: list[Any], goal: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that no message has, a goal that the agent brought up, a message that is not there."""
+    scenario, shown, asked = import_with_model(tmp_path, monkeypatch, jsonl(), *answers)
+    assert scenario.goal == goal
+    assert bool(scenario.turns) == (not goal)
+    assert ("1 scenario stayed a script" in shown) == (not goal)
+    assert len(asked) == calls
+
+
+def test_scripts_and_offline_call_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured model is not contacted."""
+    import_with_model(tmp_path, monkeypatch, jsonl(), wording("Cancel"))
+    for option in ("--scripts", "--offline"):
+        done = CliRunner().invoke(import_, ["log.jsonl", "--force", option], standalone_mode=False)
+        assert done.exception is None
+        assert "turns=" in (tmp_path / "log.sim.py").read_text()
