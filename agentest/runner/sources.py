@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent, AgentCopies
+from agentest.agents.port import Agent, AgentCopies, is_conversational
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
@@ -40,7 +41,9 @@ from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
+    from agentest.conversation.attacker import AttackUser
     from agentest.conversation.simulated_user import UserTools
+    from agentest.domain.attacks import Attack
     from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
@@ -239,6 +242,10 @@ class LiveConversations:
             self.on_mocks(conversation_id, mocks)
         user_tools = self._user_tools(unit, mocks)
         user = self.pick_user(unit, number) if self.pick_user else None
+        attacker = None
+        if scenario.attack and user is None:
+            attacker = self._attacker(scenario.attack, unit, number, attempt)
+            user = self._redacted(attacker)
         user = user or self._user(unit, number, attempt, user_tools)
 
         async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
@@ -250,6 +257,8 @@ class LiveConversations:
                 spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
             )
             conversation = await loop.run()
+            if attacker:
+                conversation = replace(conversation, attack=await attacker.outcome(conversation))
             return replace(conversation, user_calls=user_tools.calls) if user_tools else conversation
 
         config = self.prepared.plan.agents[unit.agent]
@@ -330,7 +339,9 @@ class LiveConversations:
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
-        if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
+        if self.pick_user or unit.scenario.scripted or unit.scenario.attack:
+            return None
+        if not self.models.user_for(plan.model if plan else None):
             return None
         if plan:
             from agentest.conversation.simulated_user import plan_user_prompt
@@ -356,8 +367,37 @@ class LiveConversations:
             from agentest.conversation.simulated_user import SimulatedUser
 
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
+        return self._redacted(user)
+
+    def _redacted(self, user: User) -> User:
         redact = self.prepared.loaded.redact
         return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
+
+    def _attacker(self, attack: Attack, unit: Unit, number: int, attempt: int) -> AttackUser:
+        from agentest.conversation.attacker import AttackSetup, AttackUser, situation_of
+        from agentest.judging.conversation_checks import breaks_ban
+        from agentest.scenarios.variations import objectives
+
+        scenario, config = unit.scenario, self.prepared.plan.agents[unit.agent]
+        aims, has_session = objectives(scenario), is_conversational(self.agents[unit.agent])
+        fixed = ""
+        if config.beside:
+            fixed = f"agent {unit.agent!r} has {', '.join(config.beside)}, which cannot forget calls"
+        elif has_session and scenario.session and scenario.session.session_id:
+            fixed = "the scenario sets the session's id, so there is no second one"
+        return AttackUser(
+            AttackSetup(
+                attack=attack,
+                objective=aims[(number - 1) % len(aims)],
+                situation=situation_of(scenario),
+                key=CallKey("user", unit.scope, number, sample=attempt),
+                attacker=self.models.user,
+                scorer=self.models.judge,
+                broken=partial(breaks_ban, scenario),
+                fixed=fixed,
+                resends=has_session,
+            )
+        )
 
 
 def _needs_spans(unit: Unit) -> bool:

@@ -269,7 +269,7 @@ CODECS = Codecs(
         Conversation: Layout(
             left_out=("failure", "time", "session_id", "invalid", "live_state"),
             required=("unfinished",),
-            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls"),
+            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
             older={"ending": end_reason_of_older_file},
             derived=_failure_keys,
@@ -331,7 +331,7 @@ CODECS = Codecs(
             flat=("verdict", "case"),
             only_if_set=(
                 *("goal", "profile", "information", "causes", "intervals", "pass_rate"),
-                *("severity_unknown", "verdict_warnings", "repeat"),
+                *("severity_unknown", "verdict_warnings", "repeat", "attack"),
             ),
             names={"planned": "plannedConversations"},
             derived=_scenario_keys,
