@@ -37,6 +37,7 @@ from agentest.explore.model import (
     Vary,
     Violation,
 )
+from agentest.explore.reductions import SeenConversations, scripted
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -213,11 +214,14 @@ class Exploration:
             tries += 1
             return await observe(scenario, name, number)
 
+        scenario = candidate.variation.scenario
+        if scenario.attack:  # its messages prove it, whatever a model would write next time
+            scenario = next(
+                iter(scripted(scenario, SeenConversations(candidate.result.conversation))), scenario
+            )
         try:
             name = f"{candidate.variation.name} · {finding_id(key)}"
-            reduced = await self._tools.reduce(
-                candidate.variation.scenario, name, counted, partial(self._violation, candidate)
-            )
+            reduced = await self._tools.reduce(scenario, name, counted, partial(self._violation, candidate))
         except BudgetSpent:
             self.progress.not_tried.append(
                 NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
@@ -242,6 +246,8 @@ class Exploration:
         if reduced:
             file = self._tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self._tools.describe(violation)
+        if candidate.variation.scenario.attack:
+            tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
         scenario = reduced.scenario if reduced else candidate.variation.scenario
         part, change = changes_of(scenario, candidate.variation)
         self.progress.findings[key] = Finding(
@@ -286,7 +292,7 @@ def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, 
     faults = [f"{each.kind} of {each.tool}, call {each.at}" for each in scenario.faults]
     planted = [f"{each.technique} at {each.at}, goal {each.goal}" for each in scenario.injections]
     part = ExploredPart.INJECTIONS if planted else ExploredPart.FAULTS if faults else variation.part
-    if part is ExploredPart.MUTATIONS:
+    if part in (ExploredPart.MUTATIONS, ExploredPart.ATTACKS):
         return part, variation.name
     return part, "; ".join((*planted, *faults))
 
