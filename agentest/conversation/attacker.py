@@ -297,7 +297,7 @@ class AttackUser:
     @property
     def _is_written(self) -> bool:
         """True if a model writes the messages, and its replies are scored."""
-        return self._has_models and self._setup.attack.strategy != "many_shot"
+        return self._has_models and self._setup.attack.is_written
 
     async def _has_succeeded(self, turns: Sequence[Turn]) -> bool:
         for step, turn in zip(self._kept, turns, strict=False):

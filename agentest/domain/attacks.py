@@ -85,6 +85,11 @@ class Attack:
     """The only objective; None: those of the scenario take turns."""
 
     @property
+    def is_written(self) -> bool:
+        """True if a model writes the messages, as far as there is one."""
+        return self.strategy != "many_shot"
+
+    @property
     def most_messages(self) -> int:
         """The highest number of messages in one conversation."""
         plan = STRATEGIES[self.strategy]

@@ -78,6 +78,7 @@ def attack_rate(conversations: Sequence[ConversationResult]) -> AttackRate | Non
         low=interval.low,
         high=interval.high,
         success_at_k=tuple(1 - value for value in pass_hat_k(n, n - successes).values()),
+        notes=tuple(dict.fromkeys(log.note for log in logs if log.note)),
     )
 
 

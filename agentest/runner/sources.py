@@ -380,6 +380,7 @@ class LiveConversations:
 
         scenario, config = unit.scenario, self.prepared.plan.agents[unit.agent]
         aims, has_session = objectives(scenario), is_conversational(self.agents[unit.agent])
+        aim = aims[(number - 1) % len(aims)]
         fixed = ""
         if config.beside:
             fixed = f"agent {unit.agent!r} has {', '.join(config.beside)}, which cannot forget calls"
@@ -388,7 +389,7 @@ class LiveConversations:
         return AttackUser(
             AttackSetup(
                 attack=attack,
-                objective=aims[(number - 1) % len(aims)],
+                objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
                 situation=situation_of(scenario),
                 key=CallKey("user", unit.scope, number, sample=attempt),
                 attacker=self.models.user,

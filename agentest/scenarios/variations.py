@@ -25,6 +25,7 @@ from agentest.scenarios.model import Exclusions, Scenario, ScriptedTurn
 from agentest.scenarios.options import parse_check
 from agentest.scenarios.parser import ProblemCollector, checked, known_keys, listed, names_of, nonempty_text
 from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import did_you_mean
 
@@ -138,17 +139,20 @@ def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
 
 def parse_never(value: Any, key: str = "never") -> Never:
     """Parse calls, texts and functions that must never happen. Raises ValueError."""
-    calls: list[ExpectedCall] = []
+    calls: list[Any] = []
     sayings: list[Any] = []
     checks: list[Callable[..., Any]] = []
     for n, item in enumerate(listed(value, key, "a list of calls, texts and functions")):
-        if isinstance(item, ExpectedCall):
+        if isinstance(item, ExpectedCall) or (isinstance(item, Mapping) and "name" in item):
             calls.append(item)
         elif callable(item) and not isinstance(item, type):
             checks.append(parse_check(item, f"{key}[{n}]"))
         else:
             sayings.append(item)
-    trajectory = (Trajectory("contains", forbidden=tuple(calls), name=key),) if calls else ()
+    trajectory: tuple[Trajectory, ...] = ()
+    if calls:
+        [banned] = parse_trajectories({"forbidden": calls}, key)
+        trajectory = (Trajectory("contains", forbidden=banned.forbidden, name=key),)
     said = parse_sayings({"never_says": sayings}) if sayings else ()
     return Never(trajectory, said, tuple(checks))
 

@@ -16,6 +16,7 @@ from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
+    AttackRate,
     CaseId,
     CauseExample,
     CausePlace,
@@ -345,6 +346,7 @@ CODECS = Codecs(
             ),
             within=_IN_REASONS,
         ),
+        AttackRate: Layout(only_if_set=("notes",)),
         UniqueError: Layout(only_if_set=("fails",)),
         VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
         ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),

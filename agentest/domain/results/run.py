@@ -251,6 +251,8 @@ class AttackRate:
     high: float
     success_at_k: tuple[float, ...]
     """The probability that at least one of 1, 2, … attempts succeeds."""
+    notes: tuple[str, ...] = ()
+    """What kept attempts from dropping exchanges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

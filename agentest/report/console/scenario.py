@@ -56,7 +56,8 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
         return [headline(result, display), *(reason_line(r, display, 4) for r in result.verdict.reasons)]
     findings: list[ConsoleLine] = []
     if attack := result.attack:
-        findings += labelled(4, f"attack {attack.strategy}: ", [attack_text(result, attack)], "bold")
+        rows = [attack_text(result, attack), *attack.notes]
+        findings += labelled(4, f"attack {attack.strategy}: ", rows, "bold")
     for warning in result.warnings:
         findings += labelled(4, "warning: ", rows_of(warning), "yellow")
     for group in result.errors:
