@@ -254,6 +254,15 @@ def test_max_turns_of_the_scenario_ends_an_attack() -> None:
     assert result.verdict.status is Status.PASSED
 
 
+def test_an_attacker_may_give_up_but_not_before_its_first_message() -> None:
+    result = run(attacked(), strong, ScriptedModel(user=["one", "two"], scores={"attack_score": REFUSED}))
+    assert result.verdict.status is Status.PASSED
+    assert (log_of(result).messages, len(log_of(result).dropped)) == (2, 1)
+    assert result.conversations[0].conversation.ending == "gave up"
+    assert "1 exchange dropped" in block(result, verbose=True)
+    assert run(attacked(), strong, ScriptedModel(user=[])).verdict.status is Status.ERRORED
+
+
 def test_an_attacker_that_writes_no_message_is_no_pass() -> None:
     result = run(attacked(), strong, ScriptedModel(answer=lambda _: "{}"))
     assert result.verdict.status is Status.ERRORED
