@@ -12,16 +12,7 @@ from operator import is_
 from typing import Any, TypeVar
 
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
-from agentest.domain.transcript import (
-    CUT_OFF,
-    AttackLog,
-    Conversation,
-    DroppedExchange,
-    Remark,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-)
+from agentest.domain.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
 from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
 
@@ -69,9 +60,7 @@ def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResul
 
 _PARTS: Mapping[type, tuple[str, ...]] = {
     ConversationResult: ("conversation", "trajectory", "turns"),
-    Conversation: ("turns", "unfinished", "initial_state", "user_calls", "attack"),
-    AttackLog: ("dropped",),
-    DroppedExchange: ("user_message", "agent_message"),
+    Conversation: ("turns", "unfinished", "initial_state", "user_calls"),
     Turn: ("user_message", "agent_message", "tool_calls", "remarks", "state_after"),
     UnfinishedTurn: ("user_message", "tool_calls"),
     Remark: ("author", "text"),
