@@ -386,6 +386,8 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         from agentest.runner.run_budget import estimate_of
 
         most = max(each.total / BASE_CONVERSATIONS for each in estimate_of(prepared, prepared.plan.units))
+        attacks = (each.scenario.attack for _, each in variations if each.scenario.attack)
+        most = max([most, *(2 * each.most_messages for each in attacks)])
         yield f"at most {round(most * total):,} model calls"
     else:
         yield "no model is configured, so none is called"
