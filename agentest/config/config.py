@@ -100,7 +100,7 @@ class ExploreSettings(Section):
     @classmethod
     def _some_part(cls, value: list[str]) -> list[str]:
         if not value:
-            raise ValueError("is empty; name faults, injections or mutations")
+            raise ValueError("is empty; name faults, injections, mutations or attacks")
         return list(dict.fromkeys(value))
 
     @property

@@ -403,7 +403,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     profile = parsed.get("profile", "")
     if not isinstance(profile, str):
         parsed["profile"] = profile.text
-        if profile.patience and not turns:
+        if profile.patience and not {"turns", "user"} & options.keys():
             parsed.setdefault("patience", profile.patience)
     if turns and "patience" in parsed:
         raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")

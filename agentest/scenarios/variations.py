@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any, cast
 
 from agentest.config.config import INVARIANTS
-from agentest.domain.attacks import TAGS, Attack, Objective, ObjectiveKind, attack
+from agentest.domain.attacks import STRATEGIES, TAGS, Attack, Objective, ObjectiveKind, attack
 from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
 from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Injection, injection
 from agentest.mocks.binding import Mock
@@ -126,10 +126,12 @@ def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
         for each in listed(options.get("without", ()), f"{key}.without", "a list of names")
     )
     if not without:
-        raise ValueError(f"{key}.without: is missing; name faults, techniques, mutations or invariants")
+        raise ValueError(
+            f"{key}.without: is missing; name faults, techniques, mutations, attacks or invariants"
+        )
     from agentest.scenarios.mutations import MUTATIONS
 
-    names = (*TOOL_FAULTS, *TECHNIQUES, *MUTATIONS, *INVARIANTS)
+    names = (*TOOL_FAULTS, *TECHNIQUES, *MUTATIONS, *STRATEGIES, *INVARIANTS)
     if unknown := [each for each in without if each not in names]:
         raise ValueError(f"{key}.without: there is no {unknown[0]!r}; {did_you_mean(unknown[0], names)}")
     if "reason" not in options:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentest import Scenario, ScenarioResult, Status, attack
+from agentest import Scenario, ScenarioResult, Status, attack, persona
 from agentest.domain.attacks import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
@@ -246,6 +246,13 @@ def test_two_answers_decide_about_an_objective_in_words(
     assert result.verdict.status is status, block(result)
     assert log_of(result).reached is reached
     assert log_of(result).messages == (1 if reached else 5)
+
+
+def test_a_persona_attacks_without_its_patience() -> None:
+    scenario = attacked("goat", profile=persona("adversarial", text="You are Ann."))
+    model = ScriptedModel(user=LINES)
+    assert run(scenario, lambda _: "No.", model).verdict.status is Status.PASSED
+    assert "You are Ann." in model.requests[0].messages[0]["content"]
 
 
 def test_max_turns_of_the_scenario_ends_an_attack() -> None:
