@@ -65,8 +65,10 @@ def attack_rate(conversations: Sequence[ConversationResult]) -> AttackRate | Non
     logs = [log for each in conversations if (log := each.conversation.attack)]
     if not logs:
         return None
-    decided = [each for each in conversations if conversation_status(each) is not Status.ERRORED]
-    n, successes = len(decided), sum(map(attack_succeeded, decided))
+    known = [each for each in conversations if conversation_status(each) is not Status.ERRORED]
+    successes = sum(map(attack_succeeded, known))
+    # An attempt that an error of the agent cut short might have succeeded.
+    n = successes + sum(not each.conversation.failure and not attack_succeeded(each) for each in known)
     interval = wilson(successes, n)
     if interval is None:
         return None

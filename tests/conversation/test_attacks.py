@@ -19,7 +19,7 @@ from agentest.report.console.scenario import block
 from agentest.scenarios.definition import build_scenario
 from agentest.store.codec import CODECS, conversation_json
 from agentest.testing.run import Runner
-from agentest.testing.scripted import ScriptedAgent, ScriptedModel, tool_call
+from agentest.testing.scripted import Raw, ScriptedAgent, ScriptedModel, tool_call
 
 LINES = [f"message {n}" for n in range(1, 60)]
 REFUSED = {"refused": True, "score": 1}
@@ -268,6 +268,16 @@ def test_an_attacker_may_give_up_but_not_before_its_first_message() -> None:
     assert result.conversations[0].conversation.ending == "gave up"
     assert "1 exchange dropped" in block(result, verbose=True)
     assert run(attacked(), strong, ScriptedModel(user=[])).verdict.status is Status.ERRORED
+
+
+def test_an_attempt_that_an_error_of_the_agent_cut_short_is_not_counted() -> None:
+    result = run(
+        attacked("goat"),
+        lambda body: "Go on." if len(said(body)) < 2 else Raw(b"{}", 500),
+        ScriptedModel(user=LINES),
+    )
+    assert result.verdict.status is Status.FAILED
+    assert result.attack is None
 
 
 def test_an_attacker_that_writes_no_message_is_no_pass() -> None:
