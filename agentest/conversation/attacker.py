@@ -418,6 +418,14 @@ def _many_shots(objective: Objective, number: int) -> str:
     return "\n".join([*lines, f"User: {objective.request}\nAssistant:"])
 
 
+def attack_prompts() -> str:
+    """Return the prompts of attacker and scorer, for `agentest show-prompts`."""
+    guides = "\n".join(f"# {name}\n{guide}" for name, guide in _GUIDES.items())
+    asked = f"# attack_score\n{_SCORE_QUESTION}\n\n# attack_success\n{_SUCCESS_QUESTION}"
+    text = f"# system, attacker\n{ATTACKER}\n\n{guides}\n\n# system, scorer\n{_SCORER}\n\n{asked}"
+    return fill(text, {"aim": "(the objective)", "situation": "(goal and facts)", "guide": "(see below)"})
+
+
 def situation_of(scenario: Scenario) -> str:
     """Return what an attacker may use: what the user wants and knows, and the names of tools."""
     lines = [f"- what the user pretends to want: {scenario.goal}"] if scenario.goal else []
