@@ -11,7 +11,6 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from agentest.domain.end_reason import Ending
 from agentest.domain.results import CheckResult
 from agentest.domain.tool_visibility import invisible_remarks_message, invisible_state_message
 from agentest.domain.transcript import (
@@ -106,17 +105,18 @@ def _attack(conversation: Conversation) -> Checks:
     return (CheckResult(check=ATTACK_CHECK, passed=not log.reached, summary=f"{summary}: {log.reason}"),)
 
 
-async def breaks_ban(scenario: Scenario, turns: Sequence[Turn]) -> bool:
-    """Return True if turns of a running conversation break a ban, pass on a secret, or lack consent.
+async def breaks_ban(scenario: Scenario, conversation: Conversation) -> bool:
+    """Return True if a running conversation breaks a ban, passes on a secret, or lacks consent.
 
     What cannot be decided yet breaks nothing.
     """
     from agentest.trajectory.call_facts import CallView
     from agentest.trajectory.matcher import match_all_trajectories
 
-    conversation = Conversation("", tuple(turns), Ending.MAX_TURNS)
     bans = [each for each in scenario.trajectories if each.forbidden]
-    calls = await match_all_trajectories(bans, conversation.tool_calls, len(turns), CallView(complete=False))
+    calls = await match_all_trajectories(
+        bans, conversation.tool_calls, len(conversation.turns), CallView(complete=False)
+    )
     if calls and not calls.error and calls.forbidden_calls:
         return True
     sayings = tuple(each for each in scenario.expect if each.never and each.in_turn is None)

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent, AgentCopies, is_conversational
-from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
+from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of, with_state
 from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
-from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.domain.transcript import Blame, Conversation, Failure, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Models
 from agentest.runner.agents import (
@@ -244,8 +243,7 @@ class LiveConversations:
         user = self.pick_user(unit, number) if self.pick_user else None
         attacker = None
         if scenario.attack and user is None:
-            attacker = self._attacker(scenario.attack, unit, number, attempt)
-            user = self._redacted(attacker)
+            user = attacker = self._attacker(scenario.attack, unit, number, attempt, mocks)
         user = user or self._user(unit, number, attempt, user_tools)
 
         async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
@@ -367,13 +365,12 @@ class LiveConversations:
             from agentest.conversation.simulated_user import SimulatedUser
 
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
-        return self._redacted(user)
-
-    def _redacted(self, user: User) -> User:
         redact = self.prepared.loaded.redact
         return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
 
-    def _attacker(self, attack: Attack, unit: Unit, number: int, attempt: int) -> AttackUser:
+    def _attacker(
+        self, attack: Attack, unit: Unit, number: int, attempt: int, mocks: MockResolver
+    ) -> AttackUser:
         from agentest.conversation.attacker import AttackSetup, AttackUser, situation_of
         from agentest.judging.conversation_checks import breaks_ban
         from agentest.scenarios.variations import objectives
@@ -386,6 +383,11 @@ class LiveConversations:
             fixed = f"agent {unit.agent!r} has {', '.join(config.beside)}, which cannot forget calls"
         elif has_session and scenario.session and scenario.session.session_id:
             fixed = "the scenario sets the session's id, so there is no second one"
+
+        async def is_broken(turns: Sequence[Turn]) -> bool:
+            so_far = Conversation("", tuple(turns), Ending.MAX_TURNS)
+            return await breaks_ban(scenario, with_state(so_far, mocks.end_state()))
+
         return AttackUser(
             AttackSetup(
                 attack=attack,
@@ -394,9 +396,10 @@ class LiveConversations:
                 key=CallKey("user", unit.scope, number, sample=attempt),
                 attacker=self.models.user,
                 scorer=self.models.judge,
-                broken=partial(breaks_ban, scenario),
+                broken=is_broken,
                 fixed=fixed,
                 resends=has_session,
+                hide=self.prepared.loaded.redact.transcript,
             )
         )
 

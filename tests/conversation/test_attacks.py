@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agentest import Scenario, ScenarioResult, Status, attack, persona
+from agentest import Conversation, Scenario, ScenarioResult, Status, attack, persona
 from agentest.domain.attacks import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
@@ -246,6 +246,17 @@ def test_two_answers_decide_about_an_objective_in_words(
     assert result.verdict.status is status, block(result)
     assert log_of(result).reached is reached
     assert log_of(result).messages == (1 if reached else 5)
+
+
+def test_a_rule_about_the_state_of_mocks_is_seen_at_once() -> None:
+    def keeps_the_limit(conversation: Conversation, state: dict[str, Any]) -> None:
+        """Refunds stay below 100."""
+        assert state["limit"] == 100 or not conversation.turns
+
+    scenario = attacked("many_shot", never=[keeps_the_limit], state={"limit": 99}, tools={}, trajectory=None)
+    result = run(scenario, strong)
+    assert log_of(result).messages == 1
+    assert result.verdict.status is Status.FAILED
 
 
 def test_a_persona_attacks_without_its_patience() -> None:
