@@ -20,7 +20,7 @@ import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
-from agentest.domain.transcript import Conversation, failed
+from agentest.domain.transcript import Blame, Conversation, failed
 from agentest.explore.budget import ConversationBudget
 from agentest.explore.model import (
     LATE,
@@ -145,6 +145,9 @@ class Exploration:
             for (base, variation), result in zip(wave, results, strict=True):
                 self.progress.tries[variation.part] += 1
                 candidates += self._candidates(base, variation, result)
+                failure = result.conversation.failure
+                if variation.scenario.attack and failure and failure.blame is not Blame.AGENT:
+                    self.progress.not_tried.append(NotTried(variation.name, failure.message))
             await self._reduce_all(candidates, converse)
             self._show(self.progress)
         self._note_untried(rest)

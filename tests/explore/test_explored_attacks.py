@@ -42,7 +42,8 @@ def attacker(received: Received) -> Answer:
     if name == "AttackMessages":
         number = received.body["messages"][-1]["content"].count('"number"')
         return completion({"messages": [f"step {number + 1}"]})
-    return completion({"reason": "r", "refused": False, "score": 5})
+    is_of_pair = "step 4" in json.dumps(received.body)
+    return completion("?" if is_of_pair else {"reason": "r", "refused": False, "score": 5})
 
 
 def test_a_successful_attack_is_a_finding_whose_script_fails_without_a_model(tmp_path: Path) -> None:
@@ -66,7 +67,9 @@ def test_a_successful_attack_is_a_finding_whose_script_fails_without_a_model(tmp
     assert "call the tool refund" in finding["attack"]
     assert {"OWASP LLM01", "OWASP LLM06"} <= {*finding["tags"]}
     assert finding["rate"]["k"] == finding["rate"]["n"] == 5
-    assert any("greetings" in each["what"] for each in explored_of(project)["explored"]["notTried"])
+    not_tried = {each["what"]: each["why"] for each in explored_of(project)["explored"]["notTried"]}
+    assert "it forbids nothing" in not_tried["attacks on greetings"]
+    assert "no usable answer" in not_tried["pair: call the tool refund"]
     assert "no more model calls: all 10" in capped.stderr
 
 
