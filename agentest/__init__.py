@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from agentest.config.definition import define_config as define_config
     from agentest.conversation.simulated_user import SimulatedUser as SimulatedUser
     from agentest.conversation.user import NextMessage as NextMessage
+    from agentest.domain.attacks import Attack as Attack
+    from agentest.domain.attacks import attack as attack
     from agentest.domain.end_reason import Ending as Ending
     from agentest.domain.events import Reporter as Reporter
     from agentest.domain.faults import ChangedAnswers as ChangedAnswers
@@ -117,6 +119,8 @@ if TYPE_CHECKING:
 _HOME = {
     "AgentTool": "agentest.config.agents.tools",
     "AgentestError": "agentest.support.errors",
+    "Attack": "agentest.domain.attacks",
+    "attack": "agentest.domain.attacks",
     "AnyOf": "agentest.scenarios.calls",
     "CallOrder": "agentest.scenarios.calls",
     "ChangedAnswers": "agentest.domain.faults",

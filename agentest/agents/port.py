@@ -273,6 +273,11 @@ class ConversationalAgent(Protocol):
         ...
 
 
+def is_conversational(agent: Agent) -> bool:
+    """Return True if an agent has per-conversation state, so that only a new conversation forgets."""
+    return hasattr(agent.copies[0] if isinstance(agent, AgentCopies) else agent, "conversation")
+
+
 def open_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
     """Open a conversation with an agent: the agent itself, unless it has per-conversation state."""
     conversation = getattr(agent, "conversation", None)

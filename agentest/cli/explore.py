@@ -17,6 +17,7 @@ from agentest.domain.faults import TOOL_FAULTS
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
+from agentest.explore.attacks import NOTHING_TO_ATTACK, AttackSweep
 from agentest.explore.budget import ConversationBudget, Limits
 from agentest.explore.corpus import Corpus
 from agentest.explore.engine import ExploreEngine, OpenRun
@@ -88,10 +89,6 @@ class ExploreOptions:
         """Raise UsageError for a name that does not exist."""
         known = get_args(ExplorePart)
         for name in _names(self.parts) or ():
-            if name == "attacks":
-                raise UsageError(
-                    "--parts attacks needs a model that attacks, which this version does not have"
-                )
             if name not in known:
                 raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
         for pattern in _names(self.injections) or ():
@@ -138,6 +135,11 @@ def parts_of(options: ExploreOptions, settings: ExploreSettings) -> Mapping[Expl
         )
     if ExploredPart.MUTATIONS in chosen:
         parts[ExploredPart.MUTATIONS] = MutationSweep(only=_names(options.mutations) or ())
+    if ExploredPart.ATTACKS in chosen:
+        forbidden = settings.canary.tool if settings.canary else None
+        parts[ExploredPart.ATTACKS] = AttackSweep(
+            effects=partial(effects, settings=settings), canary=forbidden
+        )
     return parts
 
 
@@ -207,6 +209,11 @@ class ExplorationRun:
         parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
+        if attacks := parts.get(ExploredPart.ATTACKS):
+            idle = (each for each in bases if not any(attacks(each)))
+            self._notes += [
+                NotTried(f"attacks on {each.unit.scenario.name}", NOTHING_TO_ATTACK) for each in idle
+            ]
         if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
             self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
         corpus = Corpus(self.root / self.settings.corpus)
@@ -306,6 +313,13 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
     Raises UsageError if no scenario can be explored.
     """
     settings = prepared.loaded.config.explore
+    if "attacks" in options.chosen_parts(settings) and not all(
+        prepared.model_names.get(role) for role in ("user", "judge")
+    ):
+        raise UsageError(
+            "the part `attacks` needs a model that attacks and one that judges: configure `model`, or name "
+            "one with --model"
+        )
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
     left_out: list[NotTried] = []
@@ -326,6 +340,8 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         exclusions = unit.scenario.explore
         if exclusions and exclusions.everything:
             left_out.append(NotTried(unit.scenario.name, exclusions.reason))
+        elif unit.scenario.attack:
+            left_out.append(NotTried(unit.scenario.name, "its user attacks already"))
         elif needed + unit.conversations > total:
             why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
             left_out.append(NotTried(unit.scenario.name, why))
@@ -380,6 +396,8 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
         from agentest.runner.run_budget import estimate_of
 
         most = max(each.total / BASE_CONVERSATIONS for each in estimate_of(prepared, prepared.plan.units))
+        attacks = (each.scenario.attack for _, each in variations if each.scenario.attack)
+        most = max([most, *(2 * each.most_messages for each in attacks)])
         yield f"at most {round(most * total):,} model calls"
     else:
         yield "no model is configured, so none is called"

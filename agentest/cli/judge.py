@@ -22,6 +22,7 @@ from agentest.cli.options import (
 from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import judged_run
+from agentest.conversation.attacker import attack_prompts
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
@@ -106,7 +107,7 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
 
 
 @click.command("show-prompts")
-@option("--metric", "NAME", "Show one metric, also of evaluation sets; criteria; user.check.")
+@option("--metric", "NAME", "Show one metric, of evaluation sets, criteria, user.check, attack.")
 @click.option(
     "--mode",
     type=click.Choice(["off", "false", "turn", "true", "conversation"]),
@@ -157,6 +158,7 @@ _OTHERS = {
         f"# criteria, each by itself\n{prompt_of(criterion_question(1, Criterion('(the criterion)'))).alone}"
     ),
     "user.check": role_check_prompt,
+    "attack": attack_prompts,
 }
 """Judge questions that are not metrics."""
 
@@ -165,7 +167,7 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
     """Return the prompts of a metric, or of all metrics if it is None.
 
     Args:
-        metric: name of a metric, `criteria` or `user.check`.
+        metric: name of a metric, `criteria`, `user.check` or `attack`.
         mode: a value of `judge.batch`; returns all calls about an example in that mode.
 
     Raises UsageError for an unknown metric.

@@ -94,7 +94,7 @@ def run(
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@option("--parts", "PARTS", "Try only these of faults, injections and mutations.")
+@option("--parts", "PARTS", "Try only these: faults, injections, mutations, attacks.")
 @option("--faults", "KINDS", "Try only these kinds of faults, like timeout,empty.")
 @option("--injections", "PLACE:TECHNIQUE:GOAL,…", "Try only these injections; parts may be empty or *.")
 @option("--mutations", "NAMES", "Try only these mutations of the user's messages.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -32,7 +32,9 @@ INVARIANTS = (
     *("no_claim", "grounded_ids", "bounded", "relation"),
 )
 """What must hold in every conversation of an exploration; `relation`: of a mutated script."""
-ExplorePart = Literal["faults", "injections", "mutations"]
+ExplorePart = Literal["faults", "injections", "mutations", "attacks"]
+_USUAL_PARTS: tuple[ExplorePart, ...] = ("faults", "injections", "mutations")
+"""Those that need no model."""
 
 
 class ShrinkSettings(Section):
@@ -57,7 +59,7 @@ class ExploreSettings(Section):
 
     conversations: AtLeastOne = 200
     """Conversations in all, including those that confirm and reduce findings."""
-    parts: list[ExplorePart] = Field(default_factory=lambda: list(get_args(ExplorePart)))
+    parts: list[ExplorePart] = Field(default_factory=lambda: list(_USUAL_PARTS))
     confirm: AtLeastOne = 5
     """Conversations that confirm a finding."""
     shrink: ShrinkSettings = Field(default_factory=ShrinkSettings)
@@ -99,7 +101,7 @@ class ExploreSettings(Section):
     @classmethod
     def _some_part(cls, value: list[str]) -> list[str]:
         if not value:
-            raise ValueError("is empty; name faults, injections or mutations")
+            raise ValueError("is empty; name faults, injections, mutations or attacks")
         return list(dict.fromkeys(value))
 
     @property

@@ -113,6 +113,8 @@ class TurnLoop:
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
         self._sent: dict[int, deque[SentRequest]] = {}
+        self._resent: list[NextMessage] = []
+        """What begins the next conversation with the agent."""
         self._current: TurnProgress | None = None
         self._agent_wait, self._user_wait, self._tool_wait = _Stopwatch(), _Stopwatch(), _Stopwatch()
 
@@ -121,8 +123,10 @@ class TurnLoop:
         AGENT_ANSWERED.set(False)
         try:
             self._mocks.begin()
-            async with open_conversation(self._agent) as self._connection:
-                ending = await self._talk()
+            ending = None
+            while ending is None:
+                async with open_conversation(self._agent) as self._connection:
+                    ending = await self._talk()
             await self._complete_late()
             await self._check_sources()
             return self._finished(ending)
@@ -130,17 +134,37 @@ class TurnLoop:
             failure = failure_of(error, self._redact)
         return await self._failed(failure)
 
-    async def _talk(self) -> Ending:
+    async def _talk(self) -> Ending | None:
+        """Return how the conversation ends; None if a new one with the agent has to go on."""
+        resent, self._resent = self._resent, []
+        for each in resent:
+            await self._take_turn(each, self._waited())
         while len(self._turns) < self._spec.max_turns:
             waited = self._waited()
             with self._user_wait:
                 message = await self._user.next_message(self._turns)
             if isinstance(message, Ending):
                 return message
+            if message.keep is not None and message.keep < len(self._turns):
+                self._forget(message, message.keep)
+                if self._resent:
+                    return None
             await self._take_turn(message, waited)
             if message.ends is not None:
                 return message.ends
         return Ending.MAX_TURNS
+
+    def _forget(self, message: NextMessage, keep: int) -> None:
+        """Make the agent forget later turns: in a new conversation, unless every request has them all."""
+        kept = self._turns[:keep]
+        if self._connection is self._agent:  # every request has the whole history
+            starts = [at for at, each in enumerate(self._messages) if isinstance(each, UserText)]
+            del self._messages[starts[keep] :]
+            self._turns = kept
+            return
+        self._resent = [*(NextMessage(turn.user_message) for turn in kept), replace(message, keep=None)]
+        self._messages, self._turns = [], ()
+        self._session_id = new_session_id(self._spec.conversation_id)
 
     async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
         text = well_formed(message.text)

@@ -24,6 +24,8 @@ class NextMessage:
     text: str
     ends: Ending | None = None
     attachments: tuple[Attachment, ...] = ()
+    keep: int | None = None
+    """How many turns the agent still knows; it is made to forget later ones. None: all of them."""
 
 
 class User(Protocol):

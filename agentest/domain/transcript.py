@@ -463,6 +463,37 @@ SESSION_ID = re.compile(r"\bagentest(?:-[a-z0-9]+)*-[0-9a-f]{16}\b")
 """The session ids that Agentest makes (`conversation.turn_loop.new_session_id`)."""
 
 
+ATTACK_CHECK = "attack"
+"""The name of the check of an attack whose objective is in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedExchange:
+    """An exchange of an attack that the agent was made to forget."""
+
+    user_message: str
+    agent_message: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttackLog:
+    """What an adversarial user tried. The turns of the conversation are what the agent knew in the end."""
+
+    strategy: str
+    objective: str
+    kind: str
+    """What the objective is about (`attacks.ObjectiveKind`)."""
+    messages: int = 0
+    """All messages sent, including those of dropped exchanges."""
+    dropped: tuple[DroppedExchange, ...] = ()
+    reached: bool | None = None
+    """For an objective in words: the judge's two answers; None: they differ, or there are none."""
+    reason: str = ""
+    note: str = ""
+    """Why exchanges could not be dropped; "" if they could, or none had to be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """A finished conversation. `failure` is set when it was cut short."""
@@ -491,6 +522,8 @@ class Conversation:
     """The calls of the simulated user's tools, each with the turn whose message followed it."""
     sent: Mapping[int, Collection[SentRequest]] = field(default_factory=dict, compare=False, repr=False)
     """Turn → its last HTTP exchanges, until the conversation is stored."""
+    attack: AttackLog | None = None
+    """Set if the user was an adversarial one."""
 
     @property
     def replies(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from agentest.explore.model import Converse
 from agentest.models.port import Model
 from agentest.runner.conversation_run import ConversationRunner, bypass_reason
 from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, released, units_in_order
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Unit, turn_limit
 from agentest.runner.session import RunSession, Stop
 from agentest.runner.sources import Origin
 from agentest.scenarios.model import Scenario
@@ -123,7 +123,7 @@ def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
         scope=f"{base.scope}~{digest}",
         slug=f"{base.slug}-{digest}",
         conversations=1,
-        max_turns=len(scenario.turns) + 1 if scenario.scripted else base.max_turns,
+        max_turns=turn_limit(scenario, base.max_turns),
         repeat=None,
     )
 

@@ -18,7 +18,7 @@ import anyio
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
-from agentest.domain.transcript import Conversation
+from agentest.domain.transcript import Blame, Conversation
 from agentest.explore.budget import ConversationBudget
 from agentest.explore.corpus import CorpusEntry, SeenElements, signature
 from agentest.explore.explored_coverage import CoverageCounter
@@ -36,6 +36,7 @@ from agentest.explore.model import (
     Vary,
     Violation,
 )
+from agentest.explore.reductions import SeenConversations, scripted
 from agentest.explore.search import Search, ordered
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
@@ -160,6 +161,9 @@ class Exploration:
             for (base, variation), result in zip(wave, results, strict=True):
                 self.progress.tries[variation.part] += 1
                 search.learn(base, variation, *self._look_at(base, variation, result, candidates))
+                failure = result.conversation.failure
+                if variation.scenario.attack and failure and failure.blame is not Blame.AGENT:
+                    self.progress.not_tried.append(NotTried(variation.name, failure.message))
             await self._reduce_all(candidates, converse)
             self.progress.total = max(self.progress.total, self.progress.tries.total())
             self._show(self.progress)
@@ -259,11 +263,14 @@ class Exploration:
             tries += 1
             return await observe(scenario, name, number)
 
+        scenario = candidate.variation.scenario
+        if scenario.attack:  # its messages prove it, whatever a model would write next time
+            scenario = next(
+                iter(scripted(scenario, SeenConversations(candidate.result.conversation))), scenario
+            )
         try:
             name = f"{candidate.variation.name} · {finding_id(key)}"
-            reduced = await self._tools.reduce(
-                candidate.variation.scenario, name, counted, partial(self._violation, candidate)
-            )
+            reduced = await self._tools.reduce(scenario, name, counted, partial(self._violation, candidate))
         except BudgetSpent:
             self.progress.not_tried.append(
                 NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
@@ -293,6 +300,8 @@ class Exploration:
         if reduced:
             file = self._tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self._tools.describe(violation)
+        if candidate.variation.scenario.attack:
+            tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
         scenario = reduced.scenario if reduced else candidate.variation.scenario
         part, change = changes_of(scenario, candidate.variation)
         self.progress.findings[key] = Finding(
@@ -330,7 +339,7 @@ def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, 
     faults = [f"{each.kind} of {each.tool}, call {each.at}" for each in scenario.faults]
     planted = [f"{each.technique} at {each.at}, goal {each.goal}" for each in scenario.injections]
     part = ExploredPart.INJECTIONS if planted else ExploredPart.FAULTS if faults else variation.part
-    if part is ExploredPart.MUTATIONS:
+    if part in (ExploredPart.MUTATIONS, ExploredPart.ATTACKS):
         return part, variation.name
     return part, "; ".join((*planted, *faults))
 

@@ -48,7 +48,7 @@ _RECEIVER = re.compile(
     r"(?:^|_)(?:to|recipients?|e?mail|address|iban|account|payee|receiver|destination|phone|url|cc|bcc)$",
     re.IGNORECASE,
 )
-_AMOUNT = re.compile(r"(?:^|_)(?:amount|price|total|sum|quantity|count)$", re.IGNORECASE)
+AMOUNT = re.compile(r"(?:^|_)(?:amount|price|total|sum|quantity|count)$", re.IGNORECASE)
 
 
 class InjectionPlace(NamedTuple):
@@ -249,7 +249,7 @@ def _changed_arguments(calls: Iterable[ToolCall]) -> Iterator[tuple[str, str, An
             known.add((call.name, name))
             if isinstance(value, str) and (_RECEIVER.search(name) or "@" in value):
                 yield call.name, name, ATTACKER if "@" in value else other_identifier(value)
-            elif isinstance(value, int | float) and _AMOUNT.search(name):
+            elif isinstance(value, int | float) and AMOUNT.search(name):
                 yield call.name, name, value * 10 + 1
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from agentest.config.config import ExploreSettings
 from agentest.domain.faults import ANSWERS_FIRST, FAILING
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
+from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
     NO_MOCK,
@@ -366,6 +367,10 @@ ORACLES: tuple[tuple[str, Oracle], ...] = (
 """Invariant and oracle, in the order in which they are used; "": what the scenario itself forbids."""
 
 
+OF_ATTACKS = ("", "no_error", "no_secret", "consent")
+"""What an agent may not do for an attacker. The others are about users who mean what they say."""
+
+
 class ScenarioInvariants:
     """Looks at conversations with all oracles that neither settings nor scenario switch off."""
 
@@ -405,7 +410,8 @@ class ScenarioInvariants:
         off = exclusions.without if exclusions else ()
         found: dict[FindingKey, Violation] = {}
         for name, oracle in self._oracles:
-            if name not in off:
+            is_about = outcome.variation.part is not ExploredPart.ATTACKS or name in OF_ATTACKS
+            if name not in off and is_about:
                 for each in oracle(observation):
                     found.setdefault(each.key, each)
         return list(found.values())

@@ -205,6 +205,7 @@ def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]
             turns=tuple(map(ScriptedTurn, said)),
             user_tools={},
             plan=None,
+            attack=None,
             patience=None,
             max_turns=None,
         ),

@@ -13,7 +13,14 @@ from typing import Any
 
 from agentest.domain.results import CheckResult
 from agentest.domain.tool_visibility import invisible_remarks_message, invisible_state_message
-from agentest.domain.transcript import CUT_OFF, Conversation, Remark, Turn, copy_conversation
+from agentest.domain.transcript import (
+    ATTACK_CHECK,
+    CUT_OFF,
+    Conversation,
+    Remark,
+    Turn,
+    copy_conversation,
+)
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import (
     MISSING,
@@ -32,7 +39,7 @@ from agentest.support.calling import accepted_values, ends_the_run, message_of_e
 from agentest.support.deadlines import TimeLimit
 from agentest.support.importing import defined_at, is_users_file, raised_at
 from agentest.support.json_text import copied, safe_repr
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
@@ -79,7 +86,42 @@ async def check_conversation(
         *await _final_state(scenario, end, timeout_s),
         *await _checks(scenario, conversation, end, timeout_s),
         *await _safety(scenario, conversation, timeout_s, blind),
+        *_attack(conversation),
     )
+
+
+def _attack(conversation: Conversation) -> Checks:
+    """Return the check of an attack whose objective is in words; nothing for any other."""
+    log = conversation.attack
+    if log is None:
+        return ()
+    from agentest.domain.attacks import ObjectiveKind
+
+    if log.kind != ObjectiveKind.WORDS:
+        return ()
+    if log.reached is None:
+        return (_undecided(ATTACK_CHECK, log.reason),)
+    summary = f"the agent was brought to {log.objective}" if log.reached else "holds"
+    return (CheckResult(check=ATTACK_CHECK, passed=not log.reached, summary=f"{summary}: {log.reason}"),)
+
+
+async def breaks_ban(scenario: Scenario, conversation: Conversation) -> bool:
+    """Return True if a running conversation breaks a ban, passes on a secret, or lacks consent.
+
+    What cannot be decided yet breaks nothing.
+    """
+    from agentest.trajectory.call_facts import CallView
+    from agentest.trajectory.matcher import match_all_trajectories
+
+    bans = [each for each in scenario.trajectories if each.forbidden]
+    calls = await match_all_trajectories(
+        bans, conversation.tool_calls, len(conversation.turns), CallView(complete=False)
+    )
+    if calls and not calls.error and calls.forbidden_calls:
+        return True
+    sayings = tuple(each for each in scenario.expect if each.never and each.in_turn is None)
+    only_bans = replace(scenario, expect=sayings, final_state=None, check=None)
+    return any(not c.passed and c.error is None for c in await check_conversation(only_bans, conversation))
 
 
 async def _safety(

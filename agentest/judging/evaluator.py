@@ -229,9 +229,8 @@ class ScenarioEvaluator(ScenarioJudge):
     async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, `check`, and what `is_guarded`."""
         scenario = self.scenario
-        if not (
-            scenario.expect or scenario.final_state is not None or scenario.checks or scenario.is_guarded
-        ):
+        checked = scenario.expect or scenario.final_state is not None or scenario.checks
+        if not (checked or scenario.is_guarded or scenario.attack):
             return ()
         from agentest.judging.conversation_checks import check_conversation
 

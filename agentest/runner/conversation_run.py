@@ -132,7 +132,9 @@ class LocalConversationRunner:
         request = _ConversationRequest(unit, number, ongoing, ids_end)
         instructions = self._source.user_instructions(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
-        evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
+        # An attack makes the agent forget turns, which are then no part of the conversation.
+        at_end = instructions is not None or unit.scenario.attack is not None
+        evaluation = self._evaluation.begin(unit, number, at_end=at_end)
         rerun_reason = ""
         if instructions is not None:
             timed, rerun_reason = await self._run_checked(request, instructions)

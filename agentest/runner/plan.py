@@ -325,6 +325,14 @@ def _entries(
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
 
+def turn_limit(scenario: Scenario, simulated: int) -> int:
+    """Return the most turns of a conversation; `simulated`: with a simulated user."""
+    # One extra turn lets a script or an attack end the conversation.
+    if scenario.scripted:
+        return len(scenario.turns) + 1
+    return scenario.attack.turns + 1 if scenario.attack else simulated
+
+
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
@@ -349,8 +357,7 @@ def _unit(
         slug="",
         conversations=conversations,
         repeat=repeat,
-        # One extra turn lets the script end the conversation.
-        max_turns=len(scenario.turns) + 1 if scenario.scripted else scenario.max_turns or config.max_turns,
+        max_turns=turn_limit(scenario, scenario.max_turns or config.max_turns),
         metrics=chosen,
         # Apply a configured threshold only to scenarios in which its metric is judged.
         thresholds={

@@ -371,7 +371,12 @@ def estimate(
         scenario, metrics = unit.scenario, [BUILTIN[metric] for metric in unit.metrics]
         turns = len(scenario.turns) or unit.max_turns
         user_calls = judge_calls = 0
-        if user and not scenario.scripted:
+        judged_messages = 0
+        if scenario.attack:  # each message is scored, and an objective in words judged twice
+            turns = scenario.attack.turns
+            user_calls = scenario.attack.most_messages if user and scenario.attack.is_written else 0
+            judged_messages = user_calls + 2 * scenario.attack.most_messages * bool(scenario.attack.objective)
+        elif user and not scenario.scripted:
             # A user with a plan opens with the plan's own text, without a model call.
             user_calls = max(0, turns - 1) if scenario.plan else turns
             if scenario.user_tools:  # it may call tools before each message, and is called again each time
@@ -379,14 +384,14 @@ def estimate(
         if judge:
             of_turn = sum(metric.level is MetricLevel.TURN for metric in metrics)
             of_whole = len(metrics) - of_turn + len(scenario.criteria)
-            judge_calls = _calls(turns, of_turn, of_whole, batch) * samples
+            judge_calls = judged_messages + _calls(turns, of_turn, of_whole, batch) * samples
             judge_calls += sum(grader.most_calls(turns) for grader in unit.graders)
         if judge and confirm:  # a call for each turn, and one for the whole, that can fail the scenario
             can_fail = [m for m in metrics if m.name in unit.thresholds or m.kind is not Kind.SCALE]
             of_turn = sum(metric.level is MetricLevel.TURN for metric in can_fail)
             of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
             judge_calls += _calls(turns, of_turn, of_whole, Batch.TURN if batch is Batch.OFF else batch)
-        if check and user_calls:
+        if check and user_calls and not scenario.attack:
             user_calls, judge_calls = 2 * user_calls, judge_calls + 2 * samples
         labelled = [metric for metric in metrics if metric.kind is Kind.LABEL]
         if judge and labelled and unit.conversations:

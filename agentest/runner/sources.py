@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent, AgentCopies
-from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
+from agentest.agents.port import Agent, AgentCopies, is_conversational
+from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of, with_state
 from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
-from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.domain.transcript import Blame, Conversation, Failure, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Models
 from agentest.runner.agents import (
@@ -40,7 +40,9 @@ from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
+    from agentest.conversation.attacker import AttackUser
     from agentest.conversation.simulated_user import UserTools
+    from agentest.domain.attacks import Attack
     from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
@@ -239,6 +241,9 @@ class LiveConversations:
             self.on_mocks(conversation_id, mocks)
         user_tools = self._user_tools(unit, mocks)
         user = self.pick_user(unit, number) if self.pick_user else None
+        attacker = None
+        if scenario.attack and user is None:
+            user = attacker = self._attacker(scenario.attack, unit, number, attempt, mocks)
         user = user or self._user(unit, number, attempt, user_tools)
 
         async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
@@ -250,6 +255,8 @@ class LiveConversations:
                 spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
             )
             conversation = await loop.run()
+            if attacker:
+                conversation = replace(conversation, attack=await attacker.outcome(conversation))
             return replace(conversation, user_calls=user_tools.calls) if user_tools else conversation
 
         config = self.prepared.plan.agents[unit.agent]
@@ -330,7 +337,9 @@ class LiveConversations:
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
-        if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
+        if self.pick_user or unit.scenario.scripted or unit.scenario.attack:
+            return None
+        if not self.models.user_for(plan.model if plan else None):
             return None
         if plan:
             from agentest.conversation.simulated_user import plan_user_prompt
@@ -358,6 +367,41 @@ class LiveConversations:
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
         redact = self.prepared.loaded.redact
         return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
+
+    def _attacker(
+        self, attack: Attack, unit: Unit, number: int, attempt: int, mocks: MockResolver
+    ) -> AttackUser:
+        from agentest.conversation.attacker import AttackSetup, AttackUser, situation_of
+        from agentest.judging.conversation_checks import breaks_ban
+        from agentest.scenarios.variations import objectives
+
+        scenario, config = unit.scenario, self.prepared.plan.agents[unit.agent]
+        aims, has_session = objectives(scenario), is_conversational(self.agents[unit.agent])
+        aim = aims[(number - 1) % len(aims)]
+        fixed = ""
+        if config.beside:
+            fixed = f"agent {unit.agent!r} has {', '.join(config.beside)}, which cannot forget calls"
+        elif has_session and scenario.session and scenario.session.session_id:
+            fixed = "the scenario sets the session's id, so there is no second one"
+
+        async def is_broken(turns: Sequence[Turn]) -> bool:
+            so_far = Conversation("", tuple(turns), Ending.MAX_TURNS)
+            return await breaks_ban(scenario, with_state(so_far, mocks.end_state()))
+
+        return AttackUser(
+            AttackSetup(
+                attack=attack,
+                objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
+                situation=situation_of(scenario),
+                key=CallKey("user", unit.scope, number, sample=attempt),
+                attacker=self.models.user,
+                scorer=self.models.judge,
+                broken=is_broken,
+                fixed=fixed,
+                resends=has_session,
+                hide=self.prepared.loaded.redact.transcript,
+            )
+        )
 
 
 def _needs_spans(unit: Unit) -> bool:

@@ -189,6 +189,7 @@ def _declares_check(unit: Unit) -> bool:
     return (
         bool(scenario.trajectories or scenario.expect or scenario.checks or unit.graders)
         or scenario.is_guarded
+        or scenario.attack is not None
         or any(criterion.required for criterion in scenario.criteria)
         or any(turn.expect for turn in scenario.turns)
         or any(each is not None for each in states)
@@ -244,7 +245,7 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
     scenario, called = evidence.scenario, evidence.called
     if scenario.case is not None:  # `--mocks` is one file for all cases
         return
-    if scenario.faults or scenario.injections or FOUND in scenario.tags:
+    if scenario.faults or scenario.injections or scenario.attack or FOUND in scenario.tags:
         return  # they keep an agent from calls, or it must not make them
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:

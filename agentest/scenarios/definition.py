@@ -63,6 +63,7 @@ from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, nearest, snake_keys
 
 if TYPE_CHECKING:
+    from agentest.domain.attacks import Attack
     from agentest.domain.injections import Injection
     from agentest.scenarios.rows import MakeOptions, Row, RowSource
 
@@ -163,6 +164,7 @@ def scenario(
     parallel: bool | None = None,
     agent: str | None = None,
     turns: Sequence[str | Mapping[str, Any]] | None = None,
+    user: str | Attack | Mapping[str, Any] | None = None,
     tools: Mapping[str, Any] | None = None,
     mocks: Mapping[str, Any] | None = None,
     trajectory: Mapping[str, Any] | CallOrder | Sequence[Mapping[str, Any] | CallOrder] | None = None,
@@ -209,6 +211,7 @@ def scenario(
         agent: name of an agent in the configuration's `agents`.
         turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
             `expect`.
+        user: an adversarial user: `crescendo`, `goat`, `pair`, …, or `attack("goat", objective="…")`.
         tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
         trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
             must hold. `assertions={"toolCalls": …}` is the same.
@@ -382,7 +385,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     goal = collector.parse(checked_text, options.get("goal", ""), "goal")
     turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
     is_misspelt = {nearest(str(key), OPTIONS) for key in options if key not in OPTIONS} & {"goal", "turns"}
-    if turns == () and goal is not None and not goal.strip() and not is_misspelt:
+    if not {"turns", "user"} & options.keys() and goal is not None and not goal.strip() and not is_misspelt:
         missing = "`goal` is empty" if "goal" in options else "has neither `goal` nor `turns`"
         collector.problems.append(f"{missing}; give a goal for a simulated user, or turns for a script")
     parsed = {
@@ -400,7 +403,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     profile = parsed.get("profile", "")
     if not isinstance(profile, str):
         parsed["profile"] = profile.text
-        if profile.patience and not turns:
+        if profile.patience and not {"turns", "user"} & options.keys():
             parsed.setdefault("patience", profile.patience)
     if turns and "patience" in parsed:
         raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
@@ -429,7 +432,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     return changes(new) if changes else new
 
 
-_CHANGES = frozenset(("faults", "inject", "mutate", "never", "secrets", "consent", "explore"))
+_CHANGES = frozenset(("faults", "inject", "mutate", "never", "secrets", "consent", "explore", "user"))
 """Options of `variations`, which is imported only for them."""
 
 

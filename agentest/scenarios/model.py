@@ -23,6 +23,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
+    from agentest.domain.attacks import Attack
     from agentest.domain.injections import Injection
 
 FOUND = "found"
@@ -177,6 +178,8 @@ class Scenario:
     date: str | None = None
     """The date or date-time, in ISO 8601, for user, judges and `{{date}}`; None: today."""
     plan: ConversationPlan | None = None
+    attack: Attack | None = None
+    """The adversarial user; None: the user is none."""
     model_faults: tuple[Fault, ...] = ()
     """Faults that the agent's requests to its model meet."""
     faults: tuple[Fault, ...] = ()

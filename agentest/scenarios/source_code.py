@@ -328,8 +328,8 @@ def _unwritable(scenario: Scenario) -> str:
         return "its user attaches files"
     if scenario.recorded is not None:
         return "its tools answer from a recording"
-    if scenario.user_tools or (scenario.plan and not scenario.scripted):
-        return "its user needs a model with tools or a plan"
+    if scenario.user_tools or scenario.attack or (scenario.plan and not scenario.scripted):
+        return "its user needs a model with tools, a plan or an attack"
     return ""
 
 

@@ -16,6 +16,7 @@ from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
+    AttackRate,
     CaseId,
     CauseExample,
     CausePlace,
@@ -270,7 +271,7 @@ CODECS = Codecs(
         Conversation: Layout(
             left_out=("failure", "time", "session_id", "invalid", "live_state", "sent"),
             required=("unfinished",),
-            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls"),
+            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
             older={"ending": end_reason_of_older_file},
             derived=_failure_keys,
@@ -332,7 +333,7 @@ CODECS = Codecs(
             flat=("verdict", "case"),
             only_if_set=(
                 *("goal", "profile", "information", "causes", "intervals", "pass_rate"),
-                *("severity_unknown", "verdict_warnings", "repeat"),
+                *("severity_unknown", "verdict_warnings", "repeat", "attack"),
             ),
             names={"planned": "plannedConversations"},
             derived=_scenario_keys,
@@ -346,6 +347,7 @@ CODECS = Codecs(
             ),
             within=_IN_REASONS,
         ),
+        AttackRate: Layout(only_if_set=("notes",)),
         UniqueError: Layout(only_if_set=("fails",)),
         VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
         ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),

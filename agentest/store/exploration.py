@@ -15,6 +15,7 @@ _CHANGE_KEYS = {
     ExploredPart.FAULTS: "fault",
     ExploredPart.INJECTIONS: "injection",
     ExploredPart.MUTATIONS: "mutation",
+    ExploredPart.ATTACKS: "attack",
 }
 """Part → the key for what was changed."""
 

@@ -503,15 +503,16 @@ def test_whole_calls_are_shown(mode: str) -> None:
     [
         ("criteria", (SYSTEM, "does the given criterion hold")),
         ("user.check", ("did the user keep its role?",)),
+        ("attack", ("Get the assistant to (the objective).", "- two_answers: ", "# attack_success")),
     ],
-    ids=["criteria", "user.check"],
+    ids=["criteria", "user.check", "attack"],
 )
 def test_what_is_no_metric_is_shown(name: str, texts: tuple[str, ...]) -> None:
-    """`show-prompts --metric` has the question of criteria and that about users, and the list says so."""
+    """`show-prompts --metric` has the questions about criteria, users and attacks, and the list says so."""
     shown = prompt_text(name)
     assert all(text in shown for text in texts)
     assert "{{" not in shown
-    assert "# others, shown with --metric NAME\ncriteria, user.check\n" in prompt_text(None)
+    assert "# others, shown with --metric NAME\ncriteria, user.check, attack\n" in prompt_text(None)
 
 
 def test_what_the_whole_prompt_of_a_conversation_shows() -> None:

@@ -20,6 +20,7 @@ from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
     AlignedRow,
+    AttackRate,
     CaseId,
     CheckResult,
     ConversationResult,
@@ -45,6 +46,7 @@ from agentest.domain.results import (
     WarningCode,
 )
 from agentest.domain.transcript import (
+    AttackLog,
     Conversation,
     Failure,
     ModelRequest,
@@ -234,6 +236,7 @@ FULL_CONVERSATION = ConversationResult(
         mock_state={"b": 1},
         inexact_state=("b",),
         user_calls=(ToolCall("t", {}, None, True, 0),),
+        attack=AttackLog("pair", "o", "words"),
     ),
     (TurnEvaluation(0, trajectory=FULL_TRAJECTORY),),
     {next(iter(TRAJECTORY_METRICS)): Score(0.5, "")},
@@ -284,6 +287,9 @@ def test_the_schema_has_every_key_of_a_scenario() -> None:
         pass_hat_k={1: 1.0},
         goal="g",
         profile="p",
+        attack=AttackRate(
+            strategy="pair", objectives=("o",), successes=0, attempts=1, low=0, high=1, success_at_k=(0.0,)
+        ),
     )
     described = SCHEMA["scenario"]["properties"].keys()
     assert {*CODECS.write(result), "conversations"} == described

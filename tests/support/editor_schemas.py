@@ -26,6 +26,7 @@ import agentest
 from agentest.config.agent_types import AGENT_TYPES, DEFAULT_TYPE, agent_keys
 from agentest.config.config import Config
 from agentest.config.fields import REPORTERS, Section
+from agentest.domain.attacks import STRATEGIES
 from agentest.domain.faults import MODEL_FAULTS, SCHEMA_MODES, TOOL_FAULTS
 from agentest.domain.injections import GOALS, TECHNIQUES
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
@@ -559,6 +560,16 @@ def _option_schemas() -> dict[str, Schema]:
         "faults": any_of({"type": "array", "items": ref("ToolFault")}, _COLUMN),
         "inject": any_of({"type": "array", "items": ref("Injection")}, _COLUMN),
         "mutate": any_of({"type": "array", "items": {"enum": list(MUTATIONS)}}, _COLUMN),
+        "user": any_of(
+            {"enum": list(STRATEGIES)},
+            an_object(
+                "An adversarial user.",
+                ("attack", "objective", "turns"),
+                {"attack": {"enum": list(STRATEGIES)}, "objective": _FILLED_TEXT, "turns": _WHOLE},
+                ["attack"],
+            ),
+            _COLUMN,
+        ),
         "never": any_of(
             {"type": "array", "items": any_of(_FILLED_TEXT, ref("Call"), ref("Matcher"))}, _COLUMN
         ),
@@ -610,7 +621,7 @@ def scenarios_schema() -> Schema:
         "defaults": an_object(about_defaults, defaults, defaults),
     }
     top = an_object("Scenarios of Agentest", data_files.KEYS, tops, ["scenarios"])
-    aims = [{"required": [key]} for key in ("goal", "turns", data_files.EACH)]
+    aims = [{"required": [key]} for key in ("goal", "turns", "user", data_files.EACH)]
     top |= {
         "if": {"not": {"required": ["defaults"]}},
         "then": {"properties": {"scenarios": {"items": {"anyOf": aims}}}},

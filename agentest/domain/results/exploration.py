@@ -18,6 +18,7 @@ class ExploredPart(StrEnum):
     FAULTS = "faults"
     INJECTIONS = "injections"
     MUTATIONS = "mutations"
+    ATTACKS = "attacks"
 
 
 class FindingStatus(StrEnum):

@@ -240,6 +240,22 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttackRate:
+    """How often the attacks of a scenario succeeded, with the 95 % interval of the share."""
+
+    strategy: str
+    objectives: tuple[str, ...]
+    successes: int
+    attempts: int
+    low: float
+    high: float
+    success_at_k: tuple[float, ...]
+    """The probability that at least one of 1, 2, … attempts succeeds."""
+    notes: tuple[str, ...] = ()
+    """What kept attempts from dropping exchanges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCalibration:
     """The agreement of a judge with people's labels, for one metric.
 
@@ -407,6 +423,8 @@ class ScenarioResult:
     """The simulated user's profile, without secrets; "" if the scenario has none."""
     causes: tuple[ScenarioCause, ...] = ()
     """The causes that need no judge's labels, collected when the scenario was decided."""
+    attack: AttackRate | None = None
+    """None if its user is no attacker, or no attempt could be decided."""
 
     @property
     def unfinished(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agentest.domain.results import RunResult, Severity, Status
-from agentest.domain.results.exploration import Explored, Finding, FindingStatus
+from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus
 from agentest.report.console.text import BLANK, ConsoleLine, DisplayOptions, line
 from agentest.report.console.transcript import transcript_lines
 from agentest.support.text import count
@@ -58,6 +58,8 @@ def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[Console
         yield from transcript_lines(finding.transcript, display, 4, faults=False)
     if finding.hint:
         yield _row("hint", finding.hint)
+    if finding.part is ExploredPart.ATTACKS:
+        yield _row("tags", ", ".join(finding.tags))
     if finding.file:
         yield _row("saved", finding.file)
         yield _row("replay", f"agentest explore --replay {finding.id}")

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from agentest.domain.metrics import PASS_RATE
 from agentest.domain.results import (
+    AttackRate,
     JudgeCalibration,
     ScenarioResult,
     Severity,
@@ -54,6 +55,9 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
 
         return [headline(result, display), *(reason_line(r, display, 4) for r in result.verdict.reasons)]
     findings: list[ConsoleLine] = []
+    if attack := result.attack:
+        rows = [attack_text(result, attack), *attack.notes]
+        findings += labelled(4, f"attack {attack.strategy}: ", rows, "bold")
     for warning in result.warnings:
         findings += labelled(4, "warning: ", rows_of(warning), "yellow")
     for group in result.errors:
@@ -73,9 +77,18 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
     return [headline(result, display), *general, *conversations_lines(result, display), *findings, BLANK]
 
 
+def attack_text(result: ScenarioResult, attack: AttackRate) -> str:
+    """Return how often attacks succeeded, and the published categories that they belong to."""
+    share, interval = attack.successes / attack.attempts, f"{attack.low:.0%} to {attack.high:.0%}"
+    tags = ", ".join(tag for tag in result.tags if tag.startswith(("OWASP ", "NIST ")))
+    attempts = count(attack.attempts, "attempt")
+    return f"{attack.successes} of {attempts} succeeded ({share:.0%}, {interval}) · {tags}"
+
+
 def is_brief(result: ScenarioResult) -> bool:
     """True if a scenario passed, and there is nothing to look at."""
-    return result.verdict.status is Status.PASSED and not (result.warnings or result.errors)
+    has_more = result.warnings or result.errors or result.attack
+    return result.verdict.status is Status.PASSED and not has_more
 
 
 def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:

@@ -168,6 +168,8 @@ def _conversation(
     failed = conversation.failure
     end = f"ended by an error ({failed.blame})" if failed else IN_WORDS[conversation.ending]
     facts = f"{turns} · {calls} · {end}"
+    if conversation.attack and (dropped := conversation.attack.dropped):
+        facts += f" · {count(len(dropped), 'exchange')} dropped"
     mark = look.mark(conversation_status(result))
     yield ConsoleLine(
         ("    ", mark, " "), ((conversation_number(conversation.conversation_id),), ((facts, "dim"),))

@@ -9,9 +9,9 @@ export function findings({ head }) {
   return found.length > 0 && [h("h2", "Findings ", h("span.quiet", found.length)), h("ol.causes", found.map(finding))];
 }
 
-function finding({ id, title, severity, status, rate, fault, injection, mutation, scenario, file, text, hint, transcript }) {
+function finding({ id, title, severity, status, rate, fault, injection, mutation, attack, scenario, file, text, hint, transcript }) {
   const often = rate && `fails in ${rate.k} of ${count(rate.n, "conversation")} (${percent(rate.low)}–${percent(rate.high)})`;
-  const facts = [status, often, fault || injection || mutation, scenario, file].filter(Boolean).join(" · ");
+  const facts = [status, often, fault || injection || mutation || attack, scenario, file].filter(Boolean).join(" · ");
   const said = (turn) => [
     h("dt", turnName(turn.turnIndex)),
     h("dd", foreign(turn.userMessage)),
