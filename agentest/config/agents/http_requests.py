@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urljoin, urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -13,6 +13,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from agentest.config.fields import (
     AtLeastOne,
     HttpHeaders,
+    NotNegative,
+    PathTemplateText,
     PathText,
     Section,
     address_at,
@@ -22,9 +24,10 @@ from agentest.config.fields import (
 )
 from agentest.support.json_path import check_path
 from agentest.support.redaction import header_secrets, looks_secret, url_secrets
-from agentest.support.templates import Template
+from agentest.support.templates import Template, without
 
 _PLACEHOLDER = re.compile(r"\{\{\s*[\w.-]+\s*\}\}")
+_PLACEHOLDER_ALONE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NOT_SAVED = ("message", "messages", "turn_index", "scenario", "state")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -192,6 +195,12 @@ class HttpRequestSettings(Section):
         return self
 
     @property
+    def whole_endpoint(self) -> str | None:
+        """The placeholder whose value is the whole URL, like that of a `Location` header."""
+        match = _PLACEHOLDER_ALONE.fullmatch(self.endpoint)
+        return match and match[1]
+
+    @property
     def templates(self) -> tuple[tuple[str, Any], ...]:
         """Key → value that may contain placeholders."""
         return tuple((key, getattr(self, key)) for key in ("endpoint", "params", "headers", "body"))
@@ -209,10 +218,63 @@ class SetUpRequest(HttpRequestSettings):
     """Placeholder → place of its value in the response."""
 
 
-class Poll(HttpRequestSettings):
+class TurnRequest(HttpRequestSettings):
+    """A request of a turn. `endpoint` and `method` are those of the agent unless it has its own."""
+
+    endpoint: Annotated[str, AfterValidator(normal_address)] = ""
+    method: Method | None = None  # type: ignore[assignment]  # None: the agent's
+    condition: PathTemplateText | None = Field(default=None, alias="if")
+    """JMESPath into the saved values. The request is sent only if it is true."""
+    save: SavedValues = Field(default_factory=dict)
+    """Placeholder → place of its value in the response."""
+    until: PathTemplateText | None = None
+    """Path that is true for the last response. Until then, the request is repeated."""
+    every_ms: AtLeastOne = 500
+    quiet_ms: NotNegative = 0
+    """How long the response has to stay the same before it is the last."""
+
+    @property
+    def repeats(self) -> bool:
+        """True if the request is repeated until there is a result."""
+        return self.until is not None
+
+    @property
+    def sends_message(self) -> bool:
+        """True if the request contains the user's message."""
+        return bool(names_in([self.templates]) & {"message", "messages"})
+
+    @property
+    def condition_names(self) -> frozenset[str]:
+        """The names on which the condition depends."""
+        if self.condition is None:
+            return frozenset()
+        from agentest.support.json_path import PathTemplate
+
+        condition = PathTemplate(self.condition)
+        return condition.names | condition.fields
+
+    @property
+    def required_names(self) -> frozenset[str]:
+        """The placeholders that need a value. A key that holds only one without a value is left out."""
+        path, _, query = self.endpoint.partition("?")
+        optional = (
+            [query.partition("=")[::2] for query in query.split("&")],
+            self.params,
+            self.headers,
+            self.body,
+        )
+        return names_in(path) | names_in([without(value, names_in(value)) for value in optional])
+
+    @model_validator(mode="after")
+    def _waits_for_something(self) -> Self:
+        if not self.repeats and {"every_ms", "quiet_ms"} & self.model_fields_set:
+            raise ValueError("`every_ms` and `quiet_ms` are for a request that is repeated: set `until`, too")
+        return self
+
+
+class Poll(TurnRequest):
     """How to poll for the result of a job."""
 
+    endpoint: Annotated[str, Field(min_length=1), AfterValidator(normal_address)]
     method: Method = "GET"
-    until: PathText
-    """Path that is true for the response with the result."""
-    every_ms: AtLeastOne = 500
+    repeats: ClassVar[bool] = True  # without `until`, as long as the status is 202 or there is no content
