@@ -14,7 +14,7 @@ import pytest
 import yaml
 from anyio.from_thread import start_blocking_portal
 from http_agents import Routes, held, opened, replies, served
-from known_apis import accepted_jobs, chatkit, direct_line, gradio, threads_and_runs
+from known_apis import accepted_jobs, chatkit, direct_line, gradio, graphql, realtime, threads_and_runs
 
 from agentest import scenario
 from agentest.config.file import load_values
@@ -31,7 +31,7 @@ def documented(heading: str, url: str) -> dict[str, Any]:
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block
-    text = re.sub(r"(?:http|ws)s?://[\w.:]+", url, block[1])
+    text = re.sub(r"(http|ws)s?://[\w.:]+", lambda match: url.replace("http", match[1]), block[1])
     agent = yaml.safe_load(re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text))["agent"]
     for step in (agent.get("poll"), *agent.get("then", ())):
         if isinstance(step, dict) and ("until" in step or step is agent.get("poll")):
@@ -60,6 +60,8 @@ APIS: dict[str, tuple[Callable[[], Routes], Callable[[str], str]]] = {
     "Direct Line": (direct_line, in_two),
     "Jobs with 202 and Location": (accepted_jobs, said),
     "Threads and runs": (threads_and_runs, said),
+    "OpenAI Realtime": (realtime, said),
+    "GraphQL subscriptions": (graphql, said),
 }
 
 
@@ -72,7 +74,7 @@ def test_conversations_at_once_stay_apart(heading: str) -> None:
         done: dict[int, Conversation] = {}
         async with served(routes()) as url:
             agent = load_values({"agent": documented(heading, url)}, "test", Path()).config.agent
-            async with opened(agent) as client, anyio.create_task_group() as tasks:
+            async with opened(agent, timeout_s=60) as client, anyio.create_task_group() as tasks:
 
                 async def one(number: int) -> None:
                     lines = [f"{turn} {number}" for turn in TURNS]
@@ -93,13 +95,15 @@ def test_conversations_at_once_stay_apart(heading: str) -> None:
         ("ChatKit", "no model"),
         ("Gradio", "the agent reports an error (event `error`)"),
         ("Threads and runs", "no model"),
+        ("OpenAI Realtime", "no model"),
+        ("GraphQL subscriptions", "no model"),
     ],
 )
 def test_an_error_of_the_server_is_the_agents_failure(heading: str, problem: str) -> None:
     async def talk() -> Conversation:
         async with served(APIS[heading][0]()) as url:
             agent = load_values({"agent": documented(heading, url)}, "test", Path()).config.agent
-            async with opened(agent) as client:
+            async with opened(agent, timeout_s=60) as client:
                 return await held(client, "Hi", "fail")
 
     failure = hurrying.run(talk).failure
@@ -120,3 +124,33 @@ def test_a_ban_sees_the_calls_that_chatkit_reports() -> None:
         "kept": "passed",
         "broken": "failed",
     }
+
+
+def test_mocks_answer_the_functions_of_realtime() -> None:
+    """Two calls at once are answered before one response is asked for, and a ban on the function fails."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> dict[str, int]:
+        paid.append(amount)
+        return {"paid": amount}
+
+    with at(realtime()) as url:
+        result = run_scenarios(
+            [
+                scenario(
+                    "paid",
+                    turns=["pay", "Thanks"],
+                    tools={"pay": pay},
+                    trajectory={"expected": ["pay", "pay"]},
+                ),
+                scenario("banned", turns=["pay"], tools={"pay": pay}, trajectory={"forbidden": ["pay"]}),
+            ],
+            agent=documented("OpenAI Realtime", url),
+        )
+    assert {each.name: each.verdict.status for each in result.scenarios} == {
+        "paid": "passed",
+        "banned": "failed",
+    }
+    turns = result.scenarios[0].conversations[0].conversation.turns
+    assert [turn.agent_message for turn in turns] == ["Paid: [1, 2]", "2. Thanks"]
+    assert sorted(paid) == [1, 1, 2, 2]

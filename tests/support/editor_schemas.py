@@ -107,6 +107,10 @@ _SHORT_FORMS: dict[tuple[str, str], Schema] = {
     ("Server", "watch"): _TEXT,
     **{("HttpTemplateAgent", key): {"$ref": "#/$defs/SetUpRequest"} for key in ("setup", "teardown")},
     **{("HttpTemplateAgent", key): {"$ref": "#/$defs/TurnRequest"} for key in ("first", "then")},
+    **{
+        ("WebSocketAgent", key): {"type": ["object", "array", "string"]} for key in ("hello", "first", "then")
+    },
+    ("SocketMessage", ""): {"type": ["object", "array", "string"]},
 }
 """Class and field → a form that a validator converts before the model sees it."""
 _LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}

@@ -221,3 +221,118 @@ def threads_and_runs() -> Routes:
         f"POST {place}/{{thread}}/runs": run,
         f"GET {place}/{{thread}}/runs/{{run}}": status,
     }
+
+
+def realtime() -> Routes:
+    """OpenAI Realtime in text mode. Told to pay, the model calls the function `pay` twice at once."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == "Bearer none"
+        assert request.query["model"] == "gpt-realtime"
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        memory, items = Memory(), list[Json]()
+        active, is_text, number = False, False, count(1)
+
+        async def send(kind: str, **fields: Any) -> None:
+            await socket.send_json({"type": kind, "event_id": f"event_{next(number)}", **fields})
+
+        async def refuse(code: str, message: str) -> None:
+            problem = {"type": "invalid_request_error", "code": code, "message": message}
+            await send("error", error=problem)
+
+        async def finish(output: list[Json], status: str = "completed", details: Json | None = None) -> None:
+            response = {"id": "resp", "status": status, "status_details": details, "output": output}
+            await send("response.done", response=response)
+
+        async def respond() -> None:
+            await send("response.created", response={"id": "resp", "status": "in_progress", "output": []})
+            last = items[-1]
+            if last["type"] == "function_call_output":
+                answer = f"Paid: {[json.loads(each['output'])['paid'] for each in items[-2:]]}"
+            else:
+                said = last["content"][0]["text"]
+                answer = memory.hear("here", said)
+                if said == "fail":
+                    return await finish([], "failed", {"error": {"message": "no model"}})
+                if said.startswith("pay"):
+                    calls = [
+                        {"type": "function_call", "call_id": f"call_{each}", "name": "pay", "arguments": args}
+                        for each, args in enumerate(('{"amount": 1}', '{"amount": 2}'))
+                    ]
+                    for each in calls:
+                        await send("response.output_item.done", item=each)
+                    return await finish(calls)
+            assert is_text
+            for letter in answer:
+                await send("response.output_text.delta", item_id="item", content_index=0, delta=letter)
+            await send("response.output_text.done", item_id="item", content_index=0, text=answer)
+            content = [{"type": "output_text", "text": answer}]
+            await finish([{"type": "message", "role": "assistant", "content": content}])
+
+        await send("session.created", session={"type": "realtime", "output_modalities": ["audio"]})
+        async for message in socket:
+            event = json.loads(message.data)
+            if event["type"] == "session.update":
+                is_text = event["session"]["output_modalities"] == ["text"]
+                await send("session.updated", session=event["session"])
+            elif event["type"] == "conversation.item.create":
+                items.append(event["item"])
+                assert isinstance(event["item"].get("output", ""), str)
+                await send("conversation.item.added", item=event["item"])
+                await send("conversation.item.done", item=event["item"])
+            elif event["type"] == "response.create":
+                if active:
+                    await refuse("conversation_already_has_active_response", "A response is in progress.")
+                await respond()
+            else:
+                await refuse("invalid_value", f"Invalid value: {event['type']!r}")
+        return socket
+
+    return {"GET /v1/realtime": serve}
+
+
+def graphql() -> Routes:
+    """A subscription over graphql-transport-ws. Before each answer, the server waits for a pong."""
+    memory = Memory()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=("graphql-transport-ws",))
+        await socket.prepare(request)
+        assert socket.ws_protocol == "graphql-transport-ws"
+        ids: set[str] = set()
+
+        async def received(*kinds: str) -> Json:
+            event: Json = await socket.receive_json()
+            if event["type"] not in kinds:
+                await socket.close(code=4401, message=b"Unauthorized")
+                raise ConnectionError
+            return event
+
+        await received("connection_init")
+        await socket.send_json({"type": "connection_ack"})
+        while not socket.closed:
+            try:
+                event = await received("subscribe")
+            except (ConnectionError, TypeError):
+                break
+            if event["id"] in ids:
+                await socket.close(code=4409, message=b"Subscriber already exists")
+                break
+            ids.add(event["id"])
+            await socket.send_json({"type": "ping"})
+            await received("pong")
+            variables = event["payload"]["variables"]
+            if variables["text"] == "fail":
+                await socket.send_json(
+                    {"id": event["id"], "type": "error", "payload": [{"message": "no model"}]}
+                )
+                continue
+            answer = memory.hear(variables["session"], variables["text"])
+            for letter in answer:
+                data = {"data": {"chat": {"delta": letter}}}
+                await socket.send_json({"id": event["id"], "type": "next", "payload": data})
+            await socket.send_json({"id": event["id"], "type": "complete"})
+        return socket
+
+    return {"GET /graphql": serve}

@@ -42,7 +42,7 @@ from agentest.agents.message_mapping import (
     note_unmapped_calls,
     without_repeated_calls,
 )
-from agentest.agents.placeholders import TurnValues
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if
 from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
@@ -273,7 +273,7 @@ class HttpConversation:
         self, step: TurnStep, turn: _TurnResults, *, has_reply: bool = False
     ) -> ResponseExtraction:
         """Send a request. If it `has_reply`, a response without one fails here, with advice."""
-        until = step.until.filled(_OrNone(self._values(turn)[0])) if step.until else None
+        until = step.until.filled(ValuesOrNone(self._values(turn)[0])) if step.until else None
         gathering = ResponseExtraction(self._client.paths, step.kept, until=until)
         gathering.is_partial = not has_reply
         try:
@@ -313,7 +313,7 @@ class HttpConversation:
         """Return the placeholder values, and the names that have no value until the agent has responded."""
         absent = self._client.late_names - self._saved.keys()
         values = TurnValues(turn.messages, turn.ctx, {**self._shared, **self._saved})
-        return _PartialValues(values, absent), absent
+        return PartialValues(values, absent), absent
 
     @property
     def _shared(self) -> Mapping[str, Any]:
@@ -400,22 +400,6 @@ class HttpConversation:
             await self._client.tear_down(self._client.teardown, lambda step: self._send_step(step, turn))
 
 
-class _PartialValues:
-    """Values, some still unknown. Templates may omit only keys that hold nothing but such a value."""
-
-    def __init__(self, values: Values, absent: frozenset[str]) -> None:
-        self._values = values
-        self._absent = absent
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._absent:
-            return self._values[name]
-        raise CannotSend(
-            f"{{{{{name}}}}} has no value before the agent has answered, and only keys that hold nothing "
-            "else are left out until then: let a request of `setup` save it, or put it into a key of its own"
-        )
-
-
 class TurnStep:
     """A request of a turn, and the values that it saves."""
 
@@ -436,7 +420,7 @@ class TurnStep:
 
     def is_wanted(self, saved: Mapping[str, Any], values: Values) -> bool:
         """Return True if the condition holds for the saved values."""
-        return self._condition is None or self._condition.filled(_OrNone(values)).holds(saved)
+        return holds_if(self._condition, saved, values)
 
     @property
     def never_ended(self) -> str:
@@ -449,19 +433,6 @@ class TurnStep:
             else ""
         )
         return f"`{self.place}.until: {self.until.text}` never held{quiet}"
-
-
-class _OrNone:
-    """Values, with None for those that are still unknown."""
-
-    def __init__(self, values: Values) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except CannotSend:
-            return None
 
 
 class SetUpStep:

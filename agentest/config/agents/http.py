@@ -27,7 +27,6 @@ from agentest.config.agents.mock_servers import ADDRESSES, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.support.text import did_you_mean
 
 _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 """Placeholders that do not identify the conversation. The addresses are for its tools."""
@@ -250,14 +249,8 @@ class HttpTemplateAgent(HttpAgent):
                 )
             check_placeholders(f"{location}.{key}", template, names, families)
         if isinstance(request, TurnRequest):
-            for key, path in (("if", request.condition), ("until", request.until)):
-                check_placeholders(f"{location}.{key}", path, names, families)
-            strange = request.condition_names - {*names, *self.saved_names}
-            if strange and not any(name.partition(".")[0] in families for name in strange):
-                raise ValueError(
-                    f"`{location}.if` looks at `{min(strange)}`, which nothing saves; "
-                    f"{did_you_mean(min(strange), names)}"
-                )
+            check_placeholders(f"{location}.until", request.until, names, families)
+            request.check_condition(location, names)
             if not request.endpoint:
                 return
         if (whole := request.whole_endpoint) and whole in self.saved_names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import aiohttp
@@ -16,6 +17,11 @@ _MAX_WAITING_CHARS = MAX_BODY_BYTES
 _CLOSE_S = 2.0
 
 RawSocket = aiohttp.ClientWebSocketResponse
+Answer = Callable[[str], str | None]
+
+
+def no_answer(_: str) -> None:
+    """Answer no message."""
 
 
 class SocketClosed(Exception):
@@ -29,8 +35,10 @@ class NotText(Exception):
 class WebSocket:
     """One connection. It reads and queues messages immediately, so that pings are answered in time."""
 
-    def __init__(self, raw: RawSocket) -> None:
+    def __init__(self, raw: RawSocket, answer: Answer = no_answer) -> None:
+        """Read from a connection. A message for which there is an `answer` is answered and not queued."""
         self._raw = raw
+        self._answer = answer
         self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MAX_WAITING)
         self._waiting_chars = 0
         self._room = asyncio.Event()
@@ -68,6 +76,10 @@ class WebSocket:
         return text
 
     async def _keep(self, text: str) -> None:
+        if (answer := self._answer(text)) is not None:
+            with suppress(SocketClosed):  # what comes next says why it was closed
+                await self.send(answer)
+            return
         while self._waiting_chars > _MAX_WAITING_CHARS:
             self._room.clear()
             await self._room.wait()
@@ -135,8 +147,12 @@ def websocket_session(connector: aiohttp.BaseConnector | None) -> aiohttp.Client
 
 
 async def connected(
-    session: aiohttp.ClientSession, url: str, headers: list[tuple[str, str]], protocols: tuple[str, ...]
+    session: aiohttp.ClientSession,
+    url: str,
+    headers: list[tuple[str, str]],
+    protocols: tuple[str, ...],
+    answer: Answer = no_answer,
 ) -> WebSocket:
     """Connect. Raises CONNECTION_ERRORS, or WSServerHandshakeError if the response is not a handshake."""
     raw = await session.ws_connect(url, headers=headers, protocols=protocols, max_msg_size=MAX_BODY_BYTES)
-    return WebSocket(raw)
+    return WebSocket(raw, answer)
