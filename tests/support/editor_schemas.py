@@ -110,6 +110,7 @@ _SHORT_FORMS: dict[tuple[str, str], Schema] = {
     **{
         ("WebSocketAgent", key): {"type": ["object", "array", "string"]} for key in ("hello", "first", "then")
     },
+    ("ReplyWebhook", "until"): {"type": ["object", "integer"]},
     ("SocketMessage", ""): {"type": ["object", "array", "string"]},
 }
 """Class and field → a form that a validator converts before the model sees it."""

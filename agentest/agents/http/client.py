@@ -15,7 +15,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -42,7 +42,7 @@ from agentest.agents.message_mapping import (
     note_unmapped_calls,
     without_repeated_calls,
 )
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if, phone_of
 from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
@@ -54,18 +54,29 @@ from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import PathTemplate
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Values
+from agentest.support.templates import Template, Values, as_text
 from agentest.support.text import turn_name
+
+if TYPE_CHECKING:
+    from agentest.agents.http.webhook import Webhook
 
 _MAX_TEARDOWN_S = 10.0
 """Total time for the requests of one `teardown`, in seconds."""
 _TEARDOWN = "teardown"
 
 
-def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient:
-    """Return the client of an HTTP agent with a custom API."""
+def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient | Awaitable[HttpClient]:
+    """Return the client of an HTTP agent with a custom API. Raises ConfigError."""
     client = HttpClient(config, resources)
     resources.closing.push_async_callback(client.close)
+    return _with_webhook(client) if config.reply_webhook else client
+
+
+async def _with_webhook(client: HttpClient) -> HttpClient:
+    """Listen for the replies. Raises ConfigError if the port is taken."""
+    from agentest.agents.http.webhook import open_webhook
+
+    client.webhook = await open_webhook(client.config, client.resources)
     return client
 
 
@@ -78,6 +89,8 @@ class HttpClient:
         self.resources = resources
         self.paths = AnswerPaths(config)
         self.notes = AgentNotes(config.name, resources.on_note)
+        self.webhook: Webhook | None = None
+        """Receives the replies if the agent sends them by itself."""
         self.first, self.then = self._turn_steps()
         self.late_names = frozenset(name for step in (*self.first, *self.then) for name in step.kept.names)
         """Names without a value until the agent has answered."""
@@ -185,6 +198,7 @@ class HttpConversation:
         self._is_set_up = False
         self._has_replied = False
         self._saved: dict[str, Any] = {}
+        self._inbox = client.webhook.open() if client.webhook else None
         self._last_turn: _TurnResults | None = None
         self._reported_calls: tuple[ReportedCall, ...] = ()
 
@@ -195,6 +209,9 @@ class HttpConversation:
         for its job, not the setup.
         """
         turn = self._last_turn = _TurnResults(messages, ctx)
+        if self._inbox and self._client.webhook:
+            self._client.webhook.begin_turn(self._inbox)
+            self._saved["phone"] = phone_of(ctx.session_id)
         await self._set_up(turn)
         try:
             gathering = await self._run_turn(turn)
@@ -221,7 +238,8 @@ class HttpConversation:
         for index, step in enumerate(steps):
             if not step.is_wanted({**self._shared, **self._saved}, self._values(turn)[0]):
                 continue
-            is_last = index == len(steps) - 1
+            self._identify(turn)
+            is_last = index == len(steps) - 1 and not client.webhook
             gathering = await self._take_step(step, turn, is_last=is_last)
             # The start of a job has to provide only the values that later requests cannot do without.
             needed = None if is_last else frozenset().union(*(each.required for each in steps[index + 1 :]))
@@ -234,6 +252,32 @@ class HttpConversation:
                 f"condition is false: {conditions}"
             )
         self._has_replied = True
+        return gathering if client.webhook is None else await self._collect(client.webhook, turn)
+
+    def _identify(self, turn: _TurnResults) -> None:
+        """Tell the webhook by what calls name this conversation, once it is known."""
+        if self._inbox and self._client.webhook:
+            values, absent = self._values(turn)
+            template = Template(self._client.webhook.settings.id)
+            if not template.names & absent:
+                self._client.webhook.identify(self._inbox, as_text(template.filled(values)))
+
+    async def _collect(self, webhook: Webhook, turn: _TurnResults) -> ResponseExtraction:
+        """Read the reply that the agent sends by itself. Raises NoReply."""
+        assert self._inbox is not None
+        self._identify(turn)
+        began_ms, gathering = turn.latency_ms, ResponseExtraction(webhook.paths)
+        limit = TimeLimit(self._client.resources.timeout_s - began_ms / 1000)
+        try:
+            with limit:
+                first_s, last_s = await webhook.collect(self._inbox, gathering, limit)
+        except TimeoutError:
+            seconds = self._client.resources.timeout_s
+            raise NoReply(webhook.timeout_message(self._inbox, seconds)) from None
+        finally:
+            turn.calls = gathering.calls.united_with(turn.calls)
+        turn.latency_ms, turn.first_token_ms = began_ms + last_s * 1000, began_ms + first_s * 1000
+        self._save(TurnStep("", None, self._client.then[0].request, webhook.paths.kept), gathering, None)
         return gathering
 
     async def _take_step(self, step: TurnStep, turn: _TurnResults, *, is_last: bool) -> ResponseExtraction:
@@ -395,6 +439,8 @@ class HttpConversation:
 
     async def close(self) -> None:
         """Send the `teardown` requests if setup succeeded. Raises only cancellation."""
+        if self._inbox and self._client.webhook:
+            self._client.webhook.close(self._inbox)
         turn = self._last_turn
         if turn is not None and self._is_set_up:
             await self._client.tear_down(self._client.teardown, lambda step: self._send_step(step, turn))

@@ -286,6 +286,10 @@ class ResponseExtraction:
         if paths.error is None and piece.name == _ERROR_EVENT:
             raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {excerpt(piece.whole)}")
 
+    def set_text(self, text: str) -> None:
+        """Set the reply, for a reply in several responses."""
+        self._reply = text
+
     def text(self) -> str | None:
         """Return the reply, or None if there are only tool calls. Raises AgentError if there is neither."""
         text = self._text()

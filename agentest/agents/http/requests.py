@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
 from xml.sax.saxutils import escape
@@ -12,9 +12,13 @@ from xml.sax.saxutils import escape
 from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, TurnRequest, names_in
+from agentest.config.agents.http_webhooks import Sign
 from agentest.config.fields import check_url
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.templates import Template, Values, as_text, without
+
+if TYPE_CHECKING:
+    from agentest.agents.http.signing import Signer
 
 _TYPE = "content-type"
 _ACCEPT = "accept"
@@ -38,6 +42,7 @@ class RequestTemplate:
         body: Any,
         optional: Mapping[str, str] | None = None,
         base: str | None = None,
+        sign: Sign | None = None,
     ) -> None:
         """Create a template.
 
@@ -45,7 +50,13 @@ class RequestTemplate:
             optional: headers that are omitted if one of their placeholders has no value.
             base: the agent's URL if `endpoint` is a placeholder for a whole URL. Another server does not
                 receive the `optional` headers.
+            sign: the secret with which requests are signed.
         """
+        self._signer: Signer | None = None
+        if sign:
+            from agentest.agents.http.signing import signer
+
+            self._signer = signer(sign)
         self.method = method
         self._base = base
         address, _, query = endpoint.partition("?")
@@ -66,6 +77,8 @@ class RequestTemplate:
             headers.pop(_TYPE, None)
         else:
             headers[_TYPE] = content_type
+        if self._signer:
+            headers |= self._signer(url, content or b"", content_type or "")
         return OutgoingRequest(url=url, method=self.method, headers=headers, content=content)
 
     def _filled_headers(self, values: Values, absent: Collection[str], url: str) -> dict[str, str]:
@@ -144,6 +157,7 @@ def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
         params=config.params,
         headers=headers,
         body=config.body,
+        sign=config.sign,
     )
 
 
@@ -169,6 +183,7 @@ def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -
         body=request.body,
         optional={n: v for n, v in config.headers.items() if is_same and n.lower() not in left_out},
         base=config.endpoint if whole else None,
+        sign=config.sign if is_same and not whole else None,
     )
 
 

@@ -23,6 +23,7 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
+from agentest.config.agents.http_webhooks import ReplyWebhook, Sign
 from agentest.config.agents.mock_servers import ADDRESSES, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
@@ -60,6 +61,10 @@ class HttpTemplateAgent(HttpAgent):
     """The requests of the first turn. Empty: as for every turn."""
     then: list[TurnRequest] = Field(default_factory=list)
     """The requests of turns, or with `first` of later turns. Empty: that of the agent's own keys."""
+    reply_webhook: ReplyWebhook | None = None
+    """How the agent sends its replies by itself. None: they are in its responses."""
+    sign: Sign | None = None
+    """The secret with which a channel signs requests to the agent."""
     setup: list[SetUpRequest] = Field(default_factory=list)
     teardown: list[SetUpRequest] = Field(default_factory=list)
 
@@ -93,7 +98,11 @@ class HttpTemplateAgent(HttpAgent):
         of_messages = request_secrets(self.endpoint, self.params, self.headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         of_requests = [secret for _, request in self._requests() for secret in request.secrets]
-        return [*of_messages, *of_server, *of_requests]
+        return [*of_messages, *of_server, *of_requests, *(self.sign.secrets if self.sign else [])]
+
+    @property
+    def unsaved_placeholders(self) -> tuple[str, ...]:
+        return (*super().unsaved_placeholders, *(["phone"] if self.reply_webhook else []))
 
     @property
     def names_the_conversation(self) -> bool:
@@ -184,12 +193,32 @@ class HttpTemplateAgent(HttpAgent):
         return self
 
     @model_validator(mode="after")
+    def _replies_come_one_way(self) -> Self:
+        if self.reply_webhook is None:
+            return self
+        if other := next((key for key in ("reply", "delta", "done", "poll") if getattr(self, key)), None):
+            raise ValueError(
+                f"`{other}` is for replies in the agent's responses, and `reply_webhook` receives them: set "
+                f"its `message`, and leave `{other}` out"
+            )
+        known = (*self.unsaved_placeholders, *self.saved_names)
+        check_placeholders("reply_webhook.id", self.reply_webhook.id, known, FAMILIES)
+        if not names_in(self.reply_webhook.id) - _NOT_IDENTIFYING:
+            raise ValueError(
+                f"`reply_webhook.id` is {self.reply_webhook.id!r}, the same for every conversation: write "
+                "{{session_id}}, {{phone}} or a saved value into it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _the_session_is_sent(self) -> Self:
         if self.session is None:
             return self
         if "session_id" in self.saved_names:
             raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
         polled = names_in(self.poll.templates if self.poll else ())
+        if self.reply_webhook:
+            polled |= names_in(self.reply_webhook.id)
         if "session_id" not in self.sent_placeholders | polled:
             raise ValueError(
                 "`session` reads an id that nothing sends back: put {{session_id}} into `body`, `params` or "
