@@ -47,6 +47,7 @@ from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, No
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
+from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit
@@ -54,11 +55,11 @@ from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import PathTemplate
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Template, Values, as_text
+from agentest.support.templates import Values
 from agentest.support.text import turn_name
 
 if TYPE_CHECKING:
-    from agentest.agents.http.webhook import Webhook
+    from agentest.agents.http.webhook import ReplyInbox, Webhook
 
 _MAX_TEARDOWN_S = 10.0
 """Total time for the requests of one `teardown`, in seconds."""
@@ -69,14 +70,13 @@ def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpC
     """Return the client of an HTTP agent with a custom API. Raises ConfigError."""
     client = HttpClient(config, resources)
     resources.closing.push_async_callback(client.close)
-    return _with_webhook(client) if config.reply_webhook else client
+    return _with_webhook(client, config.reply_webhook) if config.reply_webhook else client
 
 
-async def _with_webhook(client: HttpClient) -> HttpClient:
-    """Listen for the replies. Raises ConfigError if the port is taken."""
+async def _with_webhook(client: HttpClient, settings: ReplyWebhook) -> HttpClient:
     from agentest.agents.http.webhook import open_webhook
 
-    client.webhook = await open_webhook(client.config, client.resources)
+    client.webhook = await open_webhook(client.config, settings, client.resources)
     return client
 
 
@@ -91,7 +91,9 @@ class HttpClient:
         self.notes = AgentNotes(config.name, resources.on_note)
         self.webhook: Webhook | None = None
         """Receives the replies if the agent sends them by itself."""
-        self.first, self.then = self._turn_steps()
+        self.own = TurnStep("", None, turn_request(config), self.paths.kept)
+        self.then = self._turn_steps("then")
+        self.first = self._turn_steps("first") if config.first else self.then
         self.late_names = frozenset(name for step in (*self.first, *self.then) for name in step.kept.names)
         """Names without a value until the agent has answered."""
         self.setup = self._steps("setup", "conversation")
@@ -99,22 +101,24 @@ class HttpClient:
         self.login = Login(self, self._steps("setup", "run"))
         self._advisor = ErrorAdvisor(config, resources.client)
 
-    def _turn_steps(self) -> tuple[list[TurnStep], list[TurnStep]]:
-        """Return the requests of the first turn, and those of later turns."""
-        config = self.config
-        own = [TurnStep("", None, turn_request(config), self.paths.kept)]
-        polls = [("poll", config.poll)] if config.poll else []
+    def _turn_steps(self, key: str) -> list[TurnStep]:
+        """Return the requests of a turn: those in a list, or the agent's own, and the polls."""
+        config, kept = self.config, self.paths.kept
+        steps = [(f"{key}[{index}]", step) for index, step in enumerate(getattr(config, key))]
+        own = [] if steps else [self.own]
+        steps += [("poll", config.poll)] if config.poll else []
+        return own + [
+            TurnStep(place, step, auxiliary_request(config, step), kept.and_also(step.save))
+            for place, step in steps
+        ]
 
-        def steps(key: str) -> list[TurnStep]:
-            listed = [(f"{key}[{index}]", step) for index, step in enumerate(getattr(config, key))]
-            ends = own if not listed else []
-            return ends + [
-                TurnStep(place, step, auxiliary_request(config, step), self.paths.kept.and_also(step.save))
-                for place, step in (*listed, *polls)
-            ]
+    def open_inbox(self) -> ReplyInbox | None:
+        """Return the inbox of a new conversation. None if replies are in the responses."""
+        if self.webhook is None:
+            return None
+        from agentest.agents.http.webhook import ReplyInbox
 
-        later = steps("then")
-        return (steps("first") if config.first else later), later
+        return ReplyInbox(self.webhook)
 
     def _steps(self, key: str, per: str) -> list[SetUpStep]:
         return [
@@ -198,7 +202,7 @@ class HttpConversation:
         self._is_set_up = False
         self._has_replied = False
         self._saved: dict[str, Any] = {}
-        self._inbox = client.webhook.open() if client.webhook else None
+        self._inbox = client.open_inbox()
         self._last_turn: _TurnResults | None = None
         self._reported_calls: tuple[ReportedCall, ...] = ()
 
@@ -209,10 +213,12 @@ class HttpConversation:
         for its job, not the setup.
         """
         turn = self._last_turn = _TurnResults(messages, ctx)
-        if self._inbox and self._client.webhook:
-            self._client.webhook.begin_turn(self._inbox)
+        if self._inbox:
             self._saved["phone"] = phone_of(ctx.session_id)
+            self._inbox.begin_turn()
         await self._set_up(turn)
+        if self._inbox:
+            self._inbox.identify(*self._values(turn))
         try:
             gathering = await self._run_turn(turn)
             text = gathering.text()
@@ -233,17 +239,21 @@ class HttpConversation:
         )
 
     async def _run_turn(self, turn: _TurnResults) -> ResponseExtraction:
-        client, gathering, has_message = self._client, None, False
-        steps = client.then if self._has_replied else client.first
+        inbox, gathering, has_message = self._inbox, None, False
+        steps = self._client.then if self._has_replied else self._client.first
         for index, step in enumerate(steps):
             if not step.is_wanted({**self._shared, **self._saved}, self._values(turn)[0]):
                 continue
-            self._identify(turn)
-            is_last = index == len(steps) - 1 and not client.webhook
-            gathering = await self._take_step(step, turn, is_last=is_last)
+            is_last = index == len(steps) - 1 and not inbox
+            if step.polls:
+                gathering = await self._job_result(step, step.polls, turn)
+            else:
+                gathering = await self._send(step, turn, has_reply=is_last)
             # The start of a job has to provide only the values that later requests cannot do without.
             needed = None if is_last else frozenset().union(*(each.required for each in steps[index + 1 :]))
             self._save(step, gathering, needed)
+            if inbox:
+                inbox.identify(*self._values(turn))
             has_message = has_message or step.sends_message
         if gathering is None or not has_message:
             conditions = ", ".join(f"`{step.place}.if: {step.condition}`" for step in steps if step.condition)
@@ -252,47 +262,23 @@ class HttpConversation:
                 f"condition is false: {conditions}"
             )
         self._has_replied = True
-        return gathering if client.webhook is None else await self._collect(client.webhook, turn)
+        return await self._collect(inbox, turn) if inbox else gathering
 
-    def _identify(self, turn: _TurnResults) -> None:
-        """Tell the webhook by what calls name this conversation, once it is known."""
-        if self._inbox and self._client.webhook:
-            values, absent = self._values(turn)
-            template = Template(self._client.webhook.settings.id)
-            if not template.names & absent:
-                self._client.webhook.identify(self._inbox, as_text(template.filled(values)))
-
-    async def _collect(self, webhook: Webhook, turn: _TurnResults) -> ResponseExtraction:
-        """Read the reply that the agent sends by itself. Raises NoReply."""
-        assert self._inbox is not None
-        self._identify(turn)
-        began_ms, gathering = turn.latency_ms, ResponseExtraction(webhook.paths)
-        limit = TimeLimit(self._client.resources.timeout_s - began_ms / 1000)
+    async def _collect(self, inbox: ReplyInbox, turn: _TurnResults) -> ResponseExtraction:
+        """Read the reply that the agent sends by itself. Raises AgentError."""
+        assert self._client.webhook is not None
+        gathering = ResponseExtraction(self._client.webhook.paths)
         try:
-            with limit:
-                first_s, last_s = await webhook.collect(self._inbox, gathering, limit)
-        except TimeoutError:
-            seconds = self._client.resources.timeout_s
-            raise NoReply(webhook.timeout_message(self._inbox, seconds)) from None
+            first_s, last_s = await inbox.collect(gathering, turn.latency_ms / 1000)
         finally:
             turn.calls = gathering.calls.united_with(turn.calls)
-        turn.latency_ms, turn.first_token_ms = began_ms + last_s * 1000, began_ms + first_s * 1000
-        self._save(TurnStep("", None, self._client.then[0].request, webhook.paths.kept), gathering, None)
+        turn.latency_ms, turn.first_token_ms = last_s * 1000, first_s * 1000
+        self._save(self._client.own, gathering, None)
         return gathering
 
-    async def _take_step(self, step: TurnStep, turn: _TurnResults, *, is_last: bool) -> ResponseExtraction:
-        if step.polls:
-            return await self._job_result(step, turn)
-        return await self._send(step, turn, has_reply=is_last)
-
-    async def _job_result(self, step: TurnStep, turn: _TurnResults) -> ResponseExtraction:
+    async def _job_result(self, step: TurnStep, polls: TurnRequest, turn: _TurnResults) -> ResponseExtraction:
         """Repeat a request until it has a result. All pauses count as the turn's latency. Raises NoReply."""
-        assert step.polls is not None
-        timeout_s, began_ms, quiet_s = (
-            self._client.resources.timeout_s,
-            turn.latency_ms,
-            step.polls.quiet_ms / 1000,
-        )
+        timeout_s, began_ms = self._client.resources.timeout_s, turn.latency_ms
         limit = TimeLimit(timeout_s - began_ms / 1000)
         last: ResponseExtraction | None = None
         changed_s = 0.0
@@ -300,12 +286,12 @@ class HttpConversation:
             with limit:
                 while True:
                     before, last = last, await self._send(step, turn)
-                    if before is None or before.answer != last.answer:
+                    if not (polls.quiet_ms and before and before.answer == last.answer):
                         changed_s = limit.elapsed
-                    if last.has_result and limit.elapsed - changed_s >= quiet_s:
+                    if last.has_result and (limit.elapsed - changed_s) * 1000 >= polls.quiet_ms:
                         turn.latency_ms = began_ms + changed_s * 1000
                         return last
-                    await anyio.sleep(step.polls.every_ms / 1000)
+                    await anyio.sleep(polls.every_ms / 1000)
         except TimeoutError:
             answer = f"the last answer: {last.shown}" if last else "no answer came"
             raise NoReply(
@@ -439,8 +425,8 @@ class HttpConversation:
 
     async def close(self) -> None:
         """Send the `teardown` requests if setup succeeded. Raises only cancellation."""
-        if self._inbox and self._client.webhook:
-            self._client.webhook.close(self._inbox)
+        if self._inbox:
+            self._inbox.close()
         turn = self._last_turn
         if turn is not None and self._is_set_up:
             await self._client.tear_down(self._client.teardown, lambda step: self._send_step(step, turn))

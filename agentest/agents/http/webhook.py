@@ -1,14 +1,14 @@
 """Receive the replies of agents that answer by calling us, as on Slack, Teams, WhatsApp and Twilio.
 
 A `WebhookReceiver` listens at one port for all agents of a run with that port. Each agent has a `Webhook`,
-and each conversation an `ReplyInbox` with its calls in their order.
+and each conversation a `ReplyInbox` with its calls in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import field
 from itertools import count
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,167 +19,154 @@ from aiohttp import web
 
 from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, ResponsePiece
 from agentest.agents.json_reader import excerpt, read_any
-from agentest.agents.port import OnStray, Resources
+from agentest.agents.port import Resources
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.mock_servers.listener import MAX_BODY_BYTES, listen
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import CannotSend, ConfigError
+from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.client import Sender
 from agentest.support.json_path import JsonPath
-from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Template
+from agentest.support.templates import Template, Values, as_text
 from agentest.support.text import count as counted
-
-
-@dataclass(slots=True)
-class ReplyInbox:
-    """The calls for one conversation that no turn has read."""
-
-    id: str | None = None
-    """What identifies the conversation. None until the agent has named it."""
-    calls: list[Any] = field(default_factory=list)
-    arrived: anyio.Event = field(default_factory=anyio.Event)
-
-    def add(self, call: Any) -> None:
-        self.calls.append(call)
-        self.arrived.set()
-
-    def drain(self) -> list[Any]:
-        """Return the calls, and leave none."""
-        calls, self.calls, self.arrived = self.calls, [], anyio.Event()
-        return calls
 
 
 class Webhook:
     """The replies of one agent, by conversation."""
 
-    def __init__(self, config: HttpTemplateAgent, on_stray: OnStray) -> None:
-        settings = config.reply_webhook
-        assert settings is not None
-        self.settings: ReplyWebhook = settings
+    def __init__(self, config: HttpTemplateAgent, settings: ReplyWebhook, resources: Resources) -> None:
         self.name = config.name
+        self.settings = settings
+        self.timeout_s = resources.timeout_s
         self.late = 0
         """Number of messages that came after the end of their turn."""
-        self.paths = AnswerPaths(
-            config.model_copy(update={"delta": settings.message, "reply": None, "done": None})
-        )
+        paths = {"delta": settings.message, "reply": None, "done": None}
+        self.paths = AnswerPaths(config.model_copy(update=paths))
+        self.until = JsonPath(settings.until) if settings.until else None
+        self.id = Template(settings.id)
+        self.inboxes: list[ReplyInbox] = []
+        """Those of the conversations in progress."""
+        self.last: Any = None
         self._message, self._conversation = JsonPath(settings.message), JsonPath(settings.conversation)
-        self._until = JsonPath(settings.until) if settings.until else None
-        self._on_stray = on_stray
-        self._open: list[ReplyInbox] = []
+        self._resources = resources
         self._ended: set[str] = set()
-        self._unassigned: list[tuple[str, Any]] = []
-        """Messages with an unknown id, while the ids of some conversations are not known yet."""
-        self._last: Any = None
+        self._unassigned: list[Any] = []
+        """Calls with an unknown id, while the ids of some conversations are not known yet."""
 
-    def open(self) -> ReplyInbox:
-        """Return the inbox of a new conversation."""
-        inbox = ReplyInbox()
-        self._open.append(inbox)
-        return inbox
-
-    def identify(self, inbox: ReplyInbox, identity: str) -> None:
-        """Set the id of a conversation, and give it the messages that have named it. Raises CannotSend."""
-        if inbox.id == identity:
-            return
-        if any(other.id == identity for other in self._open):
-            raise CannotSend(
-                f"two conversations have the id {identity!r} (`reply_webhook.id`), so nothing tells their "
-                "replies apart: write {{session_id}} into `id` and into what is sent"
-            )
-        inbox.id = identity
-        for call in [call for named, call in self._unassigned if named == identity]:
-            inbox.add(call)
-        self._unassigned = [(named, call) for named, call in self._unassigned if named != identity]
-        self._report_strays()
-
-    def begin_turn(self, inbox: ReplyInbox) -> None:
-        """Drop the messages that came after the turn before."""
-        self.late += sum(map(self.is_message, inbox.drain()))
-
-    def close(self, inbox: ReplyInbox) -> None:
-        """End a conversation."""
-        self._open.remove(inbox)
-        self._ended |= {inbox.id} if inbox.id else set()
-        self.begin_turn(inbox)
-        self._report_strays()
-
-    def is_message(self, call: Any) -> bool:
-        """Return True if a call contains a text of the agent."""
-        return bool(text_of(self._message.find(call)))
+    def message_in(self, call: Any) -> str | None:
+        """Return the text in a call, if it has one."""
+        return text_of(self._message.find(call))
 
     def take(self, call: Any) -> bool:
         """Take a call if it belongs to a conversation of this agent, or may turn out to."""
-        self._last = call
-        identity = text_of(self._conversation.find(call)) or ""
-        inbox = next((inbox for inbox in self._open if inbox.id == identity), None) if identity else None
-        if inbox:
-            inbox.add(call)
-        elif not self.is_message(call):
+        self.last = call
+        identity = text_of(self._conversation.find(call))
+        if not identity:
             return False
+        if inbox := next((inbox for inbox in self.inboxes if inbox.id == identity), None):
+            inbox.calls.put_nowait(call)
         elif identity in self._ended:
-            self.late += 1
-        elif identity and any(inbox.id is None for inbox in self._open):
-            self._unassigned.append((identity, call))
+            self.late += bool(self.message_in(call))
+        elif not all(inbox.id for inbox in self.inboxes):
+            self._unassigned.append(call)
         else:
             return False
         return True
 
-    def report_stray(self, call: Any) -> None:
-        """Report a message that belongs to no conversation."""
-        identity = text_of(self._conversation.find(call))
-        named = f"it names the conversation {identity!r}" if identity else "it names no conversation"
-        path = f"`reply_webhook.conversation: {self._conversation.text}`"
-        self._on_stray(self.name, f"{named} ({path}), and none of this run has that id: {excerpt(call)}")
-
-    def _report_strays(self) -> None:
-        if not any(inbox.id is None for inbox in self._open):
-            strays, self._unassigned = self._unassigned, []
-            for _, call in strays:
+    def assign(self, ended: str | None = None) -> None:
+        """Assign the calls that came before their id was known. `ended` is the id of a conversation."""
+        self._ended |= {ended} if ended else set()
+        calls, self._unassigned = self._unassigned, []
+        for call in calls:
+            if not self.take(call):
                 self.report_stray(call)
 
-    async def collect(
-        self, inbox: ReplyInbox, gathering: ResponseExtraction, limit: TimeLimit
-    ) -> tuple[float, float]:
-        """Read the calls of a turn until it is over.
+    def report_stray(self, call: Any) -> None:
+        """Report a call that belongs to no conversation, if it contains a message."""
+        if self.message_in(call):
+            identity = text_of(self._conversation.find(call))
+            named = f"it names the conversation {identity!r}" if identity else "it names no conversation"
+            path = f"`reply_webhook.conversation: {self._conversation.text}`"
+            why = f"{named} ({path}), and none of this run has that id: {excerpt(call)}"
+            if self._resources.on_stray:
+                self._resources.on_stray(self.name, why)
+            else:
+                self._resources.on_note(f"agent {self.name!r}: a message to `reply_webhook` is lost: {why}")
 
-        Returns when the first of its messages and its last call came, in seconds. Raises AgentError for an
-        error that a call reports.
+
+class ReplyInbox:
+    """The calls for one conversation that no turn has read."""
+
+    def __init__(self, webhook: Webhook) -> None:
+        self.id: str | None = None
+        """What identifies the conversation. None until the agent has named it."""
+        self.calls: asyncio.Queue[Any] = asyncio.Queue()
+        self._webhook = webhook
+        self._late_calls: list[Any] = []
+        webhook.inboxes.append(self)
+
+    def begin_turn(self) -> None:
+        """Set aside the calls that came after the turn before. Their messages belong to no reply."""
+        self._late_calls = [self.calls.get_nowait() for _ in range(self.calls.qsize())]
+        self._webhook.late += sum(1 for call in self._late_calls if self._webhook.message_in(call))
+
+    def identify(self, values: Values, absent: Collection[str]) -> None:
+        """Set the id, once it is known, and take the calls that have named it. Raises CannotSend."""
+        webhook = self._webhook
+        if not webhook.id.names.isdisjoint(absent):
+            return
+        identity = as_text(webhook.id.filled(values))
+        if any(other.id == identity for other in webhook.inboxes if other is not self):
+            raise CannotSend(
+                f"two conversations have the id {identity!r} (`reply_webhook.id`), so nothing tells their "
+                "replies apart: write {{session_id}} into `id` and into what is sent"
+            )
+        self.id = identity
+        webhook.assign()
+
+    def close(self) -> None:
+        """End the conversation."""
+        self.begin_turn()
+        self._webhook.inboxes.remove(self)
+        self._webhook.assign(ended=self.id)
+
+    async def collect(self, gathering: ResponseExtraction, turn_s: float) -> tuple[float, float]:
+        """Read the calls of a turn, which has taken `turn_s` seconds, until it is over.
+
+        Returns when the first of its messages and its last call came. Raises AgentError.
         """
-        texts: list[str] = []
-        first_s = last_s = 0.0
-        while True:
-            if not inbox.calls:
-                with anyio.move_on_after(
-                    self.settings.quiet_ms / 1000 if texts and not self._until else None
-                ):
-                    await inbox.arrived.wait()
-                if not inbox.calls:
-                    return first_s, last_s
-            call = inbox.calls.pop(0)
-            if not inbox.calls:
-                inbox.arrived = anyio.Event()
-            last_s = limit.elapsed
-            if text := text_of(self._message.find(call)):
-                texts.append(text)
-                first_s = first_s or last_s
-            gathering.take_event(ResponsePiece(call, call))
-            if texts:
-                gathering.set_text("\n".join(texts))
-            if self._until and self._until.holds(call):
-                return first_s, last_s
+        webhook, texts = self._webhook, list[str]()
+        if webhook.paths.tool_calls:
+            for call in self._late_calls:
+                gathering.calls.take(webhook.paths.tool_calls.find(call))
+        first_s = last_s = turn_s
+        try:
+            with TimeLimit(webhook.timeout_s - turn_s) as limit:
+                while True:
+                    is_ending = texts and webhook.until is None
+                    with anyio.move_on_after(webhook.settings.quiet_ms / 1000 if is_ending else None) as wait:
+                        call = await self.calls.get()
+                    if wait.cancelled_caught:
+                        return first_s, last_s
+                    last_s = turn_s + limit.elapsed
+                    if text := webhook.message_in(call):
+                        first_s = first_s if texts else last_s
+                        texts.append(text)
+                        gathering.set_text("\n".join(texts))
+                    gathering.take_event(ResponsePiece(call, call))
+                    if webhook.until and webhook.until.holds(call):
+                        return first_s, last_s
+        except TimeoutError:
+            raise AgentError(self._timeout_message()) from None
 
-    def timeout_message(self, inbox: ReplyInbox, seconds: float) -> str:
-        """Describe why a turn did not end."""
-        condition = f" for which `until: {self._until.text}` is true" if self._until else " with a message"
-        last = (
-            f"; the last call to it was {excerpt(self._last)}" if self._last is not None else "; no call came"
-        )
+    def _timeout_message(self) -> str:
+        webhook = self._webhook
+        condition = f"for which `until: {webhook.until.text}` is true" if webhook.until else "with a message"
+        last = "no call came" if webhook.last is None else f"the last call to it was {excerpt(webhook.last)}"
         return (
-            f"no call to `reply_webhook` (port {self.settings.port}){condition} for the conversation "
-            f"{inbox.id!r} came within {seconds:g} s (request_timeout_ms){last}"
+            f"no call to `reply_webhook` (port {webhook.settings.port}) {condition} for the conversation "
+            f"{self.id!r} came within {webhook.timeout_s:g} s (request_timeout_ms); {last}"
         )
 
 
@@ -196,10 +183,8 @@ class WebhookReceiver:
         call = _value_of(request, await request.read())
         if isinstance(call, dict) and call.get("type") == "url_verification" and "challenge" in call:
             return web.json_response({"challenge": call["challenge"]})
-        taken = any(webhook.take(call) for webhook in self.webhooks)
-        webhook = self.webhooks[0] if self.webhooks else None
-        if webhook and not taken and webhook.is_message(call):
-            webhook.report_stray(call)
+        if self.webhooks and not any(webhook.take(call) for webhook in self.webhooks):
+            self.webhooks[0].report_stray(call)
         return web.json_response(self._ack(call))
 
     def _ack(self, call: Any) -> Any:
@@ -222,7 +207,7 @@ _receivers: WeakKeyDictionary[Sender, dict[int, WebhookReceiver]] = WeakKeyDicti
 
 
 async def open_receivers(
-    agents: Sequence[object], client: Sender, stack: AsyncExitStack, on_note: Callable[[str], None]
+    agents: Iterable[object], client: Sender, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> dict[int, WebhookReceiver]:
     """Listen for the calls of agents until the stack is closed. Returns the receivers by port.
 
@@ -230,32 +215,26 @@ async def open_receivers(
     """
     opened = _receivers.setdefault(client, {})
     for agent in agents:
-        settings = agent.reply_webhook if isinstance(agent, HttpTemplateAgent) else None
-        if settings is None or not isinstance(agent, HttpTemplateAgent):
+        if not isinstance(agent, HttpTemplateAgent) or not (settings := agent.reply_webhook):
             continue
-        if known := opened.get(settings.port):
-            if known.settings != settings:
-                raise ConfigError(
-                    f"reply_webhook of agent {agent.name!r}: port {settings.port} belongs to another agent "
-                    "with different settings: give each its own port, or both the same settings"
-                )
-            continue
-        receiver = opened[settings.port] = WebhookReceiver(settings)
-        stack.callback(opened.pop, settings.port)
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
-        app.router.add_route("*", "/{path:.*}", receiver.handle)
-        await listen(app, settings, f"reply_webhook of agent {agent.name!r}", stack, on_note)
+        if settings.port not in opened:
+            receiver = opened[settings.port] = WebhookReceiver(settings)
+            stack.callback(opened.pop, settings.port)
+            app = web.Application(client_max_size=MAX_BODY_BYTES)
+            app.router.add_route("*", "/{path:.*}", receiver.handle)
+            await listen(app, settings, f"reply_webhook of agent {agent.name!r}", stack, on_note)
+        elif opened[settings.port].settings != settings:
+            raise ConfigError(
+                f"reply_webhook of agent {agent.name!r}: port {settings.port} belongs to another agent with "
+                "different settings: give each its own port, or both the same settings"
+            )
     return opened
 
 
-async def open_webhook(config: HttpTemplateAgent, resources: Resources) -> Webhook:
+async def open_webhook(config: HttpTemplateAgent, settings: ReplyWebhook, resources: Resources) -> Webhook:
     """Listen for the replies of an agent until its run ends. Raises ConfigError if the port is taken."""
-    settings, on_note = config.reply_webhook, resources.on_note
-    assert settings is not None
+    on_note, webhook = resources.on_note, Webhook(config, settings, resources)
     receivers = await open_receivers([config], resources.client, resources.closing, on_note)
-    webhook = Webhook(
-        config, resources.on_stray or (lambda name, why: on_note(f"agent {name!r}: a message {why}"))
-    )
     webhooks = receivers[settings.port].webhooks
     webhooks.append(webhook)
 
@@ -264,9 +243,8 @@ async def open_webhook(config: HttpTemplateAgent, resources: Resources) -> Webho
         if webhook.late:
             how = "the last call of a turn" if settings.until else "a longer quiet time"
             on_note(
-                f"agent {config.name!r}: {counted(webhook.late, 'message')} came to `reply_webhook` after "
-                f"the end of a turn, and belonged to no reply. If they are the rest of one, "
-                f"set `until` to {how}"
+                f"agent {config.name!r}: {counted(webhook.late, 'message')} came to `reply_webhook` after a "
+                f"turn had ended, and belonged to no reply. If they are the rest of one, set `until` to {how}"
             )
 
     resources.closing.callback(close)
