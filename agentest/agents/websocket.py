@@ -302,11 +302,9 @@ class _Incoming:
         return message
 
 
-def _pong(config: WebSocketAgent) -> Callable[[str], str | None] | None:
+def _pong(ping_path: str, template: Any) -> Callable[[str], str | None]:
     """Return what answers messages that only check the connection."""
-    if config.ping is None:
-        return None
-    ping, pong = JsonPath(config.ping), Template(config.pong)
+    ping, pong = JsonPath(ping_path), Template(template)
     paths = {name: JsonPath(name.removeprefix("ping.")) for name in pong.names}
 
     def answer(text: str) -> str | None:
@@ -336,7 +334,6 @@ class WebSocketConnector:
         self._config = config
         self._client = client
         self._advisor = ErrorAdvisor(config, client)
-        self._answer = _pong(config)
         self._request = RequestTemplate(
             endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
         )
@@ -351,8 +348,9 @@ class WebSocketConnector:
             raise CannotSend(f"{request.url}: a header {error}") from None
         for attempt in range(self._config.retries + 1):
             try:
-                subprotocols = self._config.subprotocols
-                socket = await self._client.open_websocket(request.url, headers, subprotocols, self._answer)
+                socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                if self._config.ping is not None:
+                    socket.answer = _pong(self._config.ping, self._config.pong)
                 self._advisor.has_answered = True
                 AGENT_ANSWERED.set(True)
                 note_request(stays_open=True)

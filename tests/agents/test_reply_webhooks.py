@@ -221,7 +221,12 @@ def test_a_message_of_nobody_errs_the_run(tmp_path: Path) -> None:
             **SIMPLE,
             "endpoint": endpoint,
             "tool_calls": "calls",
-            "reply_webhook": {"port": port, "message": "text", "conversation": "chat", "until": "100ms"},
+            "reply_webhook": {
+                "port": port,
+                "message": "text",
+                "conversation": "chat",
+                "until": {"quiet_ms": 100},
+            },
             "server": {"command": "python bot.py", "ready": endpoint},
         },
     )
@@ -248,7 +253,7 @@ def test_a_message_of_nobody_errs_the_run(tmp_path: Path) -> None:
         ),
         ({"reply_webhook": {"port": 1, "message": "text"}}, "reply_webhook.conversation"),
         ({"webhook": {"until": "a b"}}, "is 'a b', which is not JMESPath"),
-        ({"webhook": {"until": 2}}, "`until` is 2; write a JMESPath"),
+        ({"webhook": {"until": {"quiet_ms": 2}}}, "quiet_ms"),
         ({"webhook": {"id": "{{session}}"}}, "`reply_webhook.id` has the placeholder {{session}}"),
         ({"webhook": {"id": "me"}}, "`reply_webhook.id` is 'me', the same for every conversation"),
         ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from agentest.config.agents.mock_servers import CompanionServer, Port, check_placeholders
-from agentest.config.fields import AtLeastOne, PathText, Section
+from agentest.config.fields import PathText, Section
 from agentest.support.json_path import check_path
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
-_LEAST_MS = 20
 
 
 class ReplyWebhook(CompanionServer):
@@ -29,7 +25,7 @@ class ReplyWebhook(CompanionServer):
     """That value, with placeholders."""
     until: PathText | None = None
     """Path that is true for the last call of a turn."""
-    quiet_ms: AtLeastOne = 1000
+    quiet_ms: int = Field(default=1000, ge=20)
     """Without `until`, how long no further call has to come after the first message of a turn."""
     ack: Any = Field(default_factory=lambda: {"ok": True, "id": "{{call_id}}"})
     """The answer to each call, with placeholders: `{{call_id}}`, and `{{call.KEY}}` for its values."""
@@ -37,22 +33,12 @@ class ReplyWebhook(CompanionServer):
     @model_validator(mode="before")
     @classmethod
     def _quiet_time(cls, value: Any) -> Any:
-        """Accept a quiet time as `until`: {quiet_ms: 500}, "500ms", "2s", or milliseconds."""
+        """Accept a quiet time as `until`: {quiet_ms: 500}, or milliseconds."""
         until = value.get("until") if isinstance(value, Mapping) else None
-        if isinstance(until, str) and not (duration := _DURATION.fullmatch(until.strip())):
+        if not isinstance(until, Mapping | int):
             return value
-        if isinstance(until, str) and duration:
-            until = round(float(duration[1]) * (1000 if duration[2] == "s" else 1))
-        elif isinstance(until, Mapping) and until.keys() <= {"quiet_ms", "quietMs"} and until:
-            until = next(iter(until.values()))
-        elif until is None:
-            return value
-        if not isinstance(until, int) or isinstance(until, bool) or until < _LEAST_MS:
-            raise ValueError(
-                f"`until` is {until!r:.80}; write a JMESPath that is true for the last call of a turn, or a "
-                f"quiet time such as {{quiet_ms: 1000}} (at least {_LEAST_MS})"
-            )
-        return {**value, "until": None, "quiet_ms": until}
+        quiet = until if isinstance(until, Mapping) else {"quiet_ms": until}
+        return {**{key: item for key, item in value.items() if key != "until"}, **quiet}
 
     @model_validator(mode="after")
     def _ack_has_known_names(self) -> Self:

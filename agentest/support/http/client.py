@@ -388,19 +388,9 @@ class Client:
         headers = {"Host": url.host_port_subcomponent or "", **_credentials("Authorization", url)}
         return url.with_user(None).with_fragment(None), headers
 
-    async def open_websocket(
-        self,
-        url: str,
-        headers: Headers,
-        protocols: Sequence[str] = (),
-        answer: Callable[[str], str | None] | None = None,
-    ) -> WebSocket:
-        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress.
-
-        Args:
-            answer: returns the answer to a message that only checks the connection; None for all others.
-        """
-        from agentest.support.http.websockets import connected, no_answer, websocket_session
+    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
+        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress."""
+        from agentest.support.http.websockets import connected, websocket_session
 
         bare, more = self._checked(url)
         names = {name.lower() for name, _ in headers}
@@ -409,9 +399,7 @@ class Client:
         ]
         if self._sockets is None:
             self._sockets = websocket_session(self._connector)
-        return await connected(
-            self._sockets, str(bare), [*headers, *added], tuple(protocols), answer or no_answer
-        )
+        return await connected(self._sockets, str(bare), [*headers, *added], tuple(protocols))
 
     async def check_listening(self, host: str, port: int) -> None:
         """Connect and disconnect. Raises RefusedAddress, or CONNECTION_ERRORS if nothing listens.

@@ -17,11 +17,6 @@ _MAX_WAITING_CHARS = MAX_BODY_BYTES
 _CLOSE_S = 2.0
 
 RawSocket = aiohttp.ClientWebSocketResponse
-Answer = Callable[[str], str | None]
-
-
-def no_answer(_: str) -> None:
-    """Answer no message."""
 
 
 class SocketClosed(Exception):
@@ -35,10 +30,10 @@ class NotText(Exception):
 class WebSocket:
     """One connection. It reads and queues messages immediately, so that pings are answered in time."""
 
-    def __init__(self, raw: RawSocket, answer: Answer = no_answer) -> None:
-        """Read from a connection. A message for which there is an `answer` is answered and not queued."""
+    def __init__(self, raw: RawSocket) -> None:
+        self.answer: Callable[[str], str | None] = lambda _: None
+        """Returns the answer to a message that only checks the connection, which is not queued."""
         self._raw = raw
-        self._answer = answer
         self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MAX_WAITING)
         self._waiting_chars = 0
         self._room = asyncio.Event()
@@ -76,8 +71,8 @@ class WebSocket:
         return text
 
     async def _keep(self, text: str) -> None:
-        if (answer := self._answer(text)) is not None:
-            with suppress(SocketClosed):  # what comes next says why it was closed
+        if (answer := self.answer(text)) is not None:
+            with suppress(SocketClosed):  # what is read next tells the reason
                 await self.send(answer)
             return
         while self._waiting_chars > _MAX_WAITING_CHARS:
@@ -147,12 +142,8 @@ def websocket_session(connector: aiohttp.BaseConnector | None) -> aiohttp.Client
 
 
 async def connected(
-    session: aiohttp.ClientSession,
-    url: str,
-    headers: list[tuple[str, str]],
-    protocols: tuple[str, ...],
-    answer: Answer = no_answer,
+    session: aiohttp.ClientSession, url: str, headers: list[tuple[str, str]], protocols: tuple[str, ...]
 ) -> WebSocket:
     """Connect. Raises CONNECTION_ERRORS, or WSServerHandshakeError if the response is not a handshake."""
     raw = await session.ws_connect(url, headers=headers, protocols=protocols, max_msg_size=MAX_BODY_BYTES)
-    return WebSocket(raw, answer)
+    return WebSocket(raw)
