@@ -280,7 +280,8 @@ def warnings_of_unclaimed(
         if not call.tool:
             message = (
                 f"{count(number, 'message')} of agent {call.agent!r} to `reply_webhook` belonged to no "
-                f"conversation: {call.why}. The reply that it belongs to is unknown, so this run is errored"
+                f"conversation{'' if number == 1 else ', such as the first'}: {call.why}. The reply that it "
+                "belongs to is unknown, so this run is errored"
             )
             warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
             continue

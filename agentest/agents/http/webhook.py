@@ -50,6 +50,7 @@ class Webhook:
         self.last: Any = None
         self._message, self._conversation = JsonPath(settings.message), JsonPath(settings.conversation)
         self._resources = resources
+        self._stray = ""
         self._ended: set[str] = set()
         self._unassigned: list[Any] = []
         """Calls with an unknown id, while the ids of some conversations are not known yet."""
@@ -84,15 +85,19 @@ class Webhook:
 
     def report_stray(self, call: Any) -> None:
         """Report a call that belongs to no conversation, if it contains a message."""
-        if self.message_in(call):
+        if not self.message_in(call):
+            return
+        if not self._stray:
             identity = text_of(self._conversation.find(call))
             named = f"it names the conversation {identity!r}" if identity else "it names no conversation"
             path = f"`reply_webhook.conversation: {self._conversation.text}`"
-            why = f"{named} ({path}), and none of this run has that id: {excerpt(call)}"
-            if self._resources.on_stray:
-                self._resources.on_stray(self.name, why)
-            else:
-                self._resources.on_note(f"agent {self.name!r}: a message to `reply_webhook` is lost: {why}")
+            self._stray = f"{named} ({path}), and none of this run has that id: {excerpt(call)}"
+        if self._resources.on_stray:
+            self._resources.on_stray(self.name, self._stray)
+        else:
+            self._resources.on_note(
+                f"agent {self.name!r}: a message to `reply_webhook` is lost: {self._stray}"
+            )
 
 
 class ReplyInbox:
