@@ -258,8 +258,20 @@ class MessagePaths:
         """Return the message that answers a tool request."""
         assert self.tool_response is not None, "checked with the configuration: it goes with `tool_request`"
         return self.tool_response.filled(
-            {"tool.id": result.request_id, "tool.name": result.name, "tool.result": read_any(result.text)}
+            {
+                "tool.id": result.request_id,
+                "tool.name": result.name,
+                "tool.result": read_any(result.text),
+                "tool.text": result.text,
+            }
         )
+
+
+def check_no_error(path: JsonPath | None, message: Any) -> None:
+    """Raise AgentError if the path of errors finds one."""
+    if path is not None and path.holds(message):
+        error = excerpt(path.find(message))
+        raise AgentError(f"the agent reports an error (`error: {path.text}`): {error}")
 
 
 @dataclass(slots=True)
@@ -294,9 +306,7 @@ class TurnReader:
             note_unmapped_calls(self.notes, message)
         if form.tool_request is not None:
             self._requests += requested_tool_calls(form.tool_request.find(message))
-        if form.error is not None and form.error.holds(message):
-            error = excerpt(form.error.find(message))
-            raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {error}")
+        check_no_error(form.error, message)
         delta = form.delta and text_of(form.delta.find(message))
         if delta:
             self._deltas.append(delta)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 from agentest.agents.port import TurnContext
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.support.errors import CannotSend
+from agentest.support.templates import Values
 from agentest.support.text import turn_name
 from agentest.support.trace_context import turn_of_requests
+
+if TYPE_CHECKING:
+    from agentest.support.json_path import PathTemplate
 
 _NOTHING_SAVED: Mapping[str, Any] = {}
 
@@ -71,6 +76,45 @@ class TurnValues:
                 )
             value = value[key]
         return value
+
+
+def phone_of(session_id: str) -> str:
+    """Return a telephone number for a session: fifteen digits, the same for the same session."""
+    return f"15550{int(sha256(session_id.encode()).hexdigest()[:15], 16) % 10**10:010}"
+
+
+class PartialValues:
+    """Values, some still unknown. Templates may omit only keys that hold nothing but such a value."""
+
+    def __init__(self, values: Values, absent: frozenset[str]) -> None:
+        self._values = values
+        self._absent = absent
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._absent:
+            return self._values[name]
+        raise CannotSend(
+            f"{{{{{name}}}}} has no value before the agent has answered, and only keys that hold nothing "
+            "else are left out until then: let an earlier request save it, or put it into a key of its own"
+        )
+
+
+class ValuesOrNone:
+    """Values, with None for those that are still unknown."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except CannotSend:
+            return None
+
+
+def holds_if(condition: PathTemplate | None, saved: Mapping[str, Any], values: Values) -> bool:
+    """Return True if a condition holds for the saved values, or there is none."""
+    return condition is None or condition.filled(ValuesOrNone(values)).holds(saved)
 
 
 def last_message(messages: Sequence[Message]) -> str:

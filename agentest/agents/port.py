@@ -214,6 +214,10 @@ class TurnContext:
         return self.servers.rest if self.servers else None
 
 
+OnStray = Callable[[str, str], None]
+"""Receives an agent's name, and why a message that it sent belongs to no conversation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """Resources that the agents of a run share."""
@@ -231,6 +235,8 @@ class Resources:
     """Receives notes to show at the end of the run."""
     on_secret: Callable[[Iterable[str]], None] = lambda _: None
     """Receives secrets to redact from now on, such as tokens and cookies received during the run."""
+    on_stray: OnStray | None = None
+    """None: such messages become notes."""
 
 
 class Agent(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,8 +15,8 @@ from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
-from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
-from agentest.agents.placeholders import TurnValues
+from agentest.agents.message_mapping import MessagePaths, TurnReader, check_no_error, last_results
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if
 from agentest.agents.port import (
     AGENT_ANSWERED,
     AccessDenied,
@@ -28,7 +28,8 @@ from agentest.agents.port import (
     TurnContext,
 )
 from agentest.agents.reply_paths import text_of
-from agentest.config.agents.dialogue import WebSocketAgent
+from agentest.config.agents.dialogue import SocketMessage, WebSocketAgent
+from agentest.config.agents.http_requests import names_in
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
@@ -46,9 +47,9 @@ from agentest.support.http.retries import (
     was_refused,
 )
 from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
-from agentest.support.json_path import JsonPath
-from agentest.support.templates import Template, without
-from agentest.support.text import count
+from agentest.support.json_path import JsonPath, PathTemplate
+from agentest.support.templates import Template, Values, without
+from agentest.support.text import count, turn_name
 from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
@@ -81,6 +82,15 @@ class WebSocketClient:
         self.form = MessagePaths.of(config)
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+        self.saved = {name: JsonPath(path) for name, path in config.save.items()}
+        self.late_names = frozenset(config.saved_names) | ({"session_id"} if config.session else set())
+        """Names without a value until a message has one."""
+        self.hello = [_Outgoing(place, message) for place, message in config.messages_of("hello")]
+        then = [_Outgoing(place, message) for place, message in config.messages_of("then")]
+        self.then = then or [_Outgoing("body", SocketMessage(send=config.body))]
+        self.first = [
+            _Outgoing(place, message) for place, message in config.messages_of("first")
+        ] or self.then
         self.late = 0
         """Number of messages that arrived after the end of a turn, over all conversations."""
 
@@ -108,6 +118,17 @@ class WebSocketClient:
             await conversing.close()
 
 
+class _Outgoing:
+    """A message to send, compiled."""
+
+    def __init__(self, place: str, message: SocketMessage) -> None:
+        self.place = place
+        self.send = message.send
+        self.wait = None if message.wait is None else PathTemplate(message.wait)
+        self.condition = None if message.condition is None else PathTemplate(message.condition)
+        self.has_message = not names_in(message.send).isdisjoint(("message", "messages"))
+
+
 class WebSocketConversation:
     """One conversation over one connection."""
 
@@ -116,7 +137,9 @@ class WebSocketConversation:
         self._client = client
         self._socket: WebSocket | None = None
         self._hearing: TurnReader | None = None
-        self._session_id: str | None = None
+        self._saved: dict[str, Any] = {}
+        self._waits_for: str | None = None
+        """The key of the path for which a message has to arrive before the turn goes on."""
         self._retries = 0
         self._turns = 0
 
@@ -154,70 +177,146 @@ class WebSocketConversation:
 
     def _timeout_message(self, hearing: TurnReader) -> str:
         done = "`done` is true" if self._client.config.done else "there is a `reply`"
+        done = f"`{self._waits_for}` is true" if self._waits_for else done
         seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
         return f"no message for which {done} within {seconds}; {self._last_message_text(hearing)}"
 
     def _last_message_text(self, hearing: TurnReader) -> str:
         """Describe the agent's last message. If there is none, suggest a JSON `body`."""
         came = hearing.what_came()
-        as_text = not self._turns and hearing.is_silent and self._client.config.body == "{{message}}"
+        config = self._client.config
+        is_plain = config.body == "{{message}}" and not config.then
+        as_text = not self._turns and hearing.is_silent and is_plain
         return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
 
     async def _exchange(
         self, messages: Sequence[Message], ctx: TurnContext, hearing: TurnReader, limit: TimeLimit
     ) -> float | None:
         """Send the next message and read the answer. Returns the ms until the first text."""
+        client, values = self._client, TurnValues(messages, ctx, self._saved)
         if self._socket is None:
-            values = TurnValues(messages, ctx)
-            self._socket, self._retries = await self._client.connector.connect(values, limit)
-            await self._wait_for_welcome(self._socket)
-        results = last_results(messages)
-        if results:
+            self._socket, self._retries = await client.connector.connect(values, limit)
+            incoming = _Incoming(self._socket, self._note_saved, limit, None, client.form.error)
+            if client.welcome is not None:
+                await self._wait_for("welcome", client.welcome, incoming)
+            await self._send_all(client.hello, values, incoming)
+        incoming = _Incoming(self._socket, self._note_saved, limit, hearing, None)
+        if results := last_results(messages):
             for result in results:
-                await self._socket.send(_encoded(self._client.form.response(result)))
+                await self._socket.send(_encoded(client.form.response(result)))
+            if client.config.after_tools is not None:
+                await self._socket.send(self._text_of(client.config.after_tools, values))
         else:
             self._discard_late_messages(self._socket, hearing)
-            await self._socket.send(self._request_text(messages, ctx))
-        return await self._receive(self._socket, hearing, limit)
+            outgoing = client.then if self._turns else client.first
+            has_message = await self._send_all(outgoing, values, incoming)
+            if not has_message and any(each.has_message for each in outgoing):
+                raise CannotSend(
+                    f"{turn_name(ctx.turn_index)}: no message with the user's text was sent, because its "
+                    f"condition (`if` in `{outgoing[0].place.partition('[')[0]}`) is false"
+                )
+        while not incoming.is_over:
+            await incoming.next()
+        return incoming.first_ms
+
+    async def _send_all(self, outgoing: Sequence[_Outgoing], values: Values, incoming: _Incoming) -> bool:
+        """Send messages whose condition holds, and wait for what each awaits.
+
+        Returns True if any contained the user's text.
+        """
+        has_message = False
+        for each in outgoing:
+            if not holds_if(each.condition, self._saved, values):
+                continue
+            await incoming.socket.send(self._text_of(each.send, values))
+            has_message = has_message or each.has_message
+            if each.wait is not None:
+                path = each.wait.filled(ValuesOrNone(values))
+                await self._wait_for(f"{each.place}.wait", path, incoming)
+            if incoming.is_over:
+                break
+        return has_message
+
+    async def _wait_for(self, key: str, path: JsonPath, incoming: _Incoming) -> None:
+        """Read messages until the path is true for one, or the turn is over."""
+        self._waits_for = key
+        while not (path.holds(await incoming.next()) or incoming.is_over):
+            pass
+        self._waits_for = None
+
+    def _text_of(self, template: Any, values: Values) -> str:
+        absent = self._client.late_names - self._saved.keys()
+        return _encoded(Template(without(template, absent)).filled(PartialValues(values, absent)))
 
     def _discard_late_messages(self, socket: WebSocket, hearing: TurnReader) -> None:
         """Discard messages that arrived between turns, except for the calls that they report."""
         late = [_decoded(text) for text in socket.waiting()]
         for message in late:
-            self._note_session(message)
+            self._note_saved(message)
             hearing.hear_late(message)
         self._client.late += len(late) if self._turns else 0
 
-    async def _wait_for_welcome(self, socket: WebSocket) -> None:
-        while self._client.welcome is not None:
-            message = _decoded(await socket.next())
-            self._note_session(message)
-            if self._client.welcome.holds(message):
-                return
+    def _note_saved(self, message: Any) -> None:
+        client = self._client
+        if client.session is not None and "session_id" not in self._saved:
+            session_id = text_of(client.session.find(message))
+            self._saved |= {"session_id": session_id} if session_id else {}
+        for name, path in client.saved.items():
+            if (value := path.find(message)) not in (None, "", False):
+                self._saved[name] = value
 
-    def _request_text(self, messages: Sequence[Message], ctx: TurnContext) -> str:
-        known = {} if self._session_id is None else {"session_id": self._session_id}
-        unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
-        body = Template(without(self._client.config.body, unknown))
-        return _encoded(body.filled(TurnValues(messages, ctx, known)))
 
-    async def _receive(self, socket: WebSocket, hearing: TurnReader, limit: TimeLimit) -> float | None:
-        first: float | None = None
-        received_chars = 0
-        while not hearing.done and not hearing.asks:
-            text = await socket.next()
-            received_chars += len(text)
-            if received_chars > MAX_BODY_BYTES:
-                raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
-            message = _decoded(text)
-            self._note_session(message)
-            if hearing.hear(message) and first is None:
-                first = limit.elapsed * 1000
-        return first
+class _Incoming:
+    """The messages that the agent sends in a turn, or without a reader while the connection opens."""
 
-    def _note_session(self, message: Any) -> None:
-        if self._client.session is not None and self._session_id is None:
-            self._session_id = text_of(self._client.session.find(message)) or None
+    def __init__(
+        self,
+        socket: WebSocket,
+        note: Callable[[Any], None],
+        limit: TimeLimit,
+        hearing: TurnReader | None,
+        error: JsonPath | None,
+    ) -> None:
+        self.socket = socket
+        self.first_ms: float | None = None
+        self._note = note
+        self._limit = limit
+        self._hearing = hearing
+        self._error = error
+        self._chars = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if the turn is done, or the agent requests a tool."""
+        return self._hearing is not None and (self._hearing.done or self._hearing.asks)
+
+    async def next(self) -> Any:
+        """Read a message. Raises AgentError, SocketClosed and NotText."""
+        text = await self.socket.next()
+        self._chars += len(text)
+        if self._chars > MAX_BODY_BYTES:
+            raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
+        message = _decoded(text)
+        self._note(message)
+        if self._hearing is None:
+            check_no_error(self._error, message)
+        elif self._hearing.hear(message) and self.first_ms is None:
+            self.first_ms = self._limit.elapsed * 1000
+        return message
+
+
+def _pong(ping_path: str, template: Any) -> Callable[[str], str | None]:
+    """Return what answers messages that only check the connection."""
+    ping, pong = JsonPath(ping_path), Template(template)
+    paths = {name: JsonPath(name.removeprefix("ping.")) for name in pong.names}
+
+    def answer(text: str) -> str | None:
+        message = _decoded(text)
+        if not ping.holds(message):
+            return None
+        return _encoded(pong.filled({name: path.find(message) for name, path in paths.items()}))
+
+    return answer
 
 
 def _encoded(message: Any) -> str:
@@ -253,6 +352,8 @@ class WebSocketConnector:
         for attempt in range(self._config.retries + 1):
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                if self._config.type == "websocket" and self._config.ping is not None:
+                    socket.answer = _pong(self._config.ping, self._config.pong)
                 self._advisor.has_answered = True
                 AGENT_ANSWERED.set(True)
                 note_request(stays_open=True)

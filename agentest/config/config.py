@@ -264,7 +264,7 @@ def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
     if "type" in entry:
         return entry
     if isinstance(agent, BaseModel):
-        agent = agent.model_dump(exclude_unset=True)
+        agent = agent.model_dump(exclude_unset=True, by_alias=True)
     base = snake_keys(agent, keys) if isinstance(agent, Mapping) else {}
     if entry.keys() & _INSTRUCTIONS:
         base = {key: value for key, value in base.items() if key not in _INSTRUCTIONS}

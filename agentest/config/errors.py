@@ -91,7 +91,8 @@ def _key_path(details: Any) -> Path_:
 def _unknown_key(loc: Path_) -> str:
     """Return the message for an unknown key, with the valid keys. `loc` is pydantic's location."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
-    hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
+    valid = [info.alias or name for name, info in section.model_fields.items()]
+    hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
         hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"

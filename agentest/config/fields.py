@@ -49,6 +49,14 @@ def _checked_path(text: str) -> str:
     return check_path(text)
 
 
+def _checked_path_template(text: str) -> str:
+    from agentest.support.json_path import PathTemplate
+
+    return PathTemplate(text).text
+
+
+PathTemplateText = Annotated[str, AfterValidator(_checked_path_template)]
+"""A valid JMESPath expression, which may have placeholders."""
 PathText = Annotated[str, AfterValidator(_checked_path)]
 """A valid JMESPath expression."""
 

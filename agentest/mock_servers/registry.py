@@ -53,6 +53,7 @@ class UnclaimedCall:
     agent: str
     """The first agent that uses the server."""
     tool: str
+    """"" for a message to the agent's `reply_webhook`."""
     why: str
 
 

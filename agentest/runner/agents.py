@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.agents.factory import check_reachable, make_agents
-from agentest.agents.port import Agent, Resources
+from agentest.agents.port import Agent, OnStray, Resources
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.mock_servers import names_of_addresses
 from agentest.config.agents.over_http import HttpAgent
@@ -76,6 +76,11 @@ async def start_servers(
         async with report_wait("for the mock servers to be ready", say_now):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
 
+    if any(awaits_calls(agent) for agent in prepared.plan.agents.values()):
+        from agentest.agents.http.webhook import open_receivers
+
+        await open_receivers(tuple(prepared.plan.agents.values()), client, stack, on_note)
+
     async def start(managed: ManagedServer) -> None:
         from agentest.agents.server_process import ServerCallbacks, running_server
 
@@ -126,6 +131,11 @@ async def start_servers(
     return StartedServers(client, registry)
 
 
+def awaits_calls(agent: AgentConfig) -> bool:
+    """Return True if the agent sends its replies by itself."""
+    return getattr(agent, "reply_webhook", None) is not None
+
+
 async def _start_together(
     start: Callable[[ManagedServer], Awaitable[None]], servers: Iterable[ManagedServer]
 ) -> None:
@@ -152,6 +162,7 @@ async def connected_agents(
     stack: AsyncExitStack,
     on_note: Callable[[str], None],
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
+    on_stray: OnStray | None = None,
 ) -> dict[str, Agent]:
     """Connect to the reachable agents of the plan; the stack closes them. Raises ConfigError."""
 
@@ -168,6 +179,7 @@ async def connected_agents(
         closing=stack,
         on_note=on_note,
         on_secret=hide,
+        on_stray=on_stray,
     )
     return await make_agents(prepared.plan.agents, resources, prepared.copies)
 

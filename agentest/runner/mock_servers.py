@@ -277,6 +277,14 @@ def warnings_of_unclaimed(
     warnings: list[RunWarning] = []
     for call, number in refused.items():
         first = next(unit for unit in plan.units if unit.agent == call.agent)
+        if not call.tool:
+            message = (
+                f"{count(number, 'message')} of agent {call.agent!r} to `reply_webhook` belonged to no "
+                f"conversation{'' if number == 1 else ', such as the first'}: {call.why}. The reply that it "
+                "belongs to is unknown, so this run is errored"
+            )
+            warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
+            continue
         exclusive_hint = "set exclusive: true (one conversation at a time); or, to run many at once, "
         message = (
             f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "

@@ -24,6 +24,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Models
 from agentest.runner.agents import (
     OnOutput,
+    awaits_calls,
     check_mocks,
     connected_agents,
     part_of,
@@ -35,6 +36,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
@@ -158,6 +160,12 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
+        for name, agent in session.prepared.plan.agents.items() if session.has_workers else ():
+            if awaits_calls(agent):
+                raise ConfigError(
+                    f"agent {name!r} sends its replies to `reply_webhook`, which is in one process: run "
+                    "without --workers and --engine"
+                )
         local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
@@ -165,14 +173,21 @@ class LiveAgents:
         )
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
-            agents = await connected_agents(prepared, started.client, stack, on_note)
+            agents = await connected_agents(prepared, started.client, stack, on_note, on_stray=count_stray)
             if models.judge:
                 _read_mock_server_tools(prepared)
             return LiveConversations(
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
 
-        return Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
+        def count_stray(agent: str, why: str) -> None:
+            from agentest.mock_servers.registry import UnclaimedCall
+
+            call = UnclaimedCall(agent=agent, tool="", why=why)
+            origin.refused[call] = origin.refused.get(call, 0) + 1
+
+        origin = Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
+        return origin
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentest.support.templates import Template, Values, as_text
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _CONDITIONS = ("comparator", "and_expression", "or_expression", "not_expression")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXT_OR_PLACEHOLDER = re.compile(r"'((?:[^'\\]|\\.)*)'|\{\{\s*[\w.-]+\s*\}\}")
 _TEXT_IN_DOUBLE_QUOTES = re.compile(r'[=!]=\s*("[^"]*")|("[^"]*")\s*[=!]=')
 
 
@@ -24,6 +27,12 @@ class JsonPath:
         self.text = text
         self._compiled = _compiled(text)
         self._is_condition = self._compiled.parsed["type"] in _CONDITIONS
+
+    @property
+    def parsed(self) -> Mapping[str, Any]:
+        """The syntax tree."""
+        tree: Mapping[str, Any] = self._compiled.parsed
+        return tree
 
     @property
     def is_all(self) -> bool:
@@ -49,6 +58,57 @@ class JsonPath:
 
     def __repr__(self) -> str:
         return f"JsonPath({self.text!r})"
+
+
+class PathTemplate:
+    """A JMESPath expression with placeholders: `status == 'done' && id == {{job}}`.
+
+    A placeholder becomes a literal with the type of its value, and within single quotes a part of that text.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError with the problem and its position in the expression."""
+        self.text = text
+        self.names = Template(text).names
+        self._path = self.filled(_NULLS)
+
+    def filled(self, values: Values) -> JsonPath:
+        """Return the expression with these values. `values` has to have every name."""
+        if not self.names:
+            return JsonPath(self.text)
+
+        def literal(match: re.Match[str]) -> str:
+            is_bare = match[1] is None
+            value = Template(match[0] if is_bare else match[1].replace("\\'", "'")).filled(values)
+            if not is_bare:
+                value = as_text("" if value is None else value)
+            return "`" + json.dumps(value).replace("`", "\\`") + "`"
+
+        return JsonPath(_TEXT_OR_PLACEHOLDER.sub(literal, self.text))
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The keys that the expression looks up in the value itself."""
+        return frozenset(_first_fields(self._path.parsed))
+
+
+class _Nulls:
+    def __getitem__(self, name: str) -> None:
+        return None
+
+
+_NULLS: Values = _Nulls()
+_CHAINS = ("subexpression", "index_expression", "projection", "value_projection", "filter_projection", "pipe")
+"""Kinds of nodes whose first child is looked up in the value itself, and the others in its result."""
+
+
+def _first_fields(node: Mapping[str, Any]) -> Iterator[str]:
+    if node["type"] == "field":
+        yield node["value"]
+    children = node.get("children", ())
+    for child in children[:1] if node["type"] in (*_CHAINS, "flatten") else children:
+        if isinstance(child, Mapping):
+            yield from _first_fields(child)
 
 
 def check_path(text: str) -> str:

@@ -91,6 +91,20 @@ def jobs() -> Routes:
     return {"POST /jobs": begin, "GET /jobs/{job}": look}
 
 
+def several() -> Routes:
+    """The first message creates the chat. Later ones go to its address."""
+    words = Words()
+
+    async def begin(request: web.Request) -> web.Response:
+        return web.json_response({"id": "c-1", "text": words.reply("c-1", (await given(request))["text"])})
+
+    async def message(request: web.Request) -> web.Response:
+        asked = await given(request)
+        return web.json_response({"text": words.reply(asked["chat"], asked["text"])})
+
+    return {"POST /chats": begin, "POST /chats/{chat}/messages": message}
+
+
 def logged_in() -> Routes:
     answer = chat(lambda text, _: {"text": text}, "text", "chat")
 
@@ -178,6 +192,7 @@ SERVERS: dict[str, list[tuple[Routes, list[Any]]]] = {
             [],
         ),
         (jobs(), []),
+        (several(), []),
         (logged_in(), []),
         (form_login(), []),
     ],

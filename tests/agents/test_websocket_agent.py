@@ -346,8 +346,24 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
         ({"endpoint": "ws://h/{{sesion_id}}"}, "`endpoint` has the placeholder {{sesion_id}}"),
         ({"endpoint": "ws://h", "app": "a:b"}, "start this one by `server`"),
         ({}, "Field required"),
+        ({"endpoint": "ws://h", "then": [{"a": 1}]}, 'put "{{message}}" into `then`'),
+        ({"endpoint": "ws://h", "body": "{{message}}", "then": ["{{message}}"]}, "`body` is never sent"),
+        ({"endpoint": "ws://h", "hello": {"send": {}, "wiat": "a"}}, "wiat"),
+        ({"endpoint": "ws://h", "ping": "a"}, "`ping` and `pong` belong together"),
+        ({"endpoint": "ws://h", "after_tools": "a"}, "`after_tools` follows the results of `tool_request`"),
+        (
+            {"endpoint": "ws://h", "hello": {"text": "in {{room}}"}, "save": {"room": "id"}},
+            "`hello[0]` sends {{room}} before any message can have saved it: set `welcome`, or `wait`",
+        ),
+        (
+            {"endpoint": "ws://h", "then": {"send": "{{message}}", "if": "rom"}},
+            "looks at `rom`, which nothing saves",
+        ),
     ],
-    ids=["http", "deaf", "half", "endless", "tool", "endpoint", "app", "missing"],
+    ids=[
+        *("http", "deaf", "half", "endless", "tool", "endpoint", "app", "missing"),
+        *("deaf list", "two bodies", "key", "ping", "after", "unsaved", "condition"),
+    ],
 )
 def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
     """Wrong settings are refused with the key and what it takes."""
@@ -365,3 +381,58 @@ def test_nothing_is_left_open() -> None:
 
     assert replies(counting, {}, "Hi") == ["You said: Hi"]
     assert ended == [WSCloseCode.OK]
+
+
+async def rooms(socket: Socket, request: web.Request) -> None:
+    """A login, a room that the first answer names and later messages must resume, and pings between turns."""
+    assert (await socket.receive_json()) == {"type": "login", "token": "t"}
+    await socket.send_json({"type": "welcome"})
+    resumed = 0
+    async for message in socket:
+        event = json.loads(message.data)
+        if event["type"] == "resume":
+            assert event["room"] == "r-1"
+            resumed += 1
+            await socket.send_json({"type": "resumed"})
+            continue
+        await socket.send_json({"type": "ping", "ping": {"id": resumed}})
+        await socket.send_json({"type": "answer", "text": f"{event['text']}, {resumed}", "room_id": "r-1"})
+        assert (await socket.receive_json()) == {"type": "pong", "id": resumed}
+
+
+ROOMS: dict[str, Any] = {
+    "hello": {"send": {"type": "login", "token": "t"}, "wait": "type == 'welcome'"},
+    "then": [
+        {"send": {"type": "resume", "room": "{{room}}"}, "if": "room", "wait": "type == 'resumed'"},
+        {"type": "say", "text": "{{message}}"},
+    ],
+    "save": {"room": "room_id"},
+    "ping": "type == 'ping'",
+    "pong": {"type": "pong", "id": "{{ping.ping.id}}"},
+    "reply": "type == 'answer' && text",
+}
+
+
+def test_a_login_lists_of_messages_and_pings_between_turns() -> None:
+    assert replies(rooms, ROOMS, "Hi", "And", "Bye") == ["Hi, 0", "And, 1", "Bye, 2"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "changes", "said"),
+    [
+        (silent, {}, "no message for which `hello[0].wait` is true within 60 s"),
+        (
+            rooms,
+            {"then": {"send": {"text": "{{message}}"}, "if": "room"}},
+            "turn 1: no message with the user's text was sent, because its condition (`if` in `then`) is",
+        ),
+        (
+            rooms,
+            {"error": "type == 'welcome'"},
+            "the agent reports an error (`error: type == 'welcome'`): true",
+        ),
+    ],
+    ids=["acknowledgement", "condition", "error at connect"],
+)
+def test_what_never_comes_is_named(dialect: Dialect, changes: dict[str, Any], said: str) -> None:
+    assert said in problem(dialect, {**ROOMS, **changes}, "/chat")

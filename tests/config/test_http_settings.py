@@ -52,6 +52,54 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"poll": {"endpoint": "/{{job}}", "until": "x"}},
         "`poll.endpoint` has the placeholder {{job}}",
     ),
+    "list without the message": (
+        {"body": None, "then": [{"endpoint": "/a", "body": {"x": 1}}]},
+        "`then` never sends the user's message: put {{message}}",
+    ),
+    "first without the message": (
+        {"first": {"body": {"x": 1}}},
+        "`first` never sends the user's message: put {{message}}",
+    ),
+    "body beside a list": (
+        {"then": {"body": {"m": "{{message}}"}}},
+        "`body` is never sent, because `then` has the requests of each turn",
+    ),
+    "sent before it is saved": (
+        {"body": None, "then": [{"endpoint": "/{{run}}", "body": ["{{message}}"]}, {"save": {"run": "id"}}]},
+        "`then[0]` sends {{run}} in the first turn before any answer can have saved it",
+    ),
+    "unknown in a list": (
+        {"body": None, "then": [{"body": {"m": "{{message}}", "x": "{{runn}}"}, "save": {"run": "id"}}]},
+        "`then[0].body` has the placeholder {{runn}}, which stands for nothing; did you mean `run`?",
+    ),
+    "condition": (
+        {"first": {"body": ["{{message}}"], "if": "chatt", "save": {"chat": "id"}}},
+        "`first[0].if` looks at `chatt`, which nothing saves; did you mean `chat`?",
+    ),
+    "condition of a placeholder": (
+        {"first": {"body": ["{{message}}"], "if": "{{nothing}}"}},
+        "`first[0].if` has the placeholder {{nothing}}",
+    ),
+    "condition that is no path": (
+        {"first": {"body": "{{message}}", "if": "a b"}},
+        "agent.first[0].if: is 'a b'",
+    ),
+    "key of a request": (
+        {"first": {"body": "{{message}}", "iff": "a"}},
+        "unknown key `iff`; did you mean `if`?",
+    ),
+    "until of nothing": (
+        {"poll": {"endpoint": "/j", "until": "id == {{job}}"}},
+        "`poll.until` has the placeholder {{job}}",
+    ),
+    "pause without until": (
+        {"first": {"body": "{{message}}", "every_ms": 5}},
+        "`every_ms` and `quiet_ms` are for a request that is repeated: set `until`, too",
+    ),
+    "whole address of no answer": (
+        {"poll": {"endpoint": "{{message}}"}},
+        "`poll.endpoint` has a placeholder where the host stands",
+    ),
     "saved later": (
         {"setup": [{"endpoint": "/a/{{id}}"}, {"endpoint": "/b", "save": {"id": "id"}}]},
         "`setup[0].endpoint` has the placeholder {{id}}",

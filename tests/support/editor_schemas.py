@@ -106,8 +106,13 @@ _SHORT_FORMS: dict[tuple[str, str], Schema] = {
     **{("*", key): {"type": "boolean"} for key in ("mcp_mock", "rest_mock", "model_gateway", "traces")},
     ("*", "protocol_version"): {"type": "number"},
     ("Server", "watch"): _TEXT,
-    ("HttpTemplateAgent", "setup"): {"$ref": "#/$defs/SetUpRequest"},
-    ("HttpTemplateAgent", "teardown"): {"$ref": "#/$defs/SetUpRequest"},
+    **{("HttpTemplateAgent", key): {"$ref": "#/$defs/SetUpRequest"} for key in ("setup", "teardown")},
+    **{("HttpTemplateAgent", key): {"$ref": "#/$defs/TurnRequest"} for key in ("first", "then")},
+    **{
+        ("WebSocketAgent", key): {"type": ["object", "array", "string"]} for key in ("hello", "first", "then")
+    },
+    ("ReplyWebhook", "until"): {"type": ["object", "integer"]},
+    ("SocketMessage", ""): {"type": ["object", "array", "string"]},
 }
 """Class and field → a form that a validator converts before the model sees it."""
 _LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}

@@ -15,7 +15,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -42,29 +42,41 @@ from agentest.agents.message_mapping import (
     note_unmapped_calls,
     without_repeated_calls,
 )
-from agentest.agents.placeholders import TurnValues
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if, phone_of
 from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_requests import SetUpRequest, names_in
+from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
+from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
-from agentest.support.json_path import JsonPath
+from agentest.support.json_path import PathTemplate
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
+from agentest.support.text import turn_name
+
+if TYPE_CHECKING:
+    from agentest.agents.http.webhook import ReplyInbox, Webhook
 
 _MAX_TEARDOWN_S = 10.0
 """Total time for the requests of one `teardown`, in seconds."""
 _TEARDOWN = "teardown"
 
 
-def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient:
-    """Return the client of an HTTP agent with a custom API."""
+def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient | Awaitable[HttpClient]:
+    """Return the client of an HTTP agent with a custom API. Raises ConfigError."""
     client = HttpClient(config, resources)
     resources.closing.push_async_callback(client.close)
+    return _with_webhook(client, config.reply_webhook) if config.reply_webhook else client
+
+
+async def _with_webhook(client: HttpClient, settings: ReplyWebhook) -> HttpClient:
+    from agentest.agents.http.webhook import open_webhook
+
+    client.webhook = await open_webhook(client.config, settings, client.resources)
     return client
 
 
@@ -77,12 +89,36 @@ class HttpClient:
         self.resources = resources
         self.paths = AnswerPaths(config)
         self.notes = AgentNotes(config.name, resources.on_note)
-        self.turn = turn_request(config)
-        self.poll = auxiliary_request(config, config.poll) if config.poll else None
+        self.webhook: Webhook | None = None
+        """Receives the replies if the agent sends them by itself."""
+        self.own = TurnStep("", None, turn_request(config), self.paths.kept)
+        self.then = self._turn_steps("then")
+        self.first = self._turn_steps("first") if config.first else self.then
+        self.late_names = frozenset(name for step in (*self.first, *self.then) for name in step.kept.names)
+        """Names without a value until the agent has answered."""
         self.setup = self._steps("setup", "conversation")
         self.teardown = self._steps(_TEARDOWN, "conversation")
         self.login = Login(self, self._steps("setup", "run"))
         self._advisor = ErrorAdvisor(config, resources.client)
+
+    def _turn_steps(self, key: str) -> list[TurnStep]:
+        """Return the requests of a turn: those in a list, or the agent's own, and the polls."""
+        config, kept = self.config, self.paths.kept
+        steps = [(f"{key}[{index}]", step) for index, step in enumerate(getattr(config, key))]
+        own = [] if steps else [self.own]
+        steps += [("poll", config.poll)] if config.poll else []
+        return own + [
+            TurnStep(place, step, auxiliary_request(config, step), kept.and_also(step.save))
+            for place, step in steps
+        ]
+
+    def open_inbox(self) -> ReplyInbox | None:
+        """Return the inbox of a new conversation. None if replies are in the responses."""
+        if self.webhook is None:
+            return None
+        from agentest.agents.http.webhook import ReplyInbox
+
+        return ReplyInbox(self.webhook)
 
     def _steps(self, key: str, per: str) -> list[SetUpStep]:
         return [
@@ -164,7 +200,9 @@ class HttpConversation:
         self._reader = AnswerReader(client.paths)
         self._logged_in: LoginResult | None = None
         self._is_set_up = False
+        self._has_replied = False
         self._saved: dict[str, Any] = {}
+        self._inbox = client.open_inbox()
         self._last_turn: _TurnResults | None = None
         self._reported_calls: tuple[ReportedCall, ...] = ()
 
@@ -175,7 +213,12 @@ class HttpConversation:
         for its job, not the setup.
         """
         turn = self._last_turn = _TurnResults(messages, ctx)
+        if self._inbox:
+            self._saved["phone"] = phone_of(ctx.session_id)
+            self._inbox.begin_turn()
         await self._set_up(turn)
+        if self._inbox:
+            self._inbox.identify(*self._values(turn))
         try:
             gathering = await self._run_turn(turn)
             text = gathering.text()
@@ -196,41 +239,75 @@ class HttpConversation:
         )
 
     async def _run_turn(self, turn: _TurnResults) -> ResponseExtraction:
-        gathering = await self._send(self._client.turn, turn)
-        poll = self._client.config.poll
-        # What starts a job has to provide only the values that its polls send.
-        self._save(gathering, names_in([template for _, template in poll.templates]) if poll else None)
-        if self._client.poll:
-            gathering = await self._job_result(self._client.poll, turn)
-            self._save(gathering, None)
+        inbox, gathering, has_message = self._inbox, None, False
+        steps = self._client.then if self._has_replied else self._client.first
+        for index, step in enumerate(steps):
+            if not step.is_wanted({**self._shared, **self._saved}, self._values(turn)[0]):
+                continue
+            is_last = index == len(steps) - 1 and not inbox
+            if step.polls:
+                gathering = await self._job_result(step, step.polls, turn)
+            else:
+                gathering = await self._send(step, turn, has_reply=is_last)
+            # The start of a job has to provide only the values that later requests cannot do without.
+            needed = None if is_last else frozenset().union(*(each.required for each in steps[index + 1 :]))
+            self._save(step, gathering, needed)
+            if inbox:
+                inbox.identify(*self._values(turn))
+            has_message = has_message or step.sends_message
+        if gathering is None or not has_message:
+            conditions = ", ".join(f"`{step.place}.if: {step.condition}`" for step in steps if step.condition)
+            raise CannotSend(
+                f"{turn_name(turn.ctx.turn_index)}: no request with the user's message was sent, because its "
+                f"condition is false: {conditions}"
+            )
+        self._has_replied = True
+        return await self._collect(inbox, turn) if inbox else gathering
+
+    async def _collect(self, inbox: ReplyInbox, turn: _TurnResults) -> ResponseExtraction:
+        """Read the reply that the agent sends by itself. Raises AgentError."""
+        assert self._client.webhook is not None
+        gathering = ResponseExtraction(self._client.webhook.paths)
+        try:
+            first_s, last_s = await inbox.collect(gathering, turn.latency_ms / 1000)
+        finally:
+            turn.calls = gathering.calls.united_with(turn.calls)
+        turn.latency_ms, turn.first_token_ms = last_s * 1000, first_s * 1000
+        self._save(self._client.own, gathering, None)
         return gathering
 
-    async def _job_result(self, request: RequestTemplate, turn: _TurnResults) -> ResponseExtraction:
-        """Poll until the job is done. All polls and pauses count as the turn's latency. Raises NoReply."""
-        poll = self._client.config.poll
-        assert poll is not None
-        until, timeout_s, began_ms = JsonPath(poll.until), self._client.resources.timeout_s, turn.latency_ms
+    async def _job_result(self, step: TurnStep, polls: TurnRequest, turn: _TurnResults) -> ResponseExtraction:
+        """Repeat a request until it has a result. All pauses count as the turn's latency. Raises NoReply."""
+        timeout_s, began_ms = self._client.resources.timeout_s, turn.latency_ms
         limit = TimeLimit(timeout_s - began_ms / 1000)
         last: ResponseExtraction | None = None
+        changed_s = 0.0
         try:
             with limit:
                 while True:
-                    last = await self._send(request, turn)
-                    if until.holds(last.answer):
-                        turn.latency_ms = began_ms + limit.elapsed * 1000
+                    before, last = last, await self._send(step, turn)
+                    if not (polls.quiet_ms and before and before.answer == last.answer):
+                        changed_s = limit.elapsed
+                    if last.has_result and (limit.elapsed - changed_s) * 1000 >= polls.quiet_ms:
+                        turn.latency_ms = began_ms + changed_s * 1000
                         return last
-                    await anyio.sleep(poll.every_ms / 1000)
+                    await anyio.sleep(polls.every_ms / 1000)
         except TimeoutError:
             answer = f"the last answer: {last.shown}" if last else "no answer came"
             raise NoReply(
                 f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
-                f"`poll.until: {until.text}` never held; {answer}"
+                f"{step.never_ended}; {answer}"
             ) from None
 
-    async def _send(self, request: RequestTemplate, turn: _TurnResults) -> ResponseExtraction:
-        gathering = ResponseExtraction(self._client.paths)
+    async def _send(
+        self, step: TurnStep, turn: _TurnResults, *, has_reply: bool = False
+    ) -> ResponseExtraction:
+        """Send a request. If it `has_reply`, a response without one fails here, with advice."""
+        until = step.until.filled(ValuesOrNone(self._values(turn)[0])) if step.until else None
+        gathering = ResponseExtraction(self._client.paths, step.kept, until=until)
+        gathering.is_partial = not has_reply
         try:
-            answered = await self._send_with_login(request, turn, gathering)
+            answered = await self._send_with_login(step.request, turn, gathering)
         finally:
             turn.calls = gathering.calls.united_with(turn.calls)
         turn.latency_ms += answered.latency_ms
@@ -245,8 +322,8 @@ class HttpConversation:
 
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
-            if self._client.poll is None:
-                gathering.text()  # a response without a reply fails here, so that the error includes advice
+            if not gathering.is_partial:
+                gathering.text()
 
         async def send() -> HttpAnswer[None]:
             return await send_with_status_errors(self._sender, request.filled(*self._values(turn)), read)
@@ -264,17 +341,21 @@ class HttpConversation:
 
     def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
         """Return the placeholder values, and the names that have no value until the agent has responded."""
-        absent = self._client.paths.kept.names - self._saved.keys()
-        shared = self._logged_in.saved if self._logged_in else {}
-        values = TurnValues(turn.messages, turn.ctx, {**shared, **self._saved})
-        return _PartialValues(values, absent), absent
+        absent = self._client.late_names - self._saved.keys()
+        values = TurnValues(turn.messages, turn.ctx, {**self._shared, **self._saved})
+        return PartialValues(values, absent), absent
 
-    def _save(self, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
+    @property
+    def _shared(self) -> Mapping[str, Any]:
+        return self._logged_in.saved if self._logged_in else {}
+
+    def _save(self, step: TurnStep, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
         """Save the session id and the values in `save`.
 
-        Raises NoReply if a value in `needed` is missing; None means that all are needed.
+        Raises NoReply if the response lacks a value that the step saves, or there is none yet for a name in
+        `needed`; None means that all are needed.
         """
-        sources, config = self._client.paths.kept, self._client.config
+        sources, config = step.kept, self._client.config
         kept = {**gathering.kept, **sources.in_jar(self._jar)}
         before = self._saved.get(SESSION)
         if config.session and before is not None and kept.get(SESSION, before) != before:
@@ -284,10 +365,14 @@ class HttpConversation:
                 "gives each answer an id of its own, it has lost the session",
             )
         self._saved |= kept
-        for name in sorted(sources.names - self._saved.keys()):
-            if needed is None or name in needed:
+        for name in step.own_names - kept.keys():
+            self._saved.pop(name, None)  # a value of the turn before would be a wrong one
+        for name in sorted(sources.names - config.optional_names):
+            is_own = name in step.own_names
+            if name not in self._saved and (is_own or needed is None or name in needed):
                 key = "session" if name == SESSION and config.session else f"save.{name}"
-                raise NoReply(sources.missing(name, key, gathering.nothing_for))
+                place = f"{step.place}." if is_own else ""
+                raise NoReply(sources.missing(name, f"{place}{key}", gathering.nothing_for))
 
     def _note_doubts(self, gathering: ResponseExtraction, turn_index: int) -> None:
         client = self._client
@@ -340,25 +425,46 @@ class HttpConversation:
 
     async def close(self) -> None:
         """Send the `teardown` requests if setup succeeded. Raises only cancellation."""
+        if self._inbox:
+            self._inbox.close()
         turn = self._last_turn
         if turn is not None and self._is_set_up:
             await self._client.tear_down(self._client.teardown, lambda step: self._send_step(step, turn))
 
 
-class _PartialValues:
-    """Values, some still unknown. Templates may omit only keys that hold nothing but such a value."""
+class TurnStep:
+    """A request of a turn, and the values that it saves."""
 
-    def __init__(self, values: Values, absent: frozenset[str]) -> None:
-        self._values = values
-        self._absent = absent
+    def __init__(
+        self, place: str, settings: TurnRequest | None, request: RequestTemplate, kept: SavedValueSources
+    ) -> None:
+        """Create a step. Without `settings`, it is the agent's own request."""
+        self.place = place
+        self.request = request
+        self.kept = kept
+        self.polls = settings if settings and settings.repeats else None
+        self.condition = settings.condition if settings else None
+        self.sends_message = settings is None or settings.sends_message
+        self.own_names = frozenset(settings.save) if settings else frozenset[str]()
+        self.required = settings.required_names if settings else frozenset[str]()
+        self.until = PathTemplate(settings.until) if settings and settings.until else None
+        self._condition = PathTemplate(self.condition) if self.condition else None
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._absent:
-            return self._values[name]
-        raise CannotSend(
-            f"{{{{{name}}}}} has no value before the agent has answered, and only keys that hold nothing "
-            "else are left out until then: let a request of `setup` save it, or put it into a key of its own"
+    def is_wanted(self, saved: Mapping[str, Any], values: Values) -> bool:
+        """Return True if the condition holds for the saved values."""
+        return holds_if(self._condition, saved, values)
+
+    @property
+    def never_ended(self) -> str:
+        """What did not happen, for errors."""
+        if self.until is None:
+            return f"`{self.place}` was answered with status 202 or nothing"
+        quiet = (
+            f", or its answers kept changing (`quiet_ms: {self.polls.quiet_ms}`)"
+            if self.polls and self.polls.quiet_ms
+            else ""
         )
+        return f"`{self.place}.until: {self.until.text}` never held{quiet}"
 
 
 class SetUpStep:

@@ -106,6 +106,10 @@ class SavedValueSources:
     def names(self) -> frozenset[str]:
         return frozenset(self._sources)
 
+    def and_also(self, sources: Mapping[str, ValueSource]) -> SavedValueSources:
+        """Return these places and others, which take precedence."""
+        return SavedValueSources({**self._sources, **sources}) if sources else self
+
     def in_headers(self, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
         """Return the values in a response's headers."""
         wanted = {name: source.header for name, source in self._sources.items() if source.header}
@@ -169,8 +173,18 @@ class AnswerPaths:
 class ResponseExtraction:
     """One response, whole or event by event, and what the paths found in it."""
 
-    def __init__(self, paths: AnswerPaths) -> None:
+    def __init__(
+        self, paths: AnswerPaths, kept: SavedValueSources | None = None, *, until: JsonPath | None = None
+    ) -> None:
+        """Create an empty extraction.
+
+        Args:
+            kept: the places of values to save, if they are not those of every response.
+            until: the path that is true for the last response of a job, or for the event with its result.
+        """
         self._paths = paths
+        self._kept = kept or paths.kept
+        self._until = until
         self._values: list[Any] = []
         self._texts: list[str] = []
         self._deltas: list[str] = []
@@ -184,11 +198,23 @@ class ResponseExtraction:
         """True if the last event of the stream has arrived."""
         self.guessed: JsonPath | None = None
         """The path of the reply, if it was guessed."""
+        self.is_partial = False
+        """True for the response of a job or of a list of requests, which may be empty."""
+        self.is_pending = False
+        """True if the response says only that there is no result yet: its status is 202, or it is empty."""
+        self._until_held = False
 
     @property
     def answer(self) -> Any:
         """The JSON value or text of the response; a list for a stream."""
         return self._values if self._streamed else self._values[0] if self._values else None
+
+    @property
+    def has_result(self) -> bool:
+        """True if this is the last response of a job."""
+        if self._until is None:
+            return not self.is_pending
+        return self._until_held or self._until.holds(self.answer)
 
     @property
     def shown(self) -> str:
@@ -202,11 +228,11 @@ class ResponseExtraction:
 
     def note_headers(self, headers: CIMultiDictProxy[str]) -> None:
         """Save values from the response's headers."""
-        self.kept |= self._paths.kept.in_headers(headers)
+        self.kept |= self._kept.in_headers(headers)
 
     def note_text(self, text: str) -> None:
         """Save values that regular expressions find in the text."""
-        self.kept |= self._paths.kept.in_text(text)
+        self.kept |= self._kept.in_text(text)
 
     def take_answer(self, piece: ResponsePiece) -> None:
         """Read a whole response. Raises AgentError if it reports an error."""
@@ -229,6 +255,9 @@ class ResponseExtraction:
         self.note_text(str(piece.whole))
         came = self._add_text(piece)
         self._read_details(piece)
+        if self._until and piece.find(self._until):
+            self._until_held = True
+            self.is_done = self.is_done or self._paths.done is None
         return came
 
     def _add_text(self, piece: ResponsePiece) -> bool:
@@ -249,13 +278,17 @@ class ResponseExtraction:
         paths = self._paths
         if paths.tool_calls:
             self.calls.take(piece.find(paths.tool_calls))
-        self.kept |= paths.kept.in_piece(piece)
+        self.kept |= self._kept.in_piece(piece)
         if (usage := read_usage(piece.find(paths.usage))) is not None:
             self.usage = usage
         if paths.error and (told := piece.find(paths.error)):
             raise AgentError(f"the agent reports an error (`error: {paths.error.text}`): {excerpt(told)}")
         if paths.error is None and piece.name == _ERROR_EVENT:
             raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {excerpt(piece.whole)}")
+
+    def set_text(self, text: str) -> None:
+        """Set the reply, for a reply in several responses."""
+        self._reply = text
 
     def text(self) -> str | None:
         """Return the reply, or None if there are only tool calls. Raises AgentError if there is neither."""

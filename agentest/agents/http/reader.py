@@ -25,6 +25,7 @@ _SSE_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _JSON_LINES_TYPES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
 _PADDING = b"\x1e \t\r\n"
 """Characters to strip from a line. A JSON text sequence starts each text with the record separator."""
+_ACCEPTED = 202
 _LOGIN_WORDS = (b'type="password"', b"type='password'", b"sign in", b"log in", b"login")
 
 
@@ -37,6 +38,7 @@ class AnswerReader:
     async def read(self, response: DirectResponse, gathering: ResponseExtraction) -> None:
         """Read a response into `gathering`. Raises AgentError, BadBody and CONNECTION_ERRORS."""
         gathering.note_headers(response.headers)
+        gathering.is_pending = response.status_code == _ACCEPTED
         pieces = response.pieces()
         beginning = await first_piece(pieces)
         body = again(beginning, pieces)
@@ -73,6 +75,9 @@ class AnswerReader:
 
     async def _read_text(self, text: str, is_text: bool, gathering: ResponseExtraction) -> None:
         if not text.strip():
+            if gathering.is_partial:
+                gathering.is_pending = True
+                return
             raise AgentError("the agent's answer is empty")
         gathering.note_text(text)
         are_texts = is_text and self._paths.are_texts

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
 from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_requests import HttpRequestSettings, names_in
-from agentest.support.errors import CannotSend
+from agentest.config.agents.http_requests import HttpRequestSettings, TurnRequest, names_in
+from agentest.config.agents.http_webhooks import Sign
+from agentest.config.fields import check_url
+from agentest.support.errors import AgentError, CannotSend
 from agentest.support.templates import Template, Values, as_text, without
+
+if TYPE_CHECKING:
+    from agentest.agents.http.signing import Signer
 
 _TYPE = "content-type"
 _ACCEPT = "accept"
@@ -36,9 +41,24 @@ class RequestTemplate:
         headers: Mapping[str, str],
         body: Any,
         optional: Mapping[str, str] | None = None,
+        base: str | None = None,
+        sign: Sign | None = None,
     ) -> None:
-        """Create a template. `optional` headers are omitted if one of their placeholders has no value."""
+        """Create a template.
+
+        Args:
+            optional: headers that are omitted if one of their placeholders has no value.
+            base: the agent's URL if `endpoint` is a placeholder for a whole URL. Another server does not
+                receive the `optional` headers.
+            sign: the secret with which requests are signed.
+        """
+        self._signer: Signer | None = None
+        if sign:
+            from agentest.agents.http.signing import signer
+
+            self._signer = signer(sign)
         self.method = method
+        self._base = base
         address, _, query = endpoint.partition("?")
         self._address = Template(address)
         parts = [part.partition("=") for part in query.split("&") if part]
@@ -46,20 +66,22 @@ class RequestTemplate:
         self._params = params
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._optional = {n.lower(): v for n, v in (optional or {}).items() if n.lower() not in self._headers}
-        self._body = BodyTemplate(body, self._headers.get(_TYPE))
+        self._body = BodyTemplate(body, self._headers.get(_TYPE) or self._optional.get(_TYPE))
 
     def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> OutgoingRequest:
         """Return the request. Keys that hold only a name in `absent` are omitted. Raises CannotSend."""
         content, content_type = self._body.encoded(values, absent) or (None, None)
-        headers = self._filled_headers(values, absent)
+        url = self._url(values, absent)
+        headers = self._filled_headers(values, absent, url)
         if content_type is None:
             headers.pop(_TYPE, None)
         else:
             headers[_TYPE] = content_type
-        url = self._url(values, absent)
+        if self._signer:
+            headers |= self._signer(url, content or b"", content_type or "")
         return OutgoingRequest(url=url, method=self.method, headers=headers, content=content)
 
-    def _filled_headers(self, values: Values, absent: Collection[str]) -> dict[str, str]:
+    def _filled_headers(self, values: Values, absent: Collection[str], url: str) -> dict[str, str]:
         """Return the headers, without those that lack a part of their value."""
 
         def has_value(name: str) -> bool:
@@ -70,20 +92,24 @@ class RequestTemplate:
             return True
 
         kept = {n: v for n, v in self._headers.items() if not names_in(v) & set(absent)}
-        for name, value in self._optional.items():
+        is_own = self._base is None or origin(url) == origin(self._base)
+        for name, value in self._optional.items() if is_own else ():
             names = names_in(value)
             if not names & set(absent) and all(map(has_value, names)):
                 kept[name] = value
         return {name: as_text(value) for name, value in Template(kept).filled(values).items()}
 
     def _url(self, values: Values, absent: Collection[str]) -> str:
-        address = self._address.filled(_Converted(values, _path_segment))
+        if self._base is None:
+            address = self._address.filled(_Converted(values, _path_segment))
+        else:
+            address = _whole_url(self._base, as_text(self._address.filled(values)))
         query = Template(without(self._query, absent)).filled(_Converted(values, _quoted))
         parts = ["".join(pair) for pair in query]
         params = Template(without(self._params, absent)).filled(values)
         parts += [urlencode(list(fields(params)), errors="replace", quote_via=quote)] if params else []
         joined = "&".join(part for part in parts if part)
-        return f"{address}?{joined}" if joined else str(address)
+        return f"{address}{'&' if '?' in address else '?'}{joined}" if joined else str(address)
 
 
 class _Converted:
@@ -95,6 +121,13 @@ class _Converted:
 
     def __getitem__(self, name: str) -> str:
         return self._convert(name, as_text(self._values[name]))
+
+
+def _whole_url(base: str, address: str) -> str:
+    try:
+        return check_url(urljoin(base, address))
+    except ValueError as error:
+        raise AgentError(f"the agent names the address {address!r:.200}, which {error}") from None
 
 
 def _quoted(_: str, text: str) -> str:
@@ -117,34 +150,48 @@ def _in_xml(_: str, text: str) -> str:
 
 def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
     """Return the request of each turn."""
-    accepted = _STREAMS if config.delta or config.streaming else _ACCEPTED
-    headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.fixed_headers.items()}}
+    headers = {
+        _ACCEPT: _accepted(config),
+        **{name.lower(): value for name, value in config.fixed_headers.items()},
+    }
     return RequestTemplate(
         endpoint=config.endpoint,
         method=config.method,
         params=config.params,
         headers=headers,
         body=config.body,
+        sign=config.sign,
     )
 
 
 def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -> RequestTemplate:
     """Return another request of the agent.
 
-    If it goes to the same server, it gets those headers of the agent that do not describe the body.
+    If it goes to the same server, it gets those headers of the agent that do not describe the body. A request
+    to the agent's own endpoint has a body of the same kind.
     """
-    endpoint = urljoin(config.endpoint, request.endpoint)
-    is_same = origin(endpoint) == origin(config.endpoint)
+    whole = request.whole_endpoint
+    endpoint = request.endpoint if whole else urljoin(config.endpoint, request.endpoint)
+    is_same = whole is not None or origin(endpoint) == origin(config.endpoint)
+    is_turn = isinstance(request, TurnRequest)
+    left_out = () if is_turn and not request.endpoint else (_TYPE, _ACCEPT)
     return RequestTemplate(
         endpoint=endpoint,
-        method=request.method,
+        method=request.method or config.method,
         params=request.params,
-        headers={_ACCEPT: _ACCEPTED, **{n.lower(): v for n, v in request.headers.items()}},
-        body=request.body,
-        optional={
-            n: v for n, v in config.fixed_headers.items() if is_same and n.lower() not in (_TYPE, _ACCEPT)
+        headers={
+            _ACCEPT: _accepted(config) if is_turn else _ACCEPTED,
+            **{n.lower(): v for n, v in request.headers.items()},
         },
+        body=request.body,
+        optional={n: v for n, v in config.fixed_headers.items() if is_same and n.lower() not in left_out},
+        base=config.endpoint if whole else None,
+        sign=config.sign if is_same and not whole else None,
     )
+
+
+def _accepted(config: HttpTemplateAgent) -> str:
+    return _STREAMS if config.delta or config.streaming else _ACCEPTED
 
 
 def origin(url: str) -> tuple[str, str]:

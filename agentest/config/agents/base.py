@@ -187,9 +187,8 @@ class AnyAgent(AgentWithServers):
         """Check that the agent learns the address of each mock server at a free port."""
         if self.tells_addresses:
             return self
-        placeholders = Template(
-            [getattr(self, key) for key in type(self).model_fields if key != "server"]
-        ).names
+        fields = [getattr(self, key) for key in type(self).model_fields if key != "server"]
+        placeholders = Template(fields).names | self.sent_placeholders
         for name in self.address_names:
             key = ADDRESSES[name]
             if self.beside[key].port is None and name not in placeholders:

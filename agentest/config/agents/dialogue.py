@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.base import FAMILIES, AnyAgent
+from agentest.config.agents.http_requests import (
+    Conditional,
+    check_saved_names,
+    names_in,
+    request_secrets,
+    required_in,
+)
+from agentest.config.agents.mock_servers import check_placeholders
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.fields import PathText, check_url, example_url, normal_address
+from agentest.config.fields import PathTemplateText, PathText, check_url, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.redaction import secret_values
-from agentest.support.templates import Template, check_names
+from agentest.support.templates import check_names
 
+OF_TOOL = ("tool.id", "tool.name", "tool.result", "tool.text")
+"""Placeholders in `tool_response`."""
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
@@ -48,7 +59,7 @@ class DialogueAgent(AnyAgent):
         if self.delta is not None and self.done is None and self.reply is None:
             raise ValueError("`delta` needs `done`: which message is a turn's last, like type == 'end'")
         try:
-            check_names(self.tool_response, (), ("tool",))
+            check_names(self.tool_response, OF_TOOL)
         except ValueError as error:
             raise ValueError(f"`tool_response` {error}") from None
 
@@ -103,6 +114,23 @@ class CommandAgent(DialogueAgent):
         return self
 
 
+class SocketMessage(Conditional):
+    """A message to an agent behind a WebSocket, and the one to wait for before the next is sent."""
+
+    send: Any
+    """The message, with placeholders: text as it is, other values as JSON."""
+    wait: PathTemplateText | None = None
+    """Path that is true for the message that has to arrive before the next one is sent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _message_alone(cls, value: Any) -> Any:
+        return value if isinstance(value, cls | Mapping) and "send" in dict(value) else {"send": value}
+
+
+_MESSAGES = ("hello", "first", "then")
+
+
 class WebSocketAgent(HttpAgent, DialogueAgent):
     """An agent that exchanges messages over a WebSocket, with one connection per conversation."""
 
@@ -117,8 +145,50 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     subprotocols: list[str] = Field(default_factory=list)
     welcome: PathText | None = None
     """Path that is true for the server's first message, which Agentest waits for before it sends."""
+    hello: list[SocketMessage] = Field(default_factory=list)
+    """Messages to send when the connection has opened."""
+    first: list[SocketMessage] = Field(default_factory=list)
+    """The messages for the first user message. Empty: as for every user message."""
+    then: list[SocketMessage] = Field(default_factory=list)
+    """The messages for each user message, or with `first` for later ones. Empty: `body`."""
+    after_tools: Any = None
+    """A message to send once after the results of all requested tools."""
     session: PathText | None = None
     """Path of the server's session id in a message. None: Agentest creates the id."""
+    save: Annotated[dict[str, PathText], AfterValidator(check_saved_names)] = Field(default_factory=dict)
+    """Placeholder → path of its value in any message. The latest one counts."""
+    ping: PathText | None = None
+    """Path that is true for a message that only checks the connection."""
+    pong: Any = None
+    """The answer to it, with placeholders for its values: `{{ping.id}}`."""
+
+    @property
+    def saved_names(self) -> tuple[str, ...]:
+        return tuple(self.save)
+
+    @property
+    def messages(self) -> Iterator[tuple[str, SocketMessage]]:
+        """The messages in lists, and their places."""
+        for key in _MESSAGES:
+            yield from self.messages_of(key)
+
+    def messages_of(self, key: str) -> Iterator[tuple[str, SocketMessage]]:
+        """The messages in one list, and their places."""
+        yield from ((f"{key}[{index}]", message) for index, message in enumerate(getattr(self, key)))
+
+    @property
+    def sent_placeholders(self) -> frozenset[str]:
+        return super().sent_placeholders | names_in([message.send for _, message in self.messages])
+
+    @property
+    def secrets(self) -> list[str]:
+        sent = [message.send for _, message in self.messages]
+        return [*request_secrets("", {}, {}, sent), *super().secrets]
+
+    @field_validator(*_MESSAGES, mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
 
     @field_validator("endpoint")
     @classmethod
@@ -130,8 +200,45 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
         if self.app is not None:
             raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
         self._check_dialogue()
-        if not Template([self.body, self.endpoint]).names & {"message", "messages"}:
-            raise ValueError(
-                'the request does not contain the user\'s message: put "{{message}}" into `body`'
-            )
+        if (self.ping is None) != (self.pong is None):
+            raise ValueError("`ping` and `pong` belong together: set both or neither")
+        if self.after_tools is not None and self.tool_request is None:
+            raise ValueError("`after_tools` follows the results of `tool_request`: set both, or leave it out")
+        check_placeholders("pong", self.pong, (), ("ping",))
+        if self.session and "session_id" in self.save:
+            raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
+        self._check_the_user_is_heard()
+        self._check_messages()
         return self
+
+    def _check_the_user_is_heard(self) -> None:
+        of_user = {"message", "messages"}
+        if self.then and "body" in self.model_fields_set:
+            raise ValueError("`body` is never sent, because `then` has the messages: move it into that list")
+        lists = {key: [message.send for message in getattr(self, key)] for key in ("first", "then")}
+        unheard = [key for key, sent in lists.items() if sent and not names_in(sent) & of_user]
+        if not self.then and not names_in(self.body) & of_user:
+            unheard.append("body")
+        if unheard and not names_in(self.endpoint) & of_user:
+            raise ValueError(
+                f'the request does not contain the user\'s message: put "{{{{message}}}}" into `{unheard[0]}`'
+            )
+
+    def _check_messages(self) -> None:
+        """Check that messages use known names, and none that nothing can have saved before."""
+        known = (*self.unsaved_placeholders, *self.saved_names)
+        check_placeholders("after_tools", self.after_tools, known, FAMILIES)
+        late = {*self.saved_names, *(["session_id"] if self.session else [])}
+        has_waited = self.welcome is not None
+        for place, message in self.messages:
+            for key, value in (("send", message.send), ("wait", message.wait)):
+                check_placeholders(f"{place}.{key}", value, known, FAMILIES)
+            message.check_condition(place, known)
+            is_later = self.first and place.startswith("then")
+            unsaved = required_in(message.send) & late - message.condition_names
+            if unsaved and not has_waited and not is_later:
+                raise ValueError(
+                    f"`{place}` sends {{{{{min(unsaved)}}}}} before any message can have saved it: set "
+                    "`welcome`, or `wait` of a message before it"
+                )
+            has_waited = has_waited or message.wait is not None

@@ -16,12 +16,14 @@ from agentest.config.agents.http_requests import (
     Poll,
     SavedValues,
     SetUpRequest,
+    TurnRequest,
     ValueSource,
     check_body,
     check_endpoint,
     names_in,
     request_secrets,
 )
+from agentest.config.agents.http_webhooks import ReplyWebhook, Sign
 from agentest.config.agents.mock_servers import ADDRESSES, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
@@ -55,6 +57,14 @@ class HttpTemplateAgent(HttpAgent):
     save: SavedValues = Field(default_factory=dict)
     """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None
+    first: list[TurnRequest] = Field(default_factory=list)
+    """The requests of the first turn. Empty: as for every turn."""
+    then: list[TurnRequest] = Field(default_factory=list)
+    """The requests of turns, or with `first` of later turns. Empty: that of the agent's own keys."""
+    reply_webhook: ReplyWebhook | None = None
+    """How the agent sends its replies by itself. None: they are in its responses."""
+    sign: Sign | None = None
+    """The secret with which a channel signs requests to the agent."""
     setup: list[SetUpRequest] = Field(default_factory=list)
     teardown: list[SetUpRequest] = Field(default_factory=list)
 
@@ -70,14 +80,29 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def saved_names(self) -> tuple[str, ...]:
-        return (*(name for step in self.setup for name in step.save), *self.save)
+        steps: tuple[SetUpRequest | TurnRequest, ...] = (*self.setup, *self.turn_requests)
+        return (*(name for step in steps for name in step.save), *self.save)
+
+    @property
+    def turn_requests(self) -> tuple[TurnRequest, ...]:
+        """The further requests of turns."""
+        return (*self.first, *self.then, *([self.poll] if self.poll else []))
+
+    @property
+    def optional_names(self) -> frozenset[str]:
+        """The saved names that may stay without a value, because a condition looks at them."""
+        return frozenset().union(*(step.condition_names for step in self.turn_requests))
 
     @property
     def secrets(self) -> list[str]:
         of_messages = request_secrets(self.endpoint, self.params, self.fixed_headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         of_requests = [secret for _, request in self._requests() for secret in request.secrets]
-        return [*of_messages, *of_server, *of_requests]
+        return [*of_messages, *of_server, *of_requests, *(self.sign.secrets if self.sign else [])]
+
+    @property
+    def unsaved_placeholders(self) -> tuple[str, ...]:
+        return (*super().unsaved_placeholders, *(["phone"] if self.reply_webhook else []))
 
     @property
     def names_the_conversation(self) -> bool:
@@ -87,8 +112,8 @@ class HttpTemplateAgent(HttpAgent):
     @property
     def sent_placeholders(self) -> frozenset[str]:
         """The placeholders in the requests of a turn and of the conversation's setup."""
-        of_setup = [step.templates for step in self.setup if step.per == "conversation"]
-        return names_in([[getattr(self, key) for key in _TURN_KEYS], of_setup])
+        steps = [*(step for step in self.setup if step.per == "conversation"), *self.first, *self.then]
+        return names_in([[getattr(self, key) for key in _TURN_KEYS], [step.templates for step in steps]])
 
     @field_validator("endpoint")
     @classmethod
@@ -103,7 +128,8 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def urls(self) -> dict[str, str]:
-        return {**super().urls, **{f"{key}.endpoint": request.endpoint for key, request in self._requests()}}
+        own = {f"{key}.endpoint": request.endpoint for key, request in self._requests() if request.endpoint}
+        return {**super().urls, **own}
 
     def at_port(self, port: int) -> Self:
         at = super().at_port(port)
@@ -111,17 +137,19 @@ class HttpTemplateAgent(HttpAgent):
             update={
                 "setup": [step.at_port(port) for step in self.setup],
                 "teardown": [step.at_port(port) for step in self.teardown],
+                "first": [step.at_port(port) for step in self.first],
+                "then": [step.at_port(port) for step in self.then],
                 "poll": self.poll and self.poll.at_port(port),
             }
         )
 
     def _requests(self) -> Iterator[tuple[str, HttpRequestSettings]]:
-        for key in ("setup", "teardown"):
+        for key in ("setup", "teardown", "first", "then"):
             yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
         if self.poll:
             yield "poll", self.poll
 
-    @field_validator("setup", "teardown", mode="before")
+    @field_validator("setup", "teardown", "first", "then", mode="before")
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return [value] if isinstance(value, Mapping | HttpRequestSettings) else value
@@ -142,11 +170,43 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _the_user_is_heard(self) -> Self:
-        if not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
+        for key in ("first", "then"):
+            steps = getattr(self, key)
+            if steps and not any(step.sends_message for step in steps):
+                raise ValueError(
+                    f"`{key}` never sends the user's message: put {{{{message}}}} or {{{{messages}}}} into "
+                    "the `body`, `params` or `endpoint` of one of its requests"
+                )
+        if self.then:
+            unused = next((key for key in ("body", "params") if getattr(self, key)), None)
+            if unused:
+                raise ValueError(
+                    f"`{unused}` is never sent, because `then` has the requests of each turn: move it into "
+                    "one of them"
+                )
+        elif not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
             raise ValueError(
                 "the request does not contain the user's message: put {{message}} (the last one) or "
                 "{{messages}} (all of them) into `body`, `params`, `headers` or `endpoint`, like body: "
                 '{message: "{{message}}"}'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _replies_come_one_way(self) -> Self:
+        if self.reply_webhook is None:
+            return self
+        if other := next((key for key in ("reply", "delta", "done", "poll") if getattr(self, key)), None):
+            raise ValueError(
+                f"`{other}` is for replies in the agent's responses, and `reply_webhook` receives them: set "
+                f"its `message`, and leave `{other}` out"
+            )
+        known = (*self.unsaved_placeholders, *self.saved_names)
+        check_placeholders("reply_webhook.id", self.reply_webhook.id, known, FAMILIES)
+        if not names_in(self.reply_webhook.id) - _NOT_IDENTIFYING:
+            raise ValueError(
+                f"`reply_webhook.id` is {self.reply_webhook.id!r}, the same for every conversation: write "
+                "{{session_id}}, {{phone}} or a saved value into it"
             )
         return self
 
@@ -157,6 +217,8 @@ class HttpTemplateAgent(HttpAgent):
         if "session_id" in self.saved_names:
             raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
         polled = names_in(self.poll.templates if self.poll else ())
+        if self.reply_webhook:
+            polled |= names_in(self.reply_webhook.id)
         if "session_id" not in self.sent_placeholders | polled:
             raise ValueError(
                 "`session` reads an id that nothing sends back: put {{session_id}} into `body`, `params` or "
@@ -172,12 +234,27 @@ class HttpTemplateAgent(HttpAgent):
             check_placeholders(key, getattr(self, key), known, FAMILIES)
         of_run = self._check_steps("setup", "run", ())
         of_both = self._check_steps("setup", "conversation", of_run)
-        everything = (*of_both, *self.save)
+        everything = (*of_both, *self.saved_names)
         self._check_steps("teardown", "run", of_run)
         self._check_steps("teardown", "conversation", everything)
-        if self.poll:
-            self._check_request("poll", self.poll, (*self.unsaved_placeholders, *everything), FAMILIES)
+        for location, request in self._requests():
+            if isinstance(request, TurnRequest):
+                self._check_request(location, request, (*self.unsaved_placeholders, *everything), FAMILIES)
+        self._check_order("first" if self.first else "then", of_both)
         return self
+
+    def _check_order(self, key: str, saved: tuple[str, ...]) -> None:
+        """Check that each request of the first turn needs only values that may have been saved before it."""
+        ready = {*self.unsaved_placeholders, *saved} - ({"session_id"} if self.session else set())
+        for index, step in enumerate(getattr(self, key)):
+            unsaved = step.required_names & {*self.saved_names, "session_id"} - ready - step.condition_names
+            if unsaved:
+                raise ValueError(
+                    f"`{key}[{index}]` sends {{{{{min(unsaved)}}}}} in the first turn before any answer can "
+                    "have saved it: put the request that saves it before this one, or send it in a key of "
+                    "its own, which is left out until then"
+                )
+            ready |= {*step.save, *self.save, "session_id"}
 
     def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
         shared = per == "run"
@@ -200,6 +277,13 @@ class HttpTemplateAgent(HttpAgent):
                     "belongs to no conversation, and knows only what those before it have saved"
                 )
             check_placeholders(f"{location}.{key}", template, names, families)
+        if isinstance(request, TurnRequest):
+            check_placeholders(f"{location}.until", request.until, names, families)
+            request.check_condition(location, names)
+            if not request.endpoint:
+                return
+        if (whole := request.whole_endpoint) and whole in self.saved_names:
+            return
         try:
             check_endpoint(example_url(request.endpoint), example_url(self.endpoint or self.default_endpoint))
         except ValueError as error:

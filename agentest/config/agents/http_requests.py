@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from agentest.config.agents.base import FAMILIES
+from agentest.config.agents.mock_servers import check_placeholders
 from agentest.config.fields import (
     AtLeastOne,
     HttpHeaders,
+    NotNegative,
+    PathTemplateText,
     PathText,
     Section,
     address_at,
@@ -22,11 +26,14 @@ from agentest.config.fields import (
 )
 from agentest.support.json_path import check_path
 from agentest.support.redaction import header_secrets, looks_secret, url_secrets
-from agentest.support.templates import Template
+from agentest.support.templates import Template, without
+from agentest.support.text import did_you_mean
 
 _PLACEHOLDER = re.compile(r"\{\{\s*[\w.-]+\s*\}\}")
+_PLACEHOLDER_ALONE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NOT_SAVED = ("message", "messages", "turn_index", "scenario", "state")
+_Place = TypeVar("_Place")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -88,7 +95,8 @@ def _checked_params(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _checked_names(saved: dict[str, ValueSource]) -> dict[str, ValueSource]:
+def check_saved_names(saved: dict[str, _Place]) -> dict[str, _Place]:
+    """Return names and places of saved values. Raises ValueError for a name that cannot be a placeholder."""
     for name in saved:
         if not _NAME.fullmatch(name):
             raise ValueError(
@@ -103,7 +111,7 @@ Method = Annotated[str, AfterValidator(_checked_method)]
 """An HTTP method, in upper case."""
 Params = Annotated[dict[str, Any], AfterValidator(_checked_params)]
 """Query parameters: texts, numbers, booleans, and lists of these."""
-SavedValues = Annotated[dict[str, ValueSource], AfterValidator(_checked_names)]
+SavedValues = Annotated[dict[str, ValueSource], AfterValidator(check_saved_names)]
 """Placeholder → place of its value in the response."""
 
 
@@ -192,6 +200,12 @@ class HttpRequestSettings(Section):
         return self
 
     @property
+    def whole_endpoint(self) -> str | None:
+        """The placeholder whose value is the whole URL, like that of a `Location` header."""
+        match = _PLACEHOLDER_ALONE.fullmatch(self.endpoint)
+        return match and match[1]
+
+    @property
     def templates(self) -> tuple[tuple[str, Any], ...]:
         """Key → value that may contain placeholders."""
         return tuple((key, getattr(self, key)) for key in ("endpoint", "params", "headers", "body"))
@@ -209,10 +223,78 @@ class SetUpRequest(HttpRequestSettings):
     """Placeholder → place of its value in the response."""
 
 
-class Poll(HttpRequestSettings):
+def required_in(template: Any) -> frozenset[str]:
+    """Return the placeholders that need a value. A key that holds only one without a value is left out."""
+    return names_in(without(template, names_in(template)))
+
+
+class Conditional(Section):
+    """A request or a message that may depend on a condition."""
+
+    condition: PathTemplateText | None = Field(default=None, alias="if")
+    """JMESPath into the saved values. It is sent only if this is true."""
+
+    @property
+    def condition_names(self) -> frozenset[str]:
+        """The names on which the condition depends."""
+        if self.condition is None:
+            return frozenset()
+        from agentest.support.json_path import PathTemplate
+
+        condition = PathTemplate(self.condition)
+        return condition.names | condition.fields
+
+    def check_condition(self, location: str, known: tuple[str, ...]) -> None:
+        """Raise ValueError for a condition with a name that never has a value."""
+        check_placeholders(f"{location}.if", self.condition, known, FAMILIES)
+        strange = {name for name in self.condition_names - {*known} if name.partition(".")[0] not in FAMILIES}
+        if strange:
+            raise ValueError(
+                f"`{location}.if` looks at `{min(strange)}`, which nothing saves; "
+                f"{did_you_mean(min(strange), known)}"
+            )
+
+
+class TurnRequest(Conditional, HttpRequestSettings):
+    """A request of a turn. `endpoint` and `method` are those of the agent unless it has its own."""
+
+    endpoint: Annotated[str, AfterValidator(normal_address)] = ""
+    method: Method | None = None  # type: ignore[assignment]  # None: the agent's
+    save: SavedValues = Field(default_factory=dict)
+    """Placeholder → place of its value in the response."""
+    until: PathTemplateText | None = None
+    """Path that is true for the last response. Until then, the request is repeated."""
+    every_ms: AtLeastOne = 500
+    quiet_ms: NotNegative = 0
+    """How long the response has to stay the same before it is the last."""
+
+    @property
+    def repeats(self) -> bool:
+        """True if the request is repeated until there is a result."""
+        return self.until is not None
+
+    @property
+    def sends_message(self) -> bool:
+        """True if the request contains the user's message."""
+        return bool(names_in([self.templates]) & {"message", "messages"})
+
+    @property
+    def required_names(self) -> frozenset[str]:
+        """The placeholders that need a value."""
+        path, _, query = self.endpoint.partition("?")
+        pairs = [part.partition("=")[::2] for part in query.split("&")]
+        return names_in(path) | required_in([pairs, self.params, self.headers, self.body])
+
+    @model_validator(mode="after")
+    def _waits_for_something(self) -> Self:
+        if not self.repeats and {"every_ms", "quiet_ms"} & self.model_fields_set:
+            raise ValueError("`every_ms` and `quiet_ms` are for a request that is repeated: set `until`, too")
+        return self
+
+
+class Poll(TurnRequest):
     """How to poll for the result of a job."""
 
+    endpoint: Annotated[str, Field(min_length=1), AfterValidator(normal_address)]
     method: Method = "GET"
-    until: PathText
-    """Path that is true for the response with the result."""
-    every_ms: AtLeastOne = 500
+    repeats: ClassVar[bool] = True  # without `until`, as long as the status is 202 or there is no content

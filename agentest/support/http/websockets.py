@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import aiohttp
@@ -30,6 +31,8 @@ class WebSocket:
     """One connection. It reads and queues messages immediately, so that pings are answered in time."""
 
     def __init__(self, raw: RawSocket) -> None:
+        self.answer: Callable[[str], str | None] = lambda _: None
+        """Returns the answer to a message that only checks the connection, which is not queued."""
         self._raw = raw
         self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MAX_WAITING)
         self._waiting_chars = 0
@@ -68,6 +71,10 @@ class WebSocket:
         return text
 
     async def _keep(self, text: str) -> None:
+        if (answer := self.answer(text)) is not None:
+            with suppress(SocketClosed):  # what is read next tells the reason
+                await self.send(answer)
+            return
         while self._waiting_chars > _MAX_WAITING_CHARS:
             self._room.clear()
             await self._room.wait()

@@ -1,0 +1,269 @@
+"""Agents that reply by calling us: on the documented channels, many at once, and with all that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import hurrying
+import pytest
+import yaml
+from aiohttp import web
+from channels import CHANNELS, Bot
+from http_agents import Routes, held, opened, replies, served
+from project import Project, free_port
+
+from agentest.config.config import Config
+from agentest.config.file import load_values
+from agentest.domain.transcript import Blame, Conversation
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "agents" / "reply-webhooks.md").read_text("utf-8")
+TURNS = ("Hi", 'a "b"\n&ü', "Thanks")
+AT_ONCE = 20
+SIMPLE: dict[str, Any] = {
+    "type": "http",
+    "endpoint": "http://localhost:1/inbox",
+    "body": {"chat": "{{session_id}}", "text": "{{message}}"},
+}
+
+
+def documented(heading: str, url: str, port: int) -> Any:
+    """The agent below a heading of the page, at another address and with a short quiet time."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    block = re.search(r"```yaml\n(.*?)```", section, re.S)
+    assert block
+    text = re.sub(r"endpoint: http://localhost:\d+", f"endpoint: {url}", block[1]).replace("9100", str(port))
+    text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 300")
+    return load_values(yaml.safe_load(text), "test", Path()).config.agent
+
+
+async def at_once(agent: Any, number: int, notes: list[str] | None = None) -> list[Conversation]:
+    done: dict[int, Conversation] = {}
+    async with opened(agent, timeout_s=60, notes=notes) as client, anyio.create_task_group() as tasks:
+
+        async def one(index: int) -> None:
+            done[index] = await held(client, *(f"{turn} {index}" for turn in TURNS), number=index)
+
+        for index in range(number):
+            tasks.start_soon(one, index)
+    return [done[index] for index in range(number)]
+
+
+@pytest.mark.parametrize("heading", CHANNELS)
+def test_conversations_at_once_stay_apart(heading: str) -> None:
+    """Each bot sends two messages after its response. Signatures and answers are the channel's."""
+    notes: list[str] = []
+
+    async def talk() -> tuple[list[Conversation], list[str]]:
+        port = free_port()
+        bot = Bot(CHANNELS[heading], port, lambda text: [f"{text}.", "More?"])
+        async with served(bot.routes) as url:
+            return await at_once(documented(heading, url, port), AT_ONCE, notes), bot.problems
+
+    conversations, problems = anyio.run(talk)
+    for number, conversation in enumerate(conversations):
+        expected = [f"{index}. {turn} {number}.\nMore?" for index, turn in enumerate(TURNS, 1)]
+        assert replies(conversation) == expected
+    assert problems == []
+    assert notes == []
+
+
+def calling(port: int, *calls: Any, before: bool = False, chat: str | None = None) -> Routes:
+    """An agent that makes these calls for each message, and names its own conversation if `chat` is set."""
+
+    tasks: list[asyncio.Future[None]] = []
+
+    async def hear(request: web.Request) -> web.Response:
+        body = await request.json()
+        known = {"$chat": chat or body.get("chat"), "$text": body["text"]}
+
+        async def call() -> None:
+            async with aiohttp.ClientSession() as session:
+                for each in calls:
+                    value = {key: known.get(str(item), item) for key, item in each.items()}
+                    async with session.post(f"http://127.0.0.1:{port}/x", json=value):
+                        pass
+
+        if before:
+            await call()
+        else:
+            tasks.append(asyncio.ensure_future(call()))
+        return web.json_response({"chat": chat} if chat else {})
+
+    return {"POST /inbox": hear}
+
+
+def talked(
+    calls: list[Any],
+    webhook: dict[str, Any],
+    *lines: str,
+    agent: dict[str, Any] | None = None,
+    **options: Any,
+) -> Conversation:
+    async def talk() -> Conversation:
+        port = free_port()
+        named = {"port": port, "message": "text", "conversation": "chat", **webhook}
+        async with served(calling(port, *calls, **options)) as url:
+            settings = {**SIMPLE, "endpoint": f"{url}/inbox", "reply_webhook": named, **(agent or {})}
+            async with opened(Config.model_validate({"agent": settings}).agent, timeout_s=60) as client:
+                return await held(client, *lines)
+
+    found: Conversation = hurrying.run(talk)
+    return found
+
+
+ONE = {"chat": "$chat", "text": "$text"}
+
+
+def test_a_turn_ends_with_the_call_for_which_until_is_true() -> None:
+    calls = [{**ONE, "calls": [{"name": "pay", "args": {"amount": 5}}]}, {"chat": "$chat", "done": True}]
+    conversation = talked(calls, {"until": "done"}, "Hi", "Bye", agent={"tool_calls": "calls"})
+    assert replies(conversation) == ["Hi", "Bye"]
+    assert [(call.name, call.args) for call in conversation.tool_calls] == [("pay", {"amount": 5})] * 2
+
+
+def test_replies_may_come_before_the_agent_has_named_the_conversation() -> None:
+    """The agent's calls name an id that only its later response contains."""
+    body = {"chat": "{{session_id}}", "text": "{{message}}"}
+    agent = {"session": "chat", "body": body}
+    conversation = talked([ONE], {"until": "text"}, "Hi", "Bye", agent=agent, before=True, chat="made-here")
+    assert replies(conversation) == ["Hi", "Bye"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "agent", "problem"),
+    [
+        (
+            [{"chat": "$chat", "error": "no model"}],
+            {"error": "error"},
+            "the agent reports an error (`error: error`)",
+        ),
+        ([{"chat": "$chat", "done": True}], {}, "finds nothing in the agent's answer"),
+    ],
+    ids=["error", "no text"],
+)
+def test_calls_without_a_reply_are_the_agents_error(
+    calls: list[Any], agent: dict[str, Any], problem: str
+) -> None:
+    failure = talked(calls, {"until": "done"}, "Hi", agent=agent).failure
+    assert failure is not None
+    assert failure.blame is Blame.AGENT
+    assert problem in failure.message
+
+
+def test_no_call_is_the_agents_error() -> None:
+    async def talk() -> Conversation:
+        port = free_port()
+
+        async def hear(request: web.Request) -> web.Response:
+            hurrying.hurry()
+            return web.Response()
+
+        webhook = {"port": port, "message": "text", "conversation": "chat"}
+        async with served({"POST /inbox": hear}) as url:
+            settings = {**SIMPLE, "endpoint": f"{url}/inbox", "reply_webhook": webhook}
+            async with opened(Config.model_validate({"agent": settings}).agent) as client:
+                return await held(client, "Hi")
+
+    failure = hurrying.run(talk).failure
+    assert failure.blame is Blame.AGENT
+    assert re.search(
+        r"no call to `reply_webhook` \(port \d+\) with a message for .* within 5 s", failure.message
+    )
+
+
+def test_slacks_url_verification_is_answered() -> None:
+    async def talk() -> Any:
+        port = free_port()
+        webhook = {"port": port, "message": "text", "conversation": "channel"}
+        agent = Config.model_validate({"agent": {**SIMPLE, "reply_webhook": webhook}}).agent
+        async with opened(agent), aiohttp.ClientSession() as session:
+            challenge = {"type": "url_verification", "challenge": "abc"}
+            async with session.post(f"http://127.0.0.1:{port}/", json=challenge) as response:
+                return await response.json()
+
+    assert anyio.run(talk) == {"challenge": "abc"}
+
+
+AGENT = """
+import json, threading, urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Bot(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        names = [asked["chat"], "nobody"] if asked["text"] == "stray" else [asked["chat"]]
+        for name in reversed(names):
+            call = {"name": asked["text"]}
+            body = json.dumps({"chat": name, "text": "You said " + asked["text"], "calls": [call]})
+            urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:PORT/", body.encode())).read()
+        self.send_response(204); self.end_headers()
+    def log_message(self, *_): pass
+
+ThreadingHTTPServer(("127.0.0.1", AT), Bot).serve_forever()
+"""
+
+
+def test_a_message_of_nobody_errs_the_run(tmp_path: Path) -> None:
+    """A ban sees the calls in the messages. A message for an unknown conversation errs the run."""
+    project, port, at = Project(tmp_path), free_port(), free_port()
+    (tmp_path / "bot.py").write_text(AGENT.replace("PORT", str(port)).replace("AT", str(at)))
+    endpoint = f"http://127.0.0.1:{at}/"
+    project.config(
+        endpoint,
+        agent={
+            **SIMPLE,
+            "endpoint": endpoint,
+            "tool_calls": "calls",
+            "reply_webhook": {
+                "port": port,
+                "message": "text",
+                "conversation": "chat",
+                "until": {"quiet_ms": 100},
+            },
+            "server": {"command": "python bot.py", "ready": endpoint},
+        },
+    )
+    project.scenario('scenario("pays", turns=["pay"], trajectory={"forbidden": ["pay"]})\n')
+    run = project.run()
+    assert run.returncode == 1, run.stdout + run.stderr
+    project.scenario('scenario("strays", turns=["Hi", "stray"])\n')
+    run = project.run()
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert "1 message of agent 'agent' to `reply_webhook` belonged to no conversation" in run.stdout
+    assert "it names the conversation 'nobody'" in run.stdout
+    assert [each["status"] for each in project.results["scenarios"]] == ["passed"]
+    refused = project.run("--workers", "2", "--conversations", "2")
+    assert refused.returncode == 2
+    assert "run without --workers" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("agent", "problem"),
+    [
+        (
+            {"reply": "text"},
+            "`reply` is for replies in the agent's responses, and `reply_webhook` receives them",
+        ),
+        ({"reply_webhook": {"port": 1, "message": "text"}}, "reply_webhook.conversation"),
+        ({"webhook": {"until": "a b"}}, "is 'a b', which is not JMESPath"),
+        ({"webhook": {"until": {"quiet_ms": 2}}}, "quiet_ms"),
+        ({"webhook": {"id": "{{session}}"}}, "`reply_webhook.id` has the placeholder {{session}}"),
+        ({"webhook": {"id": "me"}}, "`reply_webhook.id` is 'me', the same for every conversation"),
+        ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),
+        ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {slack: …}, {twilio: …} and {whatsapp: …}"),
+        ({"sign": {"teams": "a"}}, "teams"),
+        ({"body": ["{{message}}", "{{phone}}"], "reply_webhook": None}, "{{phone}}"),
+    ],
+    ids=["reply", "missing", "until", "quiet", "id", "same id", "ack", "two secrets", "channel", "phone"],
+)
+def test_wrong_settings(agent: dict[str, Any], problem: str) -> None:
+    webhook = {"port": 9100, "message": "text", "conversation": "chat", **agent.pop("webhook", {})}
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        Config.model_validate({"agent": {**SIMPLE, "reply_webhook": webhook, **agent}})
