@@ -54,7 +54,7 @@ def listing(prepared: Prepared) -> Iterator[str]:
     for entry in in_order_of_run(prepared.plan):
         if isinstance(entry, Unit):
             scenario = entry.scenario
-            kind = "scripted" if scenario.scripted else "simulated"
+            kind = "attack" if scenario.attack else "scripted" if scenario.scripted else "simulated"
             tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
             agent = f"  {entry.agent}" if len(prepared.plan.agents) > 1 else ""
             if scenario.case and file != entry.file:

@@ -85,16 +85,10 @@ class Attack:
     """The only objective; None: those of the scenario take turns."""
 
     @property
-    def is_written(self) -> bool:
-        """True if a model writes the messages, as far as there is one."""
-        return self.strategy != "many_shot"
-
-    @property
     def most_messages(self) -> int:
         """The highest number of messages in one conversation."""
         plan = STRATEGIES[self.strategy]
-        resent = 1 if plan.width > 1 else 0
-        return self.turns * (plan.width + resent) + plan.backtracks
+        return self.turns * (plan.width + (plan.width > 1)) + plan.backtracks  # the best is sent again
 
 
 def attack(strategy: str, *, objective: str | None = None, turns: int | None = None) -> Attack:

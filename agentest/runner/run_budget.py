@@ -373,9 +373,9 @@ def estimate(
         user_calls = judge_calls = 0
         judged_messages = 0
         if scenario.attack:  # each message is scored, and an objective in words judged twice
-            turns = scenario.attack.turns
-            user_calls = scenario.attack.most_messages if user and scenario.attack.is_written else 0
-            judged_messages = user_calls + 2 * scenario.attack.most_messages * bool(scenario.attack.objective)
+            turns, most = scenario.attack.turns, scenario.attack.most_messages
+            user_calls = most if user and scenario.attack.strategy != "many_shot" else 0
+            judged_messages = user_calls + (2 * most if scenario.attack.objective else 0)
         elif user and not scenario.scripted:
             # A user with a plan opens with the plan's own text, without a model call.
             user_calls = max(0, turns - 1) if scenario.plan else turns

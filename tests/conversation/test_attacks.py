@@ -312,7 +312,7 @@ def test_without_a_model_an_attack_is_errored_or_sends_fixed_messages(name: str)
 def test_without_a_model_an_objective_in_words_is_not_decided() -> None:
     result = run(attacked(attack("social", objective="promise a refund")), strong)
     assert result.verdict.status is Status.ERRORED
-    assert "a model must judge if it is reached" in block(result)
+    assert "only aim at what the scenario forbids" in block(result)
 
 
 def test_results_have_the_log_and_the_rate() -> None:
