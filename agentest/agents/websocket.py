@@ -239,7 +239,7 @@ class WebSocketConnector:
         self._client = client
         self._advisor = ErrorAdvisor(config, client)
         self._request = RequestTemplate(
-            endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
+            endpoint=config.endpoint, method="GET", params={}, headers=config.sent_headers, body=None
         )
 
     async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:

@@ -118,7 +118,7 @@ def _in_xml(_: str, text: str) -> str:
 def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
     """Return the request of each turn."""
     accepted = _STREAMS if config.delta or config.streaming else _ACCEPTED
-    headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.headers.items()}}
+    headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.sent_headers.items()}}
     return RequestTemplate(
         endpoint=config.endpoint,
         method=config.method,
@@ -141,7 +141,9 @@ def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -
         params=request.params,
         headers={_ACCEPT: _ACCEPTED, **{n.lower(): v for n, v in request.headers.items()}},
         body=request.body,
-        optional={n: v for n, v in config.headers.items() if is_same and n.lower() not in (_TYPE, _ACCEPT)},
+        optional={
+            n: v for n, v in config.sent_headers.items() if is_same and n.lower() not in (_TYPE, _ACCEPT)
+        },
     )
 
 

@@ -253,7 +253,7 @@ class RunBodies:
         self._body = Template(body)
         modes = ["updates", "messages-tuple"] if config.streaming else ["updates"]
         self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
-        self._placeholders = Template([config.body, config.headers]).names
+        self._placeholders = Template([config.body, config.sent_headers]).names
         self._adds_message = not (
             "messages" in config.body.get("input", {}) or self._input.names & _MESSAGE_PLACEHOLDERS
         )

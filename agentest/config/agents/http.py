@@ -74,7 +74,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def secrets(self) -> list[str]:
-        of_messages = request_secrets(self.endpoint, self.params, self.headers, self.body)
+        of_messages = request_secrets(self.endpoint, self.params, self.sent_headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         of_requests = [secret for _, request in self._requests() for secret in request.secrets]
         return [*of_messages, *of_server, *of_requests]
@@ -137,7 +137,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _body_has_its_form(self) -> Self:
-        check_body(self.body, self.headers)
+        check_body(self.body, self.sent_headers)
         return self
 
     @model_validator(mode="after")

@@ -9,8 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.credentials import AgentHeaders, HeaderCommand, Sign, sent_headers
 from agentest.config.fields import (
-    HttpHeaders,
     NotNegative,
     address_at,
     check_url,
@@ -38,7 +38,10 @@ class HttpAgent(AnyAgent):
     """An ASGI application that runs in this process and receives the requests, or its import path."""
     endpoint: Annotated[str, Field(validate_default=True)] = ""
     """The URL for requests. Empty: the usual path of this type in an `app` (`default_endpoint`)."""
-    headers: HttpHeaders = Field(default_factory=dict)
+    headers: AgentHeaders = Field(default_factory=dict)
+    """Header names → values, or the commands that print them."""
+    sign: Sign | None = None
+    """How to sign each request."""
     streaming: bool = False
     retries: NotNegative = 2
 
@@ -64,7 +67,17 @@ class HttpAgent(AnyAgent):
     @property
     def secrets(self) -> list[str]:
         """Credentials in the URL, headers and server, which must be redacted."""
-        return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
+        return [*url_secrets(self.endpoint), *header_secrets(self.sent_headers), *super().secrets]
+
+    @property
+    def sent_headers(self) -> dict[str, str]:
+        """The headers of requests, with a stand-in for each value that a command prints."""
+        return sent_headers(self.headers)
+
+    @property
+    def header_commands(self) -> dict[str, HeaderCommand]:
+        """Header name → the command that prints its value."""
+        return {name: value for name, value in self.headers.items() if isinstance(value, HeaderCommand)}
 
     @property
     def streams(self) -> bool | None:
