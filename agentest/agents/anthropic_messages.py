@@ -159,7 +159,7 @@ class _MessagesConversation:
 
 def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
     """Add the header with the protocol's version to the settings, unless they have one."""
-    if any(name.lower() == _VERSION[0] for name in config.fixed_headers):
+    if any(name.lower() == _VERSION[0] for name in config.sent_headers):
         return config
     return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
 

@@ -1,17 +1,18 @@
 """Approval requests: answers to an agent that asks for permission to act.
 
-The simulated user or the `approvals` setting decides. The second half of the module reads LangGraph
-interrupts and writes the `resume` values that answer them.
+The scenario's `approve`, the `approvals` setting or the user decides (`Approver`). The second half of the
+module reads LangGraph interrupts and writes the `resume` values that answer them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from agentest.agents.json_reader import excerpt, mapping_at
-from agentest.domain.tool_visibility import Approval
+from agentest.domain.tool_visibility import Approval, Approve
 from agentest.support.lazy_dataclasses import dataclass
 
 MOST_APPROVALS = 50
@@ -43,7 +44,13 @@ class Decision:
 
     approved: bool
     words: str | None = None
-    """The user's message. None if the `approvals` setting decided."""
+    """The user's message. None if the scenario or the configuration decided."""
+    by_tool: Mapping[str, bool] = field(default_factory=dict)
+    """Tool → the scenario's decision, which precedes the others."""
+
+    def about(self, tool: Any) -> Decision:
+        """Return the decision about a call of this tool."""
+        return Decision(self.by_tool[tool]) if isinstance(tool, str) and tool in self.by_tool else self
 
     @property
     def reason(self) -> str:
@@ -51,14 +58,37 @@ class Decision:
         return self.words or ("The user agreed." if self.approved else "The user refused.")
 
 
-def decision_of_user(words: str) -> Decision:
-    """Return the decision that a user's message makes."""
-    return Decision(is_approval(words), words)
+@dataclass(slots=True)
+class Approver:
+    """Answers the requests for approval in one turn."""
 
+    approve: Approve | None
+    """The scenario's answer, which precedes the others."""
+    setting: str = "ask"
+    """The agent's setting `approvals`."""
+    answered: int = 0
+    """Number of requests that `approve` has answered."""
 
-def decision_of_setting(approvals: str) -> Decision | None:
-    """Return the decision that the `approvals` setting makes, or None if the user has to decide."""
-    return None if approvals == "ask" else Decision(approvals == "approve")
+    def decision(self, tools: Sequence[str | None], words: str | None = None) -> Decision | None:
+        """Return the decision about a request, or None if the user has to decide.
+
+        Args:
+            tools: the tools that the agent asks about; None for a question about something else.
+            words: the user's message, if the user was asked.
+        """
+        if isinstance(self.approve, bool):
+            self.answered += 1
+            return Decision(self.approve)
+        by_tool = self.approve or {}
+        is_complete = bool(tools) and all(tool in by_tool for tool in tools)
+        if words is not None:
+            decision = Decision(is_approval(words), words, by_tool)
+        elif is_complete or self.setting != "ask":
+            decision = Decision(self.setting == "approve", None, by_tool)
+        else:
+            return None
+        self.answered += any(tool in by_tool for tool in tools)
+        return decision
 
 
 Wire = Mapping[str, Any]
@@ -100,6 +130,13 @@ def _tool_of(request: Any) -> Any:
     return request.get("name", request.get("action")) if isinstance(request, Mapping) else None
 
 
+def asked_tools(values: Iterable[Any]) -> list[str | None]:
+    """Return the tools that interrupts ask about, with None for an interrupt about something else."""
+    requests = [_answer(value, Decision(True))[1] for value in values]
+    tools = [tool for each in requests for tool in ([_tool_of(one) for one, _ in each] or [None])]
+    return [tool if isinstance(tool, str) else None for tool in tools]
+
+
 def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
     """Return tool name → approval. Empty if the interrupts are not about tool calls."""
     approvals: dict[str, Approval] = {}
@@ -131,14 +168,15 @@ def _answer(value: Any, decision: Decision) -> tuple[Any, list[tuple[Any, Wire]]
         configs = value.get("review_configs")
         listed = [*configs][: len(requests)] if isinstance(configs, list) else []
         allowed = [*map(_allowed_by, listed), *[_ALL_DECISIONS] * (len(requests) - len(listed))]
-        decisions = [_decision(kinds, decision) for kinds in allowed]
+        pairs = zip(requests, allowed, strict=True)
+        decisions = [_decision(kinds, decision.about(_tool_of(one))) for one, kinds in pairs]
         return {"decisions": decisions}, [*zip(requests, decisions, strict=True)]
     if _is_one_call(value):
-        answer = _decision(_ALL_DECISIONS, decision)
+        answer = _decision(_ALL_DECISIONS, decision.about(_tool_of(value)))
         return answer, [(value, answer)]
     items = value if isinstance(value, list) else [value]
     if items and all(isinstance(item, Mapping) and "action_request" in item for item in items):
-        answers = [_inbox_answer(item, decision) for item in items]
+        answers = [_inbox_answer(item, decision.about(_tool_of(item["action_request"]))) for item in items]
         return answers, [(item["action_request"], one) for item, one in zip(items, answers, strict=True)]
     return decision.approved if decision.words is None else decision.words, []
 

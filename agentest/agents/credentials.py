@@ -1,240 +1,307 @@
-"""Credentials that are made while a run goes on: header values from commands, and signatures for AWS.
+"""Credentials that expire: add what commands print to requests, and sign requests for AWS.
 
-Both are added to a request when it is sent to the agent's own server, whatever the agent's protocol.
+All requests of an agent share its credentials, which are renewed for all of them at once.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import anyio
+from anyio.abc import ByteReceiveStream
+from yarl import URL
 
-from agentest.config.agents.over_http import AwsSignature, HeaderCommand, HttpAgent, commands
+from agentest.config.agents.over_http import AwsSignature, HeaderCommand, HttpAgent, stand_in
 from agentest.config.fields import check_headers
-from agentest.support.errors import CannotSend, ConfigError
+from agentest.support.deadlines import TimeLimit, uncounted
+from agentest.support.errors import AgentestError, CannotSend, ConfigError
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.websockets import WebSocket
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.process_groups import end_group, search_path
+from agentest.support.terminal import without_colours
 from agentest.support.text import shortened
 
-_REUSE_FAILURE_S = 10.0
-"""For this time, all conversations are told of one failure, and the command does not run again."""
+_MAX_OUTPUT_BYTES = 65_536
+_SHOWN_CHARS = 400
+_GRACE_S = 1.0
+_UNAUTHORIZED = 401
+OnSecret = Callable[[Iterable[str]], None]
 
 
-class HeaderCommands:
-    """Header values that commands print, shared by all conversations with one agent."""
+@dataclass(slots=True)
+class _Attempt:
+    """A run of the command that all requests wait for."""
 
-    def __init__(
-        self,
-        by_name: Mapping[str, HeaderCommand],
-        root: Path,
-        on_secret: Callable[[Iterable[str]], None],
-    ) -> None:
-        self._values = {name: _PrintedValue(name, each, root, on_secret) for name, each in by_name.items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
-    async def headers(self) -> dict[str, str]:
-        """Return the headers with lower-case names. Raises CannotSend if a command fails."""
-        return {name.lower(): await value.current() for name, value in self._values.items()}
-
-    async def renew(self, refused: Mapping[str, str]) -> bool:
-        """Run the commands again whose values a server has refused. Returns False if nothing has changed."""
-        changed = False
-        for name, value in self._values.items():
-            changed |= await value.renewed(refused[name.lower()])
-        return changed
+    over: anyio.Event = field(default_factory=anyio.Event)
+    problem: AgentestError | None = None
 
 
-class _PrintedValue:
-    def __init__(
-        self, name: str, command: HeaderCommand, root: Path, on_secret: Callable[[Iterable[str]], None]
-    ) -> None:
-        self._name = name
-        self._command = command
+class CommandValue:
+    """The value of a header that a command prints."""
+
+    def __init__(self, name: str, config: HeaderCommand, root: Path, on_secret: OnSecret) -> None:
+        self.value = ""
+        self.number = 0
+        """Number of the value, from 1."""
+        self.accepted = 1
+        """Number of the newest value that the agent may have accepted. The first one counts."""
+        self.name = name
+        self._config = config
         self._root = root
         self._on_secret = on_secret
-        self._running = anyio.Lock()
-        self._value = ""
-        self._failure: CannotSend | None = None
-        self._at = 0.0
+        self._read_at = 0.0
+        self._attempt: _Attempt | None = None
 
     async def current(self) -> str:
-        """Return the value, which is printed anew when it is too old."""
-        async with self._running:
-            age = monotonic() - self._at
-            if self._failure is not None and age < _REUSE_FAILURE_S:
-                raise self._failure
-            every_s = self._command.every_s
-            if not self._value or (every_s is not None and age >= every_s):
-                await self._print()
-            return self._value
+        """Return the value, from a new run of the command if it is too old. Raises CannotSend."""
+        every_s = self._config.every_s
+        if self.number == 0 or (every_s is not None and monotonic() - self._read_at >= every_s):
+            await self.newer_than(self.number)
+        return self.value
 
-    async def renewed(self, refused: str) -> bool:
-        """Print the value anew, unless that has happened since it was `refused`. True if it is another."""
-        async with self._running:
-            if self._value == refused:
-                await self._print()
-            return self._value != refused
+    async def newer_than(self, number: int) -> None:
+        """Run the command if the value is not newer. Requests that wait share one run. Raises CannotSend."""
+        with uncounted():
+            while self.number <= number:
+                if self._attempt is None:
+                    await self._run_for_all()
+                    continue
+                attempt = self._attempt
+                await attempt.over.wait()
+                if attempt.problem:
+                    raise attempt.problem
 
-    async def _print(self) -> None:
+    async def _run_for_all(self) -> None:
+        """Run the command. If this task is cancelled, another one takes over."""
+        attempt = self._attempt = _Attempt()
         try:
-            value, self._failure = await self._printed(), None
-        except CannotSend as error:
-            self._value, self._failure, self._at = "", error, monotonic()
+            self.value = await self._read()
+            self.number, self._read_at = self.number + 1, monotonic()
+        except AgentestError as error:
+            attempt.problem = error
             raise
-        self._on_secret([value, value.removeprefix("Bearer ")])
-        self._value, self._at = value, monotonic()
+        finally:
+            self._attempt = None
+            attempt.over.set()
 
-    async def _printed(self) -> str:
-        """Return what the command prints. A word alone for `Authorization` is a bearer token."""
-        command = self._command.words
+    async def _read(self) -> str:
+        command, limit_s = self._config.command, self._config.timeout_s
+        shown = command if isinstance(command, str) else " ".join(command)
+        subject = f"headers.{self.name}: the command `{shortened(shown, 100)}`"
         try:
-            with anyio.fail_after(self._command.timeout_s):
-                done = await anyio.run_process(command, check=False, cwd=self._root)
+            with TimeLimit(limit_s):
+                status, output, log = await _run(command, self._root)
         except TimeoutError:
-            raise self._problem(f"has not ended after {self._command.timeout_s:g} s (timeout_s)") from None
-        except OSError as error:
-            raise self._problem(f"cannot be started: {error.strerror or error}") from None
-        if done.returncode:
-            said = shortened(done.stderr.decode(errors="replace").strip() or "nothing on stderr", 300)
-            raise self._problem(f"ended with status {done.returncode}: {said}")
-        rows = done.stdout.decode(errors="replace").strip().splitlines()
-        if len(rows) != 1:
-            raise self._problem(f"printed {len(rows)} lines, and a header value is one")
-        is_word = self._name.lower() == "authorization" and " " not in rows[0]
-        value = f"Bearer {rows[0]}" if is_word else rows[0]
-        try:
-            check_headers({self._name: value})
-        except ValueError as error:
-            raise self._problem(f"printed no header value: {error}") from None
-        return value
+            raise CannotSend(
+                f"{subject} did not finish within {limit_s:g} s. Run it in a terminal: does it wait "
+                "for a login? Otherwise raise `timeout_s` next to `command`"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise CannotSend(f"{subject} cannot be started: {error}") from None
+        if status:
+            said = f":\n{log}" if log else ", and wrote nothing to standard error"
+            raise CannotSend(f"{subject} exited with status {status}{said}")
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        self._on_secret([word for line in lines for word in (line, line.split()[-1])])
+        if len(lines) != 1:
+            printed = f"printed {len(lines)} lines" if lines else "printed nothing"
+            said = f". Its standard error:\n{log}" if log else ""
+            raise CannotSend(f"{subject} {printed}; it must print the value, on one line{said}")
+        return self._checked(subject, lines[0])
 
-    def _problem(self, what: str) -> CannotSend:
-        return CannotSend(f"headers.{self._name}: the command `{shlex.join(self._command.words)}` {what}")
+    def _checked(self, subject: str, value: str) -> str:
+        prefix = self._config.prefix
+        if prefix is None:
+            is_token = self.name.lower() == "authorization" and " " not in value
+            prefix = "Bearer " if is_token else ""
+        try:
+            return check_headers({self.name: f"{prefix}{value}"})[self.name]
+        except ValueError:
+            raise CannotSend(f"{subject} printed characters that no header may have") from None
+
+
+async def _run(command: str | tuple[str, ...], root: Path) -> tuple[int, str, str]:
+    """Run a command to its end. Returns its status, its output and the end of its standard error."""
+    process = await anyio.open_process(
+        command if isinstance(command, str) else list(command),
+        stdin=subprocess.DEVNULL,
+        cwd=root,
+        env={**os.environ, "PATH": search_path()},
+        start_new_session=True,
+    )
+    output, log = bytearray(), bytearray()
+
+    async def read(stream: ByteReceiveStream | None, into: bytearray) -> None:
+        assert stream is not None
+        async for piece in stream:
+            into += piece[: _MAX_OUTPUT_BYTES - len(into)]
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, process.stderr, log)
+            await read(process.stdout, output)
+        status = await process.wait()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await end_group(process, _GRACE_S, 0.0)
+    shown = without_colours(log.decode(errors="replace")).strip()[-_SHOWN_CHARS:]
+    return status, output.decode(errors="replace"), shown
 
 
 class AwsSigner:
-    """Signs requests with AWS Signature Version 4."""
+    """Signs requests with Signature Version 4. Raises ConfigError if botocore or credentials are missing."""
 
-    def __init__(self, name: str, settings: AwsSignature) -> None:
-        """Find the credentials. Raises ConfigError without botocore, a region or credentials."""
+    def __init__(self, config: AwsSignature, on_secret: OnSecret) -> None:
         try:
-            from botocore.exceptions import ProfileNotFound
+            from botocore.exceptions import BotoCoreError
             from botocore.session import Session
         except ImportError:
-            install = "pip install 'agentest-sim[aws]'"
-            raise ConfigError(f"agent {name!r}: aws_sigv4 needs botocore; run: {install}") from None
-        session = Session(profile=settings.profile)
-        try:
-            self._credentials = session.get_credentials()
-            region = settings.region or session.get_config_variable("region")
-        except ProfileNotFound as error:
-            raise ConfigError(f"agent {name!r}: aws_sigv4.profile: {error}") from None
-        if not region:
             raise ConfigError(
-                f"agent {name!r}: aws_sigv4.region: none is configured; write one, like us-east-1"
-            )
+                "sign.aws: needs botocore, which is not installed: pip install 'agentest-sim[aws]'"
+            ) from None
+        self._service = config.service
+        self._on_secret = on_secret
+        self._errors: type[Exception] = BotoCoreError
+        try:
+            session: Any = Session(profile=config.profile)
+            self._region = config.region or session.get_config_variable("region")
+            self._credentials: Any = session.get_credentials()
+        except BotoCoreError as error:
+            raise ConfigError(f"sign.aws: {error}") from None
         if self._credentials is None:
-            raise ConfigError(f"agent {name!r}: aws_sigv4: found no AWS credentials; run: aws sso login")
-        self._service, self._region = settings.service, region
+            raise ConfigError(
+                "sign.aws: found no credentials; run `aws configure` or `aws sso login`, or write `profile`"
+            )
+        if not self._region:
+            raise ConfigError("sign.aws: the region is unknown; write `region`, or set AWS_REGION")
 
-    def _signed(
-        self, method: str, url: str, headers: Headers, content: bytes | None
-    ) -> list[tuple[str, str]]:
+    async def signed(self, method: str, url: str, headers: Headers, content: bytes | None) -> Headers:
+        """Return the headers with a signature. Raises CannotSend if the credentials cannot be renewed."""
+        with uncounted():
+            return await anyio.to_thread.run_sync(self._sign, method, url, headers, content)
+
+    def _sign(self, method: str, url: str, headers: Headers, content: bytes | None) -> Headers:
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        # What proxies and clients change is left out of the signature.
-        request = AWSRequest(method=method, url=url, data=content or b"")
-        content_type = next((value for name, value in headers if name.lower() == "content-type"), None)
-        if content_type:
-            request.headers["content-type"] = content_type
-        SigV4Auth(self._credentials.get_frozen_credentials(), self._service, self._region).add_auth(request)
-        return [(name.lower(), value) for name, value in request.headers.items() if name != "content-type"]
+        # The path and query must be those that are sent, and `Client` normalizes them.
+        sent = URL(url.replace(" ", "%20")).with_fragment(None).with_user(None)
+        sent = sent.with_scheme("https" if sent.scheme in ("https", "wss") else "http")
+        # AWS encodes a query more strictly than URLs must be.
+        query = re.sub(r"[^=&%]+", lambda part: quote(part[0], safe="-_.~"), sent.raw_query_string)
+        signed_url = f"{sent.origin()}{sent.raw_path}{query and '?'}{query}"
+        request = AWSRequest(method, signed_url, headers=dict(headers), data=content or b"")
+        try:
+            frozen = self._credentials.get_frozen_credentials()
+            self._on_secret([text for text in (frozen.secret_key, frozen.token) if text])
+            SigV4Auth(frozen, self._service, self._region).add_auth(request)
+        except self._errors as error:
+            raise CannotSend(f"sign.aws: {error}") from None
+        return [(name, str(value)) for name, value in request.headers.items()]
 
-    async def signed(
-        self, method: str, url: str, headers: Headers, content: bytes | None
-    ) -> list[tuple[str, str]]:
-        """Return the headers of the signature. Credentials may be fetched, which blocks."""
-        return await anyio.to_thread.run_sync(self._signed, method, url, headers, content)
 
-
-class CredentialSender:
-    """Sends an agent's requests, with credentials if they go to its own server."""
+class AuthorizedSender:
+    """A `Sender` that adds the values of commands, renews them after a 401, and signs requests."""
 
     def __init__(
-        self, sender: Sender, config: HttpAgent, made: HeaderCommands, signer: AwsSigner | None
+        self, inner: Sender, commands: Iterable[CommandValue], signer: AwsSigner | None, endpoint: str
     ) -> None:
-        self._sender = sender
-        self._origin = _origin(config.endpoint)
-        self._made = made
+        self._inner = inner
+        self._commands = {stand_in(command.name): command for command in commands}
         self._signer = signer
-        self._is_refused = False
-        """True after new values were refused, too: then a 401 is the agent's answer."""
+        self._origin = urlsplit(endpoint)[:2]
 
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> DirectResponse:
-        """Send a request as a `Sender`. After a 401, values are made anew, and it is sent once more."""
-        if _origin(url) != self._origin:
-            return await self._sender.send_direct(method, url, headers, content)
-        made = await self._made.headers()
-        response = await self._send(method, url, headers, content, made)
-        if response.status_code != 401 or not self._made or self._is_refused:
-            self._is_refused &= response.status_code == 401
-            return response
-        if not await self._made.renew(made):
-            self._is_refused = True
-            return response
-        await response.aclose()
-        response = await self._send(method, url, headers, content, await self._made.headers())
-        self._is_refused = response.status_code == 401
+        """Send a request. Raises CannotSend, and what the inner sender raises."""
+        filled, used = await self._filled(method, url, headers, content)
+        response = await self._inner.send_direct(method, url, filled, content)
+        if response.status_code == _UNAUTHORIZED and (old := renewable(used)):
+            await response.aclose()
+            await renew(old)
+            filled, used = await self._filled(method, url, headers, content)
+            response = await self._inner.send_direct(method, url, filled, content)
+        if response.status_code != _UNAUTHORIZED:
+            accept(used)
         return response
 
-    async def _send(
-        self, method: str, url: str, headers: Headers, content: bytes | None, made: Mapping[str, str]
-    ) -> DirectResponse:
-        sent = _with(headers, made)
-        if self._signer:
-            sent = _with(sent, dict(await self._signer.signed(method, url, sent, content)))
-        return await self._sender.send_direct(method, url, sent, content)
+    async def _filled(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> tuple[Headers, UsedValues]:
+        """Return the headers to send, and the number of each value among them."""
+        used: UsedValues = {}
+        filled: list[tuple[str, str]] = []
+        for name, value in headers:
+            command = self._commands.get(value)
+            filled.append((name, await command.current() if command else value))
+            if command:
+                used[command] = command.number
+        if self._signer and urlsplit(url)[:2] == self._origin:
+            return await self._signer.signed(method, url, filled, content), used
+        return filled, used
+
+
+class AuthorizedClient(AuthorizedSender, Client):
+    """An `AuthorizedSender` that also opens WebSockets."""
 
     async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
-        """Open a WebSocket as a `Client`, and once more with new values after a 401."""
-        assert isinstance(self._sender, Client), "an `app` is refused with the configuration"
-        made = await self._made.headers()
+        """Connect to a WebSocket. Raises CannotSend, and what the inner client raises."""
+        assert isinstance(self._inner, Client)
+        filled, used = await self._filled("GET", url, headers, None)
         try:
-            return await self._sender.open_websocket(url, _with(headers, made), protocols)
+            socket = await self._inner.open_websocket(url, filled, protocols)
         except aiohttp.WSServerHandshakeError as error:
-            if error.status != 401 or not await self._made.renew(made):
+            if error.status != _UNAUTHORIZED or not (old := renewable(used)):
                 raise
-        return await self._sender.open_websocket(url, _with(headers, await self._made.headers()), protocols)
+            await renew(old)
+            filled, used = await self._filled("GET", url, headers, None)
+            socket = await self._inner.open_websocket(url, filled, protocols)
+        accept(used)
+        return socket
 
 
-def with_credentials(
-    name: str,
-    config: HttpAgent,
-    sender: Sender,
-    root: Path,
-    on_secret: Callable[[Iterable[str]], None],
-) -> Sender:
-    """Return the sender with the credentials that the agent's settings ask for. Raises ConfigError."""
-    made = HeaderCommands(commands(config.headers), root, on_secret)
-    signer = AwsSigner(name, config.aws_sigv4) if config.aws_sigv4 else None
-    return CredentialSender(sender, config, made, signer)
+UsedValues = dict[CommandValue, int]
+"""Command → the number of its value in a request."""
 
 
-def _with(headers: Headers, more: Mapping[str, str]) -> Any:
-    return [*((name, value) for name, value in headers if name.lower() not in more), *more.items()]
+def renewable(used: UsedValues) -> UsedValues:
+    """Return the values that a new run may improve: not those that were new and never accepted."""
+    return {command: number for command, number in used.items() if number <= command.accepted}
 
 
-def _origin(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme), parts.netloc
+async def renew(old: UsedValues) -> None:
+    for command, number in old.items():
+        await command.newer_than(number)
+
+
+def accept(used: UsedValues) -> None:
+    for command, number in used.items():
+        command.accepted = max(command.accepted, number)
+
+
+async def authorized(
+    name: str, config: HttpAgent, client: Sender, root: Path, on_secret: OnSecret
+) -> AuthorizedSender:
+    """Return a sender with an agent's credentials. Raises ConfigError if there are none."""
+    commands = [
+        CommandValue(header, command, root, on_secret) for header, command in config.header_commands.items()
+    ]
+    try:
+        signer = AwsSigner(config.sign.aws, on_secret) if config.sign and config.sign.aws else None
+        for command in commands:
+            await command.current()
+    except (CannotSend, ConfigError) as error:
+        raise ConfigError(f"agent {name!r}: {error}") from None
+    kind = AuthorizedClient if isinstance(client, Client) else AuthorizedSender
+    return kind(client, commands, signer, config.endpoint or config.default_endpoint)

@@ -33,13 +33,19 @@ async def make_agents(
     Args:
         copies: agent → its settings for each copy of its server. The result is then an `AgentCopies`.
 
-    Raises ConfigError for a handler or an application that cannot be imported or does not start.
+    Raises ConfigError for a handler or an application that cannot be imported or does not start, and for
+    credentials that a command does not print.
     """
     resources.closing.enter_context(run_in_progress())
     apps = await _running_apps(configs, resources)
     agents: dict[str, Agent] = {}
     for name, config in configs.items():
         own = replace(resources, client=apps[name]) if name in apps else resources
+        if isinstance(config, HttpAgent) and config.needs_credentials:
+            from agentest.agents.credentials import authorized
+
+            sender = await authorized(name, config, own.client, own.root, own.on_secret)
+            own = replace(own, client=sender)
         opened = [await _open_agent(name, each, own) for each in copies.get(name, (config,))]
         agents[name] = opened[0] if len(opened) == 1 else AgentCopies(name, tuple(opened))
     return agents
@@ -66,11 +72,6 @@ async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> A
     """Open an agent. The module of a protocol is imported only if the configuration uses that type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
-    if isinstance(config, HttpAgent) and config.needs_credentials:
-        from agentest.agents.credentials import with_credentials
-
-        sender = with_credentials(name, config, resources.client, resources.root, resources.on_secret)
-        resources = replace(resources, client=sender)
     open_agent: OpenAgent = import_module(AGENT_TYPES[config.type].client).open_agent
     agent = open_agent(name, config, resources)
     return await agent if isawaitable(agent) else agent

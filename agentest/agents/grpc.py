@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import anyio
 
-from agentest.agents.credentials import HeaderCommands
+from agentest.agents.credentials import CommandValue, UsedValues, accept, renew, renewable
 from agentest.agents.message_mapping import MessagePaths, TurnReader
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
@@ -30,7 +30,7 @@ from agentest.agents.port import (
 )
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.grpc import GrpcAgent
-from agentest.config.agents.over_http import commands, fixed
+from agentest.config.agents.over_http import header_commands, sent_headers
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
@@ -76,8 +76,11 @@ class GrpcClient:
         self._proto = resources.root / config.proto if config.proto else None
         self._form = MessagePaths.of(config)
         self._notes = AgentNotes(config.name, resources.on_note)
-        self._headers = Template(fixed(config.headers))
-        self._made = HeaderCommands(commands(config.headers), resources.root, resources.on_secret)
+        self._headers = Template(sent_headers(config.headers))
+        self._commands = [
+            CommandValue(header, command, resources.root, resources.on_secret)
+            for header, command in header_commands(config.headers).items()
+        ]
         self._method: Any = None
         """The descriptor of the method, once it is known."""
         self._finding = anyio.Lock()
@@ -99,14 +102,15 @@ class GrpcClient:
 
         method = await self._described()
         body = Template(without(self._config.body, unknown)).filled(values)
-        request, made = _encoded(body, method), await self._made.headers()
+        request = _encoded(body, method)
         for attempt in range(self._config.retries + 1):
             reader, heard = TurnReader(self._form, turn_index, self._notes), list[Mapping[str, Any]]()
             limit = TimeLimit(self._timeout_s)
             first: float | None = None
+            metadata, used = await self._metadata(values)
             try:
                 with limit:
-                    async for message in self._responses(method, request, self._metadata(values, made)):
+                    async for message in self._responses(method, request, metadata):
                         heard.append(message)
                         AGENT_ANSWERED.set(True)
                         if reader.hear(message) and first is None:
@@ -119,12 +123,13 @@ class GrpcClient:
                 if _never_arrived(error) and not heard and attempt < self._config.retries:
                     await anyio.sleep(pause_before_retry(attempt + 1))
                     continue
-                if error.code().name == "UNAUTHENTICATED" and not attempt and await self._made.renew(made):
-                    made = await self._made.headers()
+                if error.code().name == "UNAUTHENTICATED" and (old := renewable(used)):
+                    await renew(old)
                     continue
                 self._raise(error, reader, attempt)
             except AgentError as error:
                 raise self._no_reply(str(error), reader, attempt) from None
+            accept(used)
             took = limit.elapsed * 1000
             return replace(reply, latency_ms=took, first_token_ms=first, retries=attempt), heard
         raise AssertionError("unreachable: the last attempt either answers or raises")
@@ -143,13 +148,16 @@ class GrpcClient:
             note_request()
             yield _decoded(response, method)
 
-    def _metadata(self, values: TurnValues, made: Mapping[str, str]) -> list[tuple[str, str]]:
+    async def _metadata(self, values: TurnValues) -> tuple[list[tuple[str, str]], UsedValues]:
+        """Return the metadata of a call, and the number of each value of a command in it."""
         named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
+        named |= {command.name.lower(): await command.current() for command in self._commands}
         turn = turn_of_requests()
         try:
-            return list(check_headers({**named, **made, **(turn.headers(named) if turn else {})}).items())
+            metadata = check_headers({**named, **(turn.headers(named) if turn else {})})
         except ValueError as error:
             raise CannotSend(f"{self._config.address}: a header {error}") from None
+        return list(metadata.items()), {command: command.number for command in self._commands}
 
     def _no_reply(self, problem: str, reader: TurnReader, retries: int, sign: str = ": ") -> NoReply:
         return reader.no_reply(f"{self._config.address}{sign}{problem}", retries)

@@ -176,7 +176,7 @@ class HttpSender:
             "accept": "text/event-stream" if config.streaming else "application/json",
             "accept-encoding": ", ".join(CODINGS),
             "content-type": "application/json",
-            **{name.lower(): value for name, value in config.fixed_headers.items()},
+            **{name.lower(): value for name, value in config.sent_headers.items()},
         }
         self._templates = Template(self._headers)
 
@@ -428,7 +428,7 @@ def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
     from agentest.agents.response_features import EndpointProbe
 
-    headers = [(name.lower(), value) for name, value in config.fixed_headers.items() if "{{" not in value]
+    headers = [(name.lower(), value) for name, value in config.sent_headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
     return EndpointProbe(url=url, client=client, headers=headers)
 

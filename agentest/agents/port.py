@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
+from agentest.domain.tool_visibility import Approval, Approve
 from agentest.domain.transcript import Remark, SentRequest, ToolCall, Usage
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
@@ -59,6 +60,8 @@ class AgentReply:
     """Time until the first piece of text, measured like `latency_ms`. None if it all arrived at once."""
     tells_calls: bool = False
     """True if this reply shows that the agent reports all its calls, which its type alone does not show."""
+    approvals: int = 0
+    """Number of requests for approval that the scenario's `approve` has answered."""
     calls_hidden: str | None = None
     """Why this reply cannot report calls although its type can, as the end of a sentence."""
 
@@ -156,6 +159,8 @@ class RecordUsage(Protocol):
 class RealCall(Protocol):
     """A call that the agent's own tool answers. It was recorded when it started."""
 
+    approval: Approval | None
+
     def answered(self, result: Any) -> None: ...
 
     def failed(self, error: BaseException) -> None: ...
@@ -190,6 +195,8 @@ class TurnContext:
     """Records the session's state after this turn, a JSON object. The last call counts."""
     record_tool: RecordTool = _not_in_a_conversation
     record_usage: RecordUsage = _not_in_a_conversation
+    approve: Approve | None = None
+    """The scenario's answer when the agent asks for approval. None: it has none."""
     tools: tuple[ToolSpec, ...] = ()
     """The scenario's mocks as tool definitions, for agents that receive their tools with the request."""
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None

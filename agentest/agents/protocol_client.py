@@ -79,6 +79,7 @@ class ReplyTotals:
     first_token_ms: float | None = None
     retries: int = 0
     usage: Usage = field(default_factory=Usage)
+    approvals: int = 0
     observed: tuple[ToolCall, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
@@ -97,6 +98,7 @@ class ReplyTotals:
             usage=self.usage,
             latency_ms=self.latency_ms,
             retries=self.retries,
+            approvals=self.approvals,
             observed=self.observed,
             remarks=self.remarks,
             first_token_ms=self.first_token_ms,

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 from wave import Error as WaveError
 from wave import open as open_wave
 
@@ -38,7 +38,7 @@ from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, 
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.bodies import MAX_BODY_BYTES
-from agentest.support.http.client import SocketOpener
+from agentest.support.http.client import Client
 from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
 from agentest.support.templates import Template
 
@@ -58,8 +58,8 @@ _SKIPPED = (
 
 def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> RealtimeClient:
     """Return the client of an agent that speaks Realtime."""
-    opener = cast("SocketOpener", resources.client)  # an `app` is refused with the configuration
-    return RealtimeClient(config, WebSocketConnector(config, opener), resources)
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
+    return RealtimeClient(config, WebSocketConnector(config, resources.client), resources)
 
 
 class RealtimeClient:

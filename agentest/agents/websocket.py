@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import anyio
@@ -36,7 +36,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import MAX_BODY_BYTES
-from agentest.support.http.client import SocketOpener
+from agentest.support.http.client import Client
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
@@ -61,9 +61,9 @@ _RETRIED = (429, 502, 503, 504)
 
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
     """Return the client of an agent behind a WebSocket."""
-    opener = cast("SocketOpener", resources.client)  # an `app` is refused with the configuration
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     notes = AgentNotes(config.name, resources.on_note)
-    client = WebSocketClient(config, WebSocketConnector(config, opener), resources.timeout_s, notes)
+    client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
     resources.closing.callback(client.note_late_messages)
     return client
 
@@ -333,12 +333,12 @@ def _decoded(text: str) -> Any:
 class WebSocketConnector:
     """Opens an agent's connections."""
 
-    def __init__(self, config: WebSocketAgent | RealtimeAgent, client: SocketOpener) -> None:
+    def __init__(self, config: WebSocketAgent | RealtimeAgent, client: Client) -> None:
         self._config = config
         self._client = client
         self._advisor = ErrorAdvisor(config, client)
         self._request = RequestTemplate(
-            endpoint=config.endpoint, method="GET", params={}, headers=config.fixed_headers, body=None
+            endpoint=config.endpoint, method="GET", params={}, headers=config.sent_headers, body=None
         )
 
     async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:

@@ -34,6 +34,7 @@ from agentest.domain.messages import (
     ToolResult,
     UserText,
 )
+from agentest.domain.tool_visibility import Approve
 from agentest.domain.transcript import (
     AttachedFile,
     Blame,
@@ -73,6 +74,8 @@ class ConversationSpec:
     """The id that the agent receives; None: that of `session`, else a new one."""
     date: str | None = None
     """When the conversation takes place, in ISO 8601; None: today."""
+    approve: Callable[[int], Approve | None] = lambda _: None
+    """Turn index → the scenario's answer when the agent asks for approval."""
     keeps_state: bool = False
     """True if the transcript includes the final state of the mocks."""
 
@@ -204,6 +207,7 @@ class TurnLoop:
             session=self._session,
             session_id=self._session_id,
             date=self._date,
+            approve=self._spec.approve(turn.turn_index),
             tools=self._tools,
         )
         for answered in range(MAX_TOOL_ROUNDS + 1):

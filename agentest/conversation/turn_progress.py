@@ -122,6 +122,7 @@ class TurnProgress:
     first_token_ms: float | None = None
     tells_calls: bool = False
     calls_hidden: str | None = None
+    approvals: int = 0
     began_ns: int = field(default_factory=time_ns)
     reply_count: int = 0
     named: int = 0
@@ -164,6 +165,7 @@ class TurnProgress:
         self.latency_ms += reply.latency_ms
         self.tells_calls = self.tells_calls or reply.tells_calls
         self.calls_hidden = self.calls_hidden or reply.calls_hidden
+        self.approvals += reply.approvals
         self.usage += reply.usage
         if reply.model_calls:  # 0 means that the agent does not count its model calls
             self.model_calls = (self.model_calls or 0) + reply.model_calls
@@ -220,6 +222,7 @@ class TurnProgress:
             self.first_token_ms,
             self.tells_calls,
             self.calls_hidden,
+            self.approvals,
             call_refused,
             moment_of(self.began_ns),
             (waited.user - self.waited.user) * 1000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -49,6 +50,10 @@ class Approval(StrEnum):
     DENIED = "denied"
     PENDING = "pending"
     """The user has not answered yet, so the call has not run."""
+
+
+Approve = bool | Mapping[str, bool]
+"""What the user of a scenario answers when the agent asks for approval: to all requests, or by tool."""
 
 
 def cannot_be_seen(agent: str) -> str:

@@ -302,7 +302,6 @@ class AgentExchange:
     status: int | None
     """None if no response began."""
     response: str
-    """The beginning of the body, as far as it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +335,8 @@ class Turn:
     """True if its answers showed that the agent reports all calls, if its type leaves that open."""
     calls_hidden: str | None = None
     """The reason why its answers could not report calls; None if they could."""
+    approvals: int = 0
+    """The number of requests for approval that the scenario's `approve` answered."""
     call_refused: str | None = None
     """The reason why a refused call, perhaps of this turn or an earlier one, is not among its calls."""
     started_at: str | None = None

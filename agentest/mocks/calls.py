@@ -417,15 +417,17 @@ class PendingRealCall:
         self._record = record
         self._call = call
         self._redact = redact
+        self.approval: Approval | None = None
+        """Set it if the user has approved the call."""
 
     def answered(self, result: Any) -> None:
         """Record the tool's return value. A value that is not JSON is stored as its repr."""
-        self._record.finish(self._call, recordable(result))
+        self._record.finish(self._call, recordable(result), approval=self.approval)
 
     def failed(self, error: BaseException) -> None:
         """Record the exception that the tool raised."""
         message = self._redact(message_of_error(error) or type(error).__name__)
-        self._record.finish(self._call, {"error": message}, error=message)
+        self._record.finish(self._call, {"error": message}, error=message, approval=self.approval)
 
 
 _SHOWN_CHARS = 80

@@ -251,7 +251,7 @@ def make_plan(
     entries = finalized_entries(entries, agents, root, config.date)
     units = units_among(entries)
     unknown: Mapping[str, tuple[NamedTool, ...]] = {}
-    if any(unit.scenario.trajectories for unit in units):
+    if any(unit.scenario.trajectories or unit.scenario.approve_keys for unit in units):
         mocked = {tool for scenario in (*discovered.scenarios, *others) for tool in scenario.tools}
         tools = {unit.agent: unit.traits.tools for unit in units}
         unknown = unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, tools.values())

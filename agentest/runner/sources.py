@@ -249,7 +249,8 @@ class LiveConversations:
             scenario.session,
             session_id_of(scenario.session, conversation_id),
             scenario.date,
-            scenario.keeps_state,
+            keeps_state=scenario.keeps_state,
+            approve=scenario.approve_in,
         )
         mocks = self._mocks(unit, conversation_id)
         if self.on_mocks:

@@ -382,7 +382,7 @@ class NamedTool(NamedTuple):
 
 
 def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
-    """Yield the tools that a scenario's trajectories forbid, limit, order, expect or declare as reads."""
+    """Yield the tools that a scenario's trajectories and `approve` name."""
     for key, trajectory in keyed_trajectories(scenario):
         calls = "expected_writes" if trajectory.writes else "expected"
         limits = trajectory.max_calls_per_tool
@@ -395,6 +395,8 @@ def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
         ]
         for kind, of_kind in names:
             yield from (NamedTool(f"{key}.{kind}", name) for name in of_kind)
+    for key, approve in scenario.approve_keys.items():
+        yield from (NamedTool(key, tool) for tool in (approve if isinstance(approve, Mapping) else ()))
 
 
 def keyed_trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:

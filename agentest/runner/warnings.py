@@ -31,7 +31,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
+from agentest.domain.tool_visibility import Approval, ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
@@ -351,6 +351,7 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
             )
     if evidence.scenario.faults or evidence.scenario.injections:
         yield from _changes_without_effect(evidence)
+    yield from _approvals_without_effect(evidence)
 
 
 def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -365,6 +366,22 @@ def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
     for number, injected in enumerate(evidence.scenario.injections):
         if injected.place in evidence.scenario.tools and not most[injected.place]:
             yield f"inject[{number}]: {injected.place} was never called, so nobody read it", [injected.place]
+
+
+def _approvals_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
+    """Find each `approve` that answered no request of the agent."""
+    conversations = [each.conversation for each in evidence.conversations]
+    calls = [call for each in conversations for call in each.tool_calls]
+    decided = {call.name for call in calls if call.approval in (Approval.GRANTED, Approval.DENIED)}
+    answered = {turn.turn_index for each in conversations for turn in each.turns if turn.approvals}
+    own = {at for at, turn in enumerate(evidence.scenario.turns) if turn.approve is not None}
+    turns_of = {"approve": answered - own, **{f"turns[{at}].approve": answered & {at} for at in own}}
+    for key, approve in evidence.scenario.approve_keys.items():
+        if isinstance(approve, Mapping):
+            for tool in sorted(approve.keys() - decided):
+                yield f"{key}.{tool}: the agent never asked for approval of {tool!r}", [tool]
+        elif not turns_of[key]:
+            yield f"{key}: the agent never asked for approval", ()
 
 
 def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:

@@ -25,12 +25,7 @@ from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
-from agentest.scenarios.expectations import (
-    check_turns,
-    parse_expect,
-    parse_expected_state,
-    parse_sayings,
-)
+from agentest.scenarios.expectations import check_turns, parse_expect, parse_expected_state, parse_sayings
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import (
     Check,
@@ -38,6 +33,7 @@ from agentest.scenarios.model import (
     Persona,
     Scenario,
     ScriptedTurn,
+    parse_approve,
     parse_criteria,
     parse_model_faults,
     parse_session,
@@ -69,7 +65,7 @@ if TYPE_CHECKING:
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
-TURN_KEYS = ("user_message", "assertions", "trajectory", "expect")
+TURN_KEYS = ("user_message", "assertions", "trajectory", "expect", "approve")
 
 
 @contextmanager
@@ -190,6 +186,7 @@ def scenario(
     never: Sequence[Any] | None = None,
     secrets: Sequence[str] | None = None,
     consent: Mapping[str, str] | None = None,
+    approve: bool | Mapping[str, bool] | None = None,
     explore: bool | Mapping[str, Any] | None = None,
     skip: bool | str | None = None,
     **camel_case: Any,
@@ -240,6 +237,7 @@ def scenario(
         never: what must never happen: `call(…)`, a text or matcher of a reply, or a function like `check`.
         secrets: planted texts that the agent may not pass on.
         consent: tool → pattern of the user's texts that agree to its calls, such as `{"pay": "yes|confirm"}`.
+        approve: the answer when the agent asks for approval: True, False, or a dict from tool to answer.
         explore: False, or `{"without": […], "reason": …}`: what `agentest explore` leaves out.
         skip: True, or the reason why the scenario is not run.
 
@@ -274,9 +272,7 @@ def define(
     try:
         new = build_scenario(options, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-        if describe is None:
-            head = f"{file}:{line}: scenario {brief(options['name'])}: "
-            describe = head.__add__
+        describe = describe or f"{file}:{line}: scenario {brief(options['name'])}: ".__add__
         problem = "\n".join(map(describe, _problems(options, error)))
         return register_invalid(options, file, line, problem, data_file)
     return _registered(new, data_file)
@@ -477,9 +473,7 @@ def _thresholds(thresholds: Any, key: str) -> dict[str, float]:
 
 
 def _skip(skip: Any, key: str) -> str | None:
-    if isinstance(skip, bool):
-        return "skip=True" if skip else None
-    return nonempty_text(skip, key)
+    return ("skip=True" if skip else None) if isinstance(skip, bool) else nonempty_text(skip, key)
 
 
 def refused_scenario(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
@@ -548,6 +542,7 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "tags": lambda tags, key: tuple(nonempty_text(tag, key) for tag in listed(tags, key, "a list of texts")),
     "skip": _skip,
     "session": parse_session,
+    "approve": parse_approve,
     "model_faults": parse_model_faults,
     "state": parse_state,
     "final_state": parse_expected_state,
@@ -575,13 +570,16 @@ def _turn(item: Any, key: str) -> ScriptedTurn:
     collector = ProblemCollector()
     message = collector.parse(checked_text, options["user_message"], f"{key}.user_message")
     trajectory = collector.parse(parse_trajectory_options, options, f"{key}.")
-    expect = (
-        collector.parse(parse_expect, options["expect"], f"{key}.expect") if "expect" in options else None
-    )
+    parsers: Mapping[str, Callable[[Any, str], Any]] = {"expect": parse_expect, "approve": parse_approve}
+    parsed = {
+        name: collector.parse(parse, options[name], f"{key}.{name}")
+        for name, parse in parsers.items()
+        if name in options
+    }
     collector.check()
     if any(each.max_turns is not None for each in trajectory):
         raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
-    return ScriptedTurn(message, trajectory, expect)
+    return ScriptedTurn(message, trajectory, **parsed)
 
 
 def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:

@@ -13,6 +13,7 @@ from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import CaseId, Reference
+from agentest.domain.tool_visibility import Approve
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
@@ -123,6 +124,8 @@ class ScriptedTurn:
     """The reference turn in a case of an evaluation set."""
     attachments: tuple[Attachment, ...] = ()
     """Files that the user attaches, in a case of an evaluation set."""
+    approve: Approve | None = None
+    """The user's answer if the agent asks for approval in this turn; None: that of the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ class Scenario:
     """Functions of `never`, which are used like `check`."""
     consent: Mapping[str, str] = field(default_factory=dict)
     """Tool → pattern of user messages that agree to its calls."""
+    approve: Approve | None = None
+    """The user's answer when the agent asks for approval; None: as the agent's settings say."""
     explore: Exclusions | None = None
     """What an exploration leaves out; None: nothing."""
     recorded: tuple[RecordedAnswer, ...] | None = None
@@ -204,6 +209,17 @@ class Scenario:
     @property
     def scripted(self) -> bool:
         return bool(self.turns)
+
+    def approve_in(self, turn_index: int) -> Approve | None:
+        """Return the user's answer if the agent asks for approval in a turn."""
+        of_turn = self.turns[turn_index].approve if turn_index < len(self.turns) else None
+        return self.approve if of_turn is None else of_turn
+
+    @property
+    def approve_keys(self) -> dict[str, Approve]:
+        """Every `approve` of the scenario and its turns, by key."""
+        of_turns = {f"turns[{at}].approve": turn.approve for at, turn in enumerate(self.turns)}
+        return {key: each for key, each in {"approve": self.approve, **of_turns}.items() if each is not None}
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -249,6 +265,20 @@ class Scenario:
     def expects_calls(self) -> bool:
         """True if an evaluation set expects tool calls in a turn. Its criteria determine if they count."""
         return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
+
+
+def parse_approve(value: Any, key: str = "approve") -> Approve:
+    """Parse true, false or a dict from tool to true or false. Raises ValueError."""
+    if not isinstance(value, Mapping):
+        checked(value, key, "true, false, or a dict from tool to true or false", isinstance(value, bool))
+        return bool(value)
+    checked(value, key, "a dict with at least one tool", bool(value))
+    for tool, answer in value.items():
+        checked(
+            tool, key, "a dict whose keys are names of tools", isinstance(tool, str) and bool(tool.strip())
+        )
+        boolean(answer, f"{key}.{tool}")
+    return dict(value)
 
 
 def parse_model_faults(value: Any, key: str = "model_faults") -> tuple[Fault, ...]:

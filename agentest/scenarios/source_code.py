@@ -254,6 +254,7 @@ def scenario_source(
         "model_faults": _list_if(map(_fault, plain.model_faults)),
         "secrets": node(list(plain.secrets)) if plain.secrets else None,
         "consent": node(dict(plain.consent)) if plain.consent else None,
+        "approve": None if plain.approve is None else node(plain.approve),
         "never": _list_if([*never, *checks]),
         "trajectory": trajectories(trajectories_left) if trajectories_left else None,
         "expect": sayings_source(sayings) if sayings else None,
@@ -361,6 +362,8 @@ def _turn(turn: ScriptedTurn) -> SourceNode:
         options["trajectory"] = trajectories(turn.trajectory)
     if turn.expect:
         options["expect"] = expect(turn.expect)
+    if turn.approve is not None:
+        options["approve"] = node(turn.approve)
     message = StringLiteral(turn.user_message)
     return mapping([("user_message", message), *options.items()]) if options else message
 

@@ -240,7 +240,15 @@ CODECS = Codecs(
             ),
             only_if_set=(
                 *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
-                *("tells_calls", "calls_hidden", "call_refused", "started_at", "user_ms", "tools_ms"),
+                *(
+                    "tells_calls",
+                    "calls_hidden",
+                    "approvals",
+                    "call_refused",
+                    "started_at",
+                    "user_ms",
+                    "tools_ms",
+                ),
                 *(
                     "asked_calls",
                     "redacted",

@@ -8,6 +8,8 @@ these delays, and watches all limits, because a timer for each would cost more t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -182,6 +184,10 @@ class TimeLimit:
         """Exclude the time inside of the block. Pauses do not overlap."""
         return Pause(self)
 
+    def counts_for(self, task: asyncio.Task[object] | None) -> bool:
+        """Return True if the limit is one of this task and not paused."""
+        return self._task is task and self._paused_at is None
+
     def pause(self) -> None:
         """Stop counting the time."""
         self._paused_at = self.elapsed
@@ -200,6 +206,21 @@ class TimeLimit:
     def ends_at(self) -> float:
         """When the limit ends, in seconds of the event loop's clock. It moves while the limit is paused."""
         return self._loop.time() + self._seconds - self.elapsed
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Exclude the time inside of the block from all limits of this task that are not paused already."""
+    task = asyncio.current_task()
+    heartbeat = _heartbeats.get(asyncio.get_running_loop())
+    limits = [limit for limit in heartbeat.limits if limit.counts_for(task)] if heartbeat else []
+    for limit in limits:
+        limit.pause()
+    try:
+        yield
+    finally:
+        for limit in limits:
+            limit.resume()
 
 
 class Pause:

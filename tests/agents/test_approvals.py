@@ -13,12 +13,13 @@ from talking import as_events, as_json, held
 from wire import http, wire
 
 from agentest import scenario
-from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.results import RunResult, ScenarioResult, Status, WarningCode
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.codec import CODECS
 from agentest.store.dataclass_codec import Codecs
+from agentest.support.errors import ScenarioError
 from agentest.testing import arun_scenarios
 from agentest.trajectory.call_facts import CallView
 from agentest.trajectory.matcher import TrajectoryMatcher
@@ -117,6 +118,63 @@ def test_what_the_configuration_decides(protocol: Protocol, approvals: str, appr
     after = paid if approvals == "approve" else refused
     told = held({**config, "approvals": approvals}, ("Pay",), *asks, *after)
     assert [(call.name, call.approval) for call in told.conversation.tool_calls] == [("pay", approval)]
+
+
+def without_effect(found: ScenarioResult) -> list[str]:
+    warnings = found.verdict_warnings
+    return [each.message for each in warnings if each.code is WarningCode.VACUOUS_CHECK]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("approve", [True, {"pay": True}, False, {"pay": False}])
+def test_the_scenario_answers_and_overrides_the_setting(protocol: Protocol, approve: Any) -> None:
+    config, asks, paid, refused = protocol
+    is_granted = approve in (True, {"pay": True})
+    setting = "deny" if is_granted else "approve"
+    found = ran(
+        ({**config, "approvals": setting}, [], [], []),
+        ["Pay"],
+        *asks,
+        *(paid if is_granted else refused),
+        approve=approve,
+    )
+    (result,) = found.conversations
+    assert [(call.name, call.approval) for call in result.conversation.tool_calls] == [
+        ("pay", Approval.GRANTED if is_granted else Approval.DENIED)
+    ]
+    assert result.conversation.turns[0].agent_message == ("Paid." if is_granted else "Not paid.")
+    assert without_effect(found) == []
+
+
+@PROTOCOLS
+def test_a_turn_overrides_the_scenario_and_its_own_message(protocol: Protocol) -> None:
+    config, asks, paid, _ = protocol
+    turns = [{"user_message": "Pay", "approve": {"refund": False}}, {"user_message": "No", "approve": True}]
+    found = ran((config, [], [], []), turns, *asks, *paid, approve=False)
+    (result,) = found.conversations
+    assert [call.approval for call in result.conversation.tool_calls] == [Approval.GRANTED]
+    assert without_effect(found) == [
+        "approve: the agent never asked for approval",
+        "turns[0].approve.refund: the agent never asked for approval of 'refund'",
+    ]
+
+
+@PROTOCOLS
+def test_a_misspelled_tool_is_an_error(protocol: Protocol) -> None:
+    found = ran(protocol, ["Pay"], approve={"pey": True}, tools={"pay": 1})
+    assert found.verdict.status is Status.ERRORED
+    assert "approve names tool 'pey', which is not known; did you mean 'pay'?" in str(found.verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("approve", "said"),
+    [("yes", "true, false, or a dict"), ({}, "at least one tool"), ({"pay": "yes"}, "approve.pay")],
+)
+def test_the_answer_is_checked(approve: Any, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        scenario("s", turns=["Pay"], approve=approve)
+    with pytest.raises(ScenarioError, match=said):
+        scenario("s", turns=[{"user_message": "Pay", "approve": approve}])
 
 
 @PROTOCOLS

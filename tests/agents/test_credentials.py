@@ -1,279 +1,313 @@
-"""Credentials that are made during a run: values that commands print, and signatures for AWS."""
+"""Credentials that expire: header values from commands, and requests signed for AWS."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
+import anyio
 import pytest
-from aiohttp import web
-from stored import to_json
-from test_grpc import Salon
-from test_grpc import run as run_grpc
-from test_realtime import RealtimeServer, message, server
-from test_realtime import run as run_realtime
+from http_agents import held, opened
+from stand_ins import Asked, Given, completion_of, standing_in
+from test_websocket_agent import Socket, server
 
-from agentest import scenario
 from agentest.config import Config
-from agentest.domain.results import RunResult, Status
+from agentest.domain.transcript import Conversation
 from agentest.support.errors import ConfigError
-from agentest.testing import run_scenarios
 
-REPLY = b'{"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}'
-
-
-class Guarded:
-    """A chat-completions agent that answers requests whose headers it accepts, and others with 401."""
-
-    def __init__(self, accepts: Callable[[BaseHTTPRequestHandler, bytes], bool], moved: str = "") -> None:
-        self.seen: list[str] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(handler) -> None:
-                body = handler.rfile.read(int(handler.headers["content-length"]))
-                self.seen.append(handler.headers.get("authorization", ""))
-                status = 307 if moved else 200 if accepts(handler, body) else 401
-                handler.send_response(status)
-                handler.send_header("content-type", "application/json")
-                handler.send_header("content-length", str(len(REPLY)))
-                if moved:
-                    handler.send_header("location", moved)
-                handler.end_headers()
-                handler.wfile.write(REPLY)
-
-            def log_message(handler, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}/v1/chat/completions?x=1"
-
-    def __enter__(self) -> Guarded:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def accepting(*tokens: str) -> Callable[[BaseHTTPRequestHandler, bytes], bool]:
-    return lambda handler, _: handler.headers.get("authorization") in [f"Bearer {each}" for each in tokens]
-
-
-class Printing:
-    """A command that prints token-1, then token-2, and so on."""
-
-    def __init__(self, folder: Path, code: str = "print(f'token-{n}')") -> None:
-        self._count = folder / "count"
-        script = folder / "print_token.py"
-        script.write_text(
-            f"import pathlib, sys\np = pathlib.Path({str(self._count)!r})\n"
-            f"n = len(p.read_text()) + 1 if p.exists() else 1\np.write_text('x' * n)\n{code}\n"
-        )
-        self.command = [sys.executable, str(script)]
-
-    @property
-    def times(self) -> int:
-        return len(self._count.read_text()) if self._count.exists() else 0
+COUNTING = """
+import pathlib, sys
+runs = pathlib.Path(sys.argv[1])
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+print(f"token-number-{len(runs.read_text())}")
+"""
+"""Prints another token each time."""
+CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
-def printing(tmp_path: Path) -> Printing:
-    return Printing(tmp_path)
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
 
 
-def run(endpoint: str, header: Any = None, conversations: int = 1, **agent: Any) -> RunResult:
-    headers = {"Authorization": header} if header else {}
-    config = Config.model_validate({"agent": {"endpoint": endpoint, "headers": headers, **agent}})
-    made = scenario(
-        "s",
-        turns=["hi", {"user_message": "and?", "expect": {"contains": "Hello"}}],
-        conversations_per_scenario=conversations,
-    )
-    return run_scenarios([made], config=config)
+def token(runs: Path, **more: Any) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", COUNTING, str(runs)], **more}
 
 
-def status(result: RunResult) -> Status:
-    return result.scenarios[0].verdict.status
+def agent(url: str, **settings: Any) -> Any:
+    return Config.model_validate({"agent": {"endpoint": f"{url}{CHAT}", "retries": 0, **settings}}).agent
 
 
-def problem(result: RunResult) -> str:
-    failure = result.scenarios[0].conversations[0].conversation.failure
-    return failure.message if failure else ""
+async def many(
+    agent: Any, number: int = 1, *lines: str, secrets: list[str] | None = None
+) -> list[Conversation]:
+    """Conversations at once."""
+    done: list[Conversation] = []
+    async with opened(agent, secrets=secrets) as client, anyio.create_task_group() as tasks:
+
+        async def one(index: int) -> None:
+            done.append(await held(client, *(lines or ("Hello.",)), number=index))
+
+        for index in range(number):
+            tasks.start_soon(one, index)
+    return done
 
 
-def test_one_value_serves_all_conversations(printing: Printing) -> None:
-    """Twenty conversations at once run the command once, and the value stands in no result."""
-    with Guarded(accepting("token-1")) as agent:
-        result = run(agent.endpoint, {"command": printing.command}, conversations=20)
-    assert (status(result), printing.times, len(agent.seen)) == (Status.PASSED, 1, 40)
-    assert "token-1" not in str(to_json(result))
+def replies(conversations: list[Conversation]) -> set[str | None]:
+    assert not [each.failure for each in conversations if each.failure]
+    return {turn.agent_message for each in conversations for turn in each.turns}
 
 
-def test_a_value_is_made_anew_after_its_time(printing: Printing) -> None:
-    with Guarded(accepting("token-1", "token-2")) as agent:
-        result = run(agent.endpoint, {"command": printing.command, "every_s": 1e-9})
-    assert (status(result), agent.seen) == (Status.PASSED, ["Bearer token-1", "Bearer token-2"])
+def with_valid(valid: list[str], seen: list[str]) -> Any:
+    """An agent that accepts the first token of a list, and repeats it."""
+
+    def answer(asked: Asked) -> Given:
+        seen.append(asked.headers.get("authorization", ""))
+        return completion_of(seen[-1]) if seen[-1] == valid[0] else Given({"error": "expired"}, 401)
+
+    return answer
 
 
-def test_a_value_is_made_anew_after_a_401(printing: Printing) -> None:
-    """A token that expired is replaced once for all conversations, and no turn fails."""
-    with Guarded(accepting("token-2")) as agent:
-        result = run(agent.endpoint, {"command": printing.command}, conversations=20)
-    assert (status(result), printing.times) == (Status.PASSED, 2)
+def test_conversations_share_one_run_of_the_command_and_its_value_is_secret(runs: Path) -> None:
+    seen: list[str] = []
+    secrets: list[str] = []
+    with standing_in(with_valid(["Bearer token-number-1"], seen)) as url:
+        settings = agent(url, headers={"Authorization": token(runs), "x-plain": "as-it-is"})
+        done = anyio.run(lambda: many(settings, 20, secrets=secrets))
+    assert replies(done) == {"Bearer token-number-1"}
+    assert len(done) == 20
+    assert runs.read_text() == "x"
+    assert "token-number-1" in secrets
 
 
-def test_a_401_that_stays_is_the_agents_answer(printing: Printing) -> None:
-    """The command runs once more, not for every conversation."""
-    with Guarded(accepting()) as agent:
-        result = run(agent.endpoint, {"command": printing.command}, conversations=10)
-    assert "answered 401" in problem(result)
-    assert printing.times <= 11
-    assert status(result) is Status.ERRORED
+def test_a_token_that_expires_in_the_middle_is_renewed_once_for_all(runs: Path) -> None:
+    valid, seen = ["Bearer token-number-1"], list[str]()
+    answer = with_valid(valid, seen)
+
+    def expiring(asked: Asked) -> Given:
+        if len(seen) == 20:
+            valid[0] = "Bearer token-number-2"
+        return answer(asked)  # type: ignore[no-any-return]
+
+    with standing_in(expiring) as url:
+        done = anyio.run(lambda: many(agent(url, headers={"Authorization": token(runs)}), 20, "One.", "Two."))
+    assert replies(done) == {"Bearer token-number-1", "Bearer token-number-2"}
+    assert runs.read_text() == "xx"
 
 
-def test_other_servers_do_not_get_the_value(printing: Printing) -> None:
-    with Guarded(accepting("never")) as other, Guarded(accepting(), moved=other.endpoint) as agent:
-        run(agent.endpoint, {"command": printing.command})
-    assert set(agent.seen) == {"Bearer token-1"}
-    assert set(other.seen) == {""}
+def test_a_token_that_is_never_accepted_is_renewed_once(runs: Path) -> None:
+    with standing_in(with_valid(["nothing"], [])) as url:
+        done = anyio.run(lambda: many(agent(url, headers={"Authorization": token(runs)}), 5))
+    assert all("answered 401" in str(each.failure) for each in done)
+    assert runs.read_text() == "xx"
+
+
+def test_a_value_older_than_every_s_is_renewed_before_it_is_sent(runs: Path) -> None:
+    seen: list[str] = []
+
+    def answer(asked: Asked) -> Given:
+        seen.append(asked.headers["x-token"])
+        return completion_of("Yes.")
+
+    with standing_in(answer) as url:
+        headers = {"X-Token": token(runs, every_s=1e-9, prefix="T ")}
+        anyio.run(lambda: many(agent(url, headers=headers), 1, "One.", "Two."))
+    assert seen == ["T token-number-2", "T token-number-3"]
+
+
+def test_commands_fill_the_handshake_of_a_websocket(runs: Path) -> None:
+    from aiohttp import web
+
+    async def guarded(socket: Socket, request: web.Request) -> None:
+        async for message in socket:
+            await socket.send_str(f"{message.data} {request.headers['authorization']}")
+
+    with server(guarded) as url:
+        config = {"type": "websocket", "endpoint": url, "headers": {"Authorization": token(runs)}}
+        done = anyio.run(lambda: many(Config.model_validate({"agent": config}).agent))
+    assert replies(done) == {"Hello. Bearer token-number-1"}
+
+
+def test_a_custom_api_sends_the_value_to_its_own_server_alone(runs: Path) -> None:
+    asked: list[Asked] = []
+    with (
+        standing_in(lambda _: Given({"id": 7, "reply": "Yes."}), asked) as url,
+        standing_in(lambda _: Given({"id": 7}), asked) as other,
+    ):
+        settings = agent(
+            url,
+            type="http",
+            headers={"Authorization": token(runs)},
+            body={"m": "{{message}}", "s": "{{s}}"},
+            reply="reply",
+            setup=[
+                {"endpoint": f"{other}/new", "save": {"s": "id"}},
+                {"endpoint": "/own", "save": {"t": "id"}},
+            ],
+        )
+        replies(anyio.run(lambda: many(settings)))
+    assert [(each.path, each.headers.get("authorization")) for each in asked] == [
+        ("/new", None),
+        ("/own", "Bearer token-number-1"),
+        (CHAT, "Bearer token-number-1"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "said"),
     [
-        ("sys.exit('no login')", "ended with status 1: no login"),
-        ("", "printed 0 lines, and a header value is one"),
-        ("print('a\\nb')", "printed 2 lines"),
-        ("print('a\\x07')", "printed no header value"),
+        ("import sys; sys.exit('not logged in')", "exited with status 1:\nnot logged in"),
+        ("raise SystemExit(3)", "exited with status 3, and wrote nothing to standard error"),
+        ("import sys; print('try a login', file=sys.stderr)", "printed nothing; it must print the value"),
+        ("print('hunter-2-hunter'); print('b')", "printed 2 lines; it must print the value, on one line"),
+        ("print('hunter-2-hunter-\\u1234')", "printed characters that no header may have"),
+        ("import threading; threading.Event().wait()", "did not finish within 0.5 s"),
     ],
 )
-def test_a_command_that_fails_errs_all_and_runs_once(tmp_path: Path, code: str, expected: str) -> None:
-    printing = Printing(tmp_path, code)
-    with Guarded(accepting("x")) as agent:
-        result = run(agent.endpoint, {"command": printing.command}, conversations=5)
-    assert f"headers.Authorization: the command `{sys.executable} " in problem(result)
-    assert expected in problem(result)
-    assert (status(result), printing.times, agent.seen) == (Status.ERRORED, 1, [])
-
-
-def test_a_command_that_hangs_or_is_missing() -> None:
-    hangs = {
-        "command": [sys.executable, "-c", "import threading; threading.Event().wait()"],
-        "timeout_s": 0.05,
+def test_a_command_without_a_value_stops_the_run_and_is_explained(code: str, said: str) -> None:
+    command = {
+        "command": [sys.executable, "-X", "utf8", "-c", code],
+        "timeout_s": 0.5 if "wait" in code else 30,
     }
-    with Guarded(accepting("x")) as agent:
-        assert "has not ended after 0.05 s" in problem(run(agent.endpoint, hangs))
-        assert "cannot be started" in problem(run(agent.endpoint, {"command": "no-such-program-anywhere x"}))
+    settings = agent("http://127.0.0.1:9", headers={"Authorization": command})
+    with pytest.raises(ConfigError) as raised:
+        anyio.run(lambda: many(settings))
+    assert str(raised.value).startswith("agent 'agent': headers.Authorization: the command `")
+    assert said in str(raised.value)
+    assert "hunter-2" not in str(raised.value).partition("` ")[2]
 
 
-def test_settings() -> None:
-    """A text is split into words, and a mistake is named with its key."""
-    config = Config.model_validate(
-        {
-            "agent": {
-                "endpoint": "http://h",
-                "headers": {"A": "b", "C": {"command": "gcloud auth 'x y'", "everyS": 5}},
-            }
-        }
-    )
-    assert config.agent.fixed_headers == {"A": "b"}
-    assert config.agent.headers["C"].words == ["gcloud", "auth", "x y"]
-    for wrong in ({"command": ""}, {"command": "x", "every_s": 0}, {"comand": "x"}, {}):
-        with pytest.raises(ValueError, match=r"headers\.C"):
-            Config.model_validate({"agent": {"endpoint": "http://h", "headers": {"C": wrong}}})
+def test_a_text_runs_in_a_shell_and_its_output_may_have_the_scheme() -> None:
+    with standing_in(with_valid(["Token abcdefgh"], [])) as url:
+        settings = agent(url, headers={"authorization": {"command": "echo Token abc | sed s/c/cdefgh/"}})
+        assert replies(anyio.run(lambda: many(settings))) == {"Token abcdefgh"}
 
 
-def test_websockets_get_the_value(printing: Printing) -> None:
-    talking = RealtimeServer(lambda items: [message("Hello.")])
-
-    async def talk(socket: Any, request: web.Request) -> None:
-        assert request.headers["authorization"] == "Bearer token-1"
-        await talking.talk(socket, request)
-
-    with server(talk) as url:
-        result = run_realtime(
-            url, scenario("s", turns=["hi"]), headers={"Authorization": {"command": printing.command}}
-        )
-    assert status(result) is Status.PASSED
-
-
-def test_grpc_gets_the_value(printing: Printing, tmp_path: Path) -> None:
-    salon = Salon(tmp_path)
-    with salon.serving() as endpoint:
-        result = run_grpc(endpoint, "hi", headers={"Authorization": {"command": printing.command}})
-    assert status(result) is Status.PASSED
-    assert [each["authorization"] for each in salon.metadata] == ["Bearer token-1"]
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ({"command": ""}, "is empty"),
+        ({"command": []}, "is empty"),
+        ({"command": "x", "every_s": 0}, "greater than 0"),
+        ({"command": "x", "prefix": "a\nb"}, "has a line break"),
+        ({"comand": "x"}, "command"),
+    ],
+)
+def test_settings_of_a_command_are_checked(header: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        agent("http://127.0.0.1:9", headers={"Authorization": header})
 
 
 # Signatures
 
-
-def _hmac(key: bytes, text: str) -> bytes:
-    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+KEY, SECRET, SESSION = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG", "session+token/of=aws"
 
 
-def signature_holds(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
-    """Compute the signature as AWS documents it, and compare."""
-    given = handler.headers["authorization"]
-    fields = dict(part.strip().split("=", 1) for part in given.removeprefix("AWS4-HMAC-SHA256 ").split(","))
-    _, day, region, service, _ = fields["Credential"].split("/")
-    path, _, query = handler.path.partition("?")
-    names = fields["SignedHeaders"].split(";")
-    headers = "".join(f"{name}:{handler.headers[name].strip()}\n" for name in names)
-    digest = hashlib.sha256(body).hexdigest()
-    request = "\n".join(["POST", path, query, headers, ";".join(names), digest])
-    scope = f"{day}/{region}/{service}/aws4_request"
-    hashed = hashlib.sha256(request.encode()).hexdigest()
-    text = "\n".join(["AWS4-HMAC-SHA256", handler.headers["x-amz-date"], scope, hashed])
-    key = b"AWS4very-secret-key-of-aws"
-    for part in (day, region, service, "aws4_request"):
-        key = _hmac(key, part)
-    expected = _hmac(key, text).hex()
-    return (region, service, fields["Signature"]) == ("eu-west-1", "bedrock-agentcore", expected)
-
-
-@contextmanager
-def aws(monkeypatch: pytest.MonkeyPatch, folder: Path, **variables: str) -> Iterator[None]:
-    nothing = {"AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"), "AWS_CONFIG_FILE": str(folder / "no")}
-    for name, value in {**nothing, "AWS_EC2_METADATA_DISABLED": "true", **variables}.items():
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": SESSION,
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
         monkeypatch.setenv(name, value)
-    yield
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
 
 
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "very-secret-key-of-aws"}
-SIGNED = {"service": "bedrock-agentcore", "region": "eu-west-1"}
+def expected_signature(asked: Asked) -> str:
+    """Compute the signature of a request as AWS documents it, from what has arrived."""
+    authorization = asked.headers["authorization"]
+    scope = authorization.partition("Credential=")[2].partition(",")[0].partition("/")[2]
+    signed = authorization.partition("SignedHeaders=")[2].partition(",")[0]
+    path, _, query = asked.path.partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&") if pair]
+    canonical = "\n".join(
+        [
+            asked.method,
+            quote(path, safe="/-_.~"),
+            "&".join(
+                sorted(
+                    f"{quote(unquote_to_bytes(n), safe='-_.~')}={quote(unquote_to_bytes(v), safe='-_.~')}"
+                    for n, _, v in pairs
+                )
+            ),
+            *(f"{name}:{' '.join(asked.headers[name].split())}" for name in signed.split(";")),
+            "",
+            signed,
+            hashlib.sha256(asked.body).hexdigest(),
+        ]
+    )
+    text = "\n".join(
+        [
+            "AWS4-HMAC-SHA256",
+            asked.headers["x-amz-date"],
+            scope,
+            hashlib.sha256(canonical.encode()).hexdigest(),
+        ]
+    )
+    key = f"AWS4{SECRET}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key.hex()
 
 
-def test_requests_are_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with (
-        aws(monkeypatch, tmp_path, **KEYS, AWS_SESSION_TOKEN="session-token"),
-        Guarded(signature_holds) as agent,
-    ):
-        result = run(agent.endpoint, conversations=3, aws_sigv4=SIGNED)
-    assert status(result) is Status.PASSED
-    assert "very-secret-key" not in str(to_json(result))
+def test_requests_are_signed_for_aws(aws: None) -> None:
+    asked: list[Asked] = []
+    secrets: list[str] = []
+
+    def answer(request: Asked) -> Given:
+        is_right = request.headers["authorization"].endswith(f"Signature={expected_signature(request)}")
+        return (
+            Given({"reply": json.loads(request.body)["prompt"]}) if is_right else Given({"m": "wrong"}, 403)
+        )
+
+    with standing_in(answer, asked) as url:
+        config = {
+            "type": "http",
+            "endpoint": f"{url}/runtimes/arn%3Aaws%3Aagent%2Fmy-bot-ü/invocations",
+            "params": {"qualifier": "DEFAULT", "a b": "x/y+ü"},
+            "headers": {"X-Session": "{{session_id}}"},
+            "body": {"prompt": "{{message}}"},
+            "reply": "reply",
+            "sign": {"aws": {"service": "bedrock-agentcore", "region": "eu-west-1"}},
+        }
+        settings = Config.model_validate({"agent": config}).agent
+        done = anyio.run(lambda: many(settings, 10, "Grüße.", "Again.", secrets=secrets))
+    assert replies(done) == {"Grüße.", "Again."}
+    assert "/eu-west-1/bedrock-agentcore/aws4_request" in asked[0].headers["authorization"]
+    assert "x-session" in asked[0].headers["authorization"]
+    assert asked[0].headers["x-amz-security-token"] == SESSION
+    assert {SECRET, SESSION} <= set(secrets)
 
 
-def test_what_a_signature_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with Guarded(accepting()) as agent, aws(monkeypatch, tmp_path):
-        _check_what_a_signature_lacks(agent, monkeypatch, tmp_path)
-
-
-def _check_what_a_signature_lacks(agent: Guarded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no AWS credentials"):
-        run(agent.endpoint, aws_sigv4=SIGNED)
-    with aws(monkeypatch, tmp_path, **KEYS), pytest.raises(ConfigError, match="region: none is configured"):
-        run(agent.endpoint, aws_sigv4={"service": "x"})
-    with pytest.raises(ConfigError, match=r"profile: .*gone"):
-        run(agent.endpoint, aws_sigv4={**SIGNED, "profile": "gone"})
+def test_signing_without_botocore_names_the_extra(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(ConfigError, match=r"agentest-sim\[aws\]"):
-        run(agent.endpoint, aws_sigv4=SIGNED)
+    settings = agent("http://127.0.0.1:9", sign={"aws": {"service": "bedrock-agentcore"}})
+    with pytest.raises(ConfigError, match=r"pip install 'agentest-sim\[aws\]'"):
+        anyio.run(lambda: many(settings))
+
+
+@pytest.mark.parametrize(
+    ("sign", "variable", "said"),
+    [
+        ({"profile": "nobody"}, "AWS_REGION", "nobody"),
+        ({}, "AWS_REGION", "write `region`, or set AWS_REGION"),
+        ({"region": "eu-west-1"}, "AWS_ACCESS_KEY_ID", "found no credentials"),
+    ],
+)
+def test_what_a_signature_lacks_is_named(
+    sign: Any, variable: str, said: str, aws: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    settings = agent("http://127.0.0.1:9", sign={"aws": {"service": "bedrock-agentcore", **sign}})
+    with pytest.raises(ConfigError, match=said):
+        anyio.run(lambda: many(settings))

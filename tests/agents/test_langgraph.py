@@ -12,7 +12,7 @@ from talking import Held, as_json, held, looked
 from wire import Answer, hang, http
 
 from agentest import scenario
-from agentest.agents.approvals import Decision, decision_of_user, is_approval, question_text, resume
+from agentest.agents.approvals import Decision, is_approval, question_text, resume
 from agentest.agents.langgraph.client import thread_of
 from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.protocol_probes import probe_langgraph
@@ -248,8 +248,8 @@ def test_forms_of_interrupts(value: Any, asks: str, yes: Any, no: Any) -> None:
     """What is asked becomes the reply, and the user's words the answer that this form of question wants."""
     interrupts = [{"value": value, "id": "i1"}]
     assert question_text(interrupts) == asks
-    assert resume(interrupts, decision_of_user("Yes")) == yes
-    assert resume(interrupts, decision_of_user("No, wait")) == no
+    assert resume(interrupts, Decision(True, "Yes")) == yes
+    assert resume(interrupts, Decision(False, "No, wait")) == no
 
 
 def test_several_interrupts_at_once() -> None:

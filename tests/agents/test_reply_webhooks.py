@@ -257,7 +257,7 @@ def test_a_message_of_nobody_errs_the_run(tmp_path: Path) -> None:
         ({"webhook": {"id": "{{session}}"}}, "`reply_webhook.id` has the placeholder {{session}}"),
         ({"webhook": {"id": "me"}}, "`reply_webhook.id` is 'me', the same for every conversation"),
         ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),
-        ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {slack: …}, {twilio: …} and {whatsapp: …}"),
+        ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {aws: {service: …}}, {slack: SECRET}"),
         ({"sign": {"teams": "a"}}, "teams"),
         ({"body": ["{{message}}", "{{phone}}"], "reply_webhook": None}, "{{phone}}"),
     ],

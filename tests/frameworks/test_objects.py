@@ -20,7 +20,8 @@ import yaml
 from project import Project
 
 from agentest import scenario
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.results import WarningCode
+from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall, Usage
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
@@ -215,7 +216,8 @@ def test_what_waits_for_approval(framework: str) -> None:
         r"waits for (approval of 'pay'|an answer: \{'approve': 5\}|input \(confirmation\))",
         why(conversation),
     )
-    assert "not supported in process" in why(conversation)
+    advice = "approve={'pay': True}" if framework == "openai_agents" else "not supported in process"
+    assert advice in why(conversation)
     assert conversation.unfinished is not None
     assert [c.name for c in conversation.unfinished.tool_calls] == ["pay"]
     assert really_run() == []
@@ -275,6 +277,26 @@ def test_handoffs() -> None:
     assert [(r.author, r.text) for r in first.remarks] == [("shop", "One moment.")]
     assert (first.author, second.author, second.agent_message) == ("clerk", "clerk", "stock: 7")
     assert [c.name for c in conversation.tool_calls] == ["check_stock"]
+
+
+@needs("openai_agents")
+@pytest.mark.parametrize("approve", [True, {"pay": True}, {"pay": False}])
+@pytest.mark.parametrize("unmocked", ["error", "passthrough"])
+def test_the_scenario_answers_a_tool_that_needs_approval(approve: Any, unmocked: str) -> None:
+    really_run()
+    tools = {"pay": 7} if unmocked == "error" else {}
+    given = scenario("s", turns=["pay", "hello"], tools=tools, approve=approve)
+    agent = {"type": "custom", "handler": shop("openai_agents").agent}
+    (result,) = run_scenarios([given], agent=agent, unmocked_tools=unmocked).scenarios
+    assert not [each for each in result.verdict_warnings if each.code is WarningCode.VACUOUS_CHECK]
+    conversation = result.conversations[0].conversation
+    assert conversation.failure is None
+    (call,) = conversation.tool_calls
+    is_granted = approve != {"pay": False}
+    assert (call.name, call.args) == ("pay", {"amount": 5})
+    assert call.approval is (Approval.GRANTED if is_granted else Approval.DENIED)
+    assert (call.result == 7) is (is_granted and bool(tools))
+    assert bool(really_run()) is (is_granted and not tools)
 
 
 @needs("langgraph")

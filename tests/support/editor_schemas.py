@@ -260,6 +260,7 @@ _NUMBER = any_of({"type": "number"}, _COLUMN)
 _BOOLEAN = any_of({"type": "boolean"}, _COLUMN)
 _OBJECT = any_of({"type": "object"}, _COLUMN)
 _NULL: Schema = {"type": "null"}
+_APPROVE = any_of(_BOOLEAN, {"type": "object", "additionalProperties": _BOOLEAN, "minProperties": 1})
 _TEXTS = any_of({"type": "array", "items": {"type": "string"}}, _COLUMN)
 
 
@@ -429,6 +430,7 @@ def _definitions() -> Schema:
                 "assertions": ref("Assertions"),
                 "trajectory": one_or_more(ref("Trajectory")),
                 "expect": ref("TurnExpect"),
+                "approve": _APPROVE,
             },
             ["user_message"],
         ),
@@ -579,6 +581,7 @@ def _option_schemas() -> dict[str, Schema]:
             {"type": "array", "items": any_of(_FILLED_TEXT, ref("Call"), ref("Matcher"))}, _COLUMN
         ),
         "consent": any_of({"type": "object", "additionalProperties": _FILLED_TEXT}, _COLUMN),
+        "approve": any_of(_APPROVE, _COLUMN),
         "explore": any_of(_BOOLEAN, ref("Exclusions"), _COLUMN),
         "skip": any_of(_BOOLEAN, _FILLED_TEXT),
     }

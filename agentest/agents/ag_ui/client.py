@@ -14,6 +14,7 @@ from agentest.agents.ag_ui.run import (
     StreamedCall,
     answers,
     approvals,
+    asked_tools,
 )
 from agentest.agents.ag_ui.thread import (
     AgUiState,
@@ -28,9 +29,8 @@ from agentest.agents.ag_ui.thread import (
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
+    Approver,
     Decision,
-    decision_of_setting,
-    decision_of_user,
 )
 from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.agents.http_sender import EventStream, read_body
@@ -134,29 +134,40 @@ class AgUiConversation:
             self._thread = Thread(with_ids(body.get("messages", [])))
             self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
         decision: Decision | None = None
+        approver = Approver(ctx.approve, self._endpoint.config.approvals)
         for message in messages[self._taken :]:
             if self._open and isinstance(message, UserText):
-                decision = decision_of_user(message.text)
+                decision = self._decide(approver, message.text)
             elif not isinstance(message, AgentMessage) or not self._taken:
                 self._thread.add(written(message))
         self._taken = len(messages)
-        if self._open and decision is None:
+        if self._open and decision is None and (decision := self._decide(approver)) is None:
             # The last run's other calls have their answers; now the user decides.
             return AgentReply(_questions(self._open), observed=self._waiting_calls(ctx))
-        return await self._run_until_reply(body, ctx, values, decision)
+        return await self._run_until_reply(body, ctx, values, decision, approver)
+
+    def _decide(self, approver: Approver, words: str | None = None) -> Decision | None:
+        """Return the decision about the open questions, or None if the user has to decide."""
+        return approver.decision(asked_tools(self._open, self._waiting), words)
 
     async def _run_until_reply(
-        self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
+        self,
+        body: Mapping[str, Any],
+        ctx: TurnContext,
+        values: TurnValues,
+        decision: Decision | None,
+        approver: Approver,
     ) -> AgentReply:
         total = ReplyTotals()
         for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
-            if not self._open or requests or self._endpoint.config.approvals == "ask":
+            decision = self._decide(approver) if self._open and not requests else None
+            if decision is None:
                 total.observed += () if requests else self._waiting_calls(ctx)
+                total.approvals = approver.answered
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
-            decision = decision_of_setting(self._endpoint.config.approvals)
         raise total.no_reply(TOO_MANY_QUESTIONS)
 
     async def _run(
@@ -196,7 +207,7 @@ class AgUiConversation:
         resuming: Wire = {}
         if decision is not None:
             self._decided = approvals(self._open, self._waiting, decision)
-            resuming, self._open = answers(self._open, decision), []
+            resuming, self._open = answers(self._open, self._waiting, decision), []
             if "command" in resuming:
                 forwarded["command"] = resuming.pop("command")
         return {

@@ -186,13 +186,28 @@ def _question(value: Any) -> str:
     return graph_questions.question_text([{"value": value}])
 
 
-def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
+def asked_tools(interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall]) -> list[str | None]:
+    """Return the tools that the questions are about, with None for a question about something else."""
+    return [tool for one in interrupts for tool in _tools_of(one, waiting)]
+
+
+def _tools_of(interrupt: Interrupt, waiting: Sequence[StreamedCall]) -> list[str | None]:
+    if interrupt.value is not None:
+        return graph_questions.asked_tools([interrupt.value])
+    return [call.name for call in waiting if call.id == interrupt.call_id] or [None]
+
+
+def answers(interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall], decision: Decision) -> Wire:
     """Return the request fields that answer the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
         return {"command": {"resume": _resume(interrupts, decision)}}
     return {
         "resume": [
-            {"interruptId": one.id, "status": "resolved", "payload": _payload(one, decision)}
+            {
+                "interruptId": one.id,
+                "status": "resolved",
+                "payload": _payload(one, decision.about(_tools_of(one, waiting)[0])),
+            }
             for one in interrupts
         ]
     }
@@ -205,8 +220,12 @@ def approvals(
     by_name = graph_questions.approvals_of([interrupt.value for interrupt in interrupts], decision)
     calls_to_approve = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
     approval_ids = {interrupt.call_id for interrupt in interrupts if interrupt.value is None}
-    approval = Approval.GRANTED if decision.approved else Approval.DENIED
-    return {**calls_to_approve, **{call.id: approval for call in waiting if call.id in approval_ids}}
+    of_calls = {
+        call.id: Approval.GRANTED if decision.about(call.name).approved else Approval.DENIED
+        for call in waiting
+        if call.id in approval_ids
+    }
+    return {**calls_to_approve, **of_calls}
 
 
 def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:

@@ -29,9 +29,7 @@ from agentest.agents.ai_sdk.stream import (
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
-    Decision,
-    decision_of_setting,
-    decision_of_user,
+    Approver,
 )
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
@@ -99,22 +97,19 @@ class AiSdkConversation:
         if not self._messages:
             self._backend.own_tools.check_before(ctx)
         current, total, message = self._current(), _StreamTotals(), messages[-1]
-        decision = decision_of_setting(self._backend.config.approvals)
+        approver = Approver(ctx.approve, self._backend.config.approvals)
         if isinstance(message, ToolResult):
             self._fill_results(current, messages)
-            if waiting(current) and decision is None:
+            if waiting(current) and not _decide_waiting(current, approver):
                 return self._reply(current, total, ctx)
         else:
             assert isinstance(message, UserText)
-            if waiting(current):
-                _decide_waiting(current, decision_of_user(message.text))
-            else:
+            if not _decide_waiting(current, approver, message.text):
                 self._messages.append(user_message(message))
         for _ in range(MOST_APPROVALS):
-            if decision is not None:
-                _decide_waiting(self._current(), decision)
             current = await self._send(total, messages, ctx)
-            if requested_calls(current) or not waiting(current) or decision is None:
+            if requested_calls(current) or not _decide_waiting(current, approver):
+                total.approvals = approver.answered
                 return self._reply(current, total, ctx)
         raise total.no_reply(TOO_MANY_QUESTIONS)
 
@@ -189,10 +184,17 @@ class AiSdkConversation:
         )
 
 
-def _decide_waiting(current: AssistantMessage, decision: Decision) -> None:
-    for part in waiting(current):
-        why = {} if decision.approved else {"reason": decision.reason}
-        part.update(state=DECIDED, approval={**part["approval"], "approved": decision.approved, **why})
+def _decide_waiting(current: AssistantMessage, approver: Approver, words: str | None = None) -> bool:
+    """Decide about the calls that wait for approval. Returns False if there are none, or the user decides."""
+    parts = waiting(current)
+    decision = approver.decision([*map(tool_name, parts)], words) if parts else None
+    if decision is None:
+        return False
+    for part in parts:
+        one = decision.about(tool_name(part))
+        why = {} if one.approved else {"reason": one.reason}
+        part.update(state=DECIDED, approval={**part["approval"], "approved": one.approved, **why})
+    return True
 
 
 def texts(parts: Sequence[Part]) -> list[str]:

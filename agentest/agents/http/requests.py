@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, TurnRequest, names_in
-from agentest.config.agents.http_webhooks import Sign
+from agentest.config.agents.over_http import Sign
 from agentest.config.fields import check_url
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.templates import Template, Values, as_text, without
@@ -53,7 +53,7 @@ class RequestTemplate:
             sign: the secret with which requests are signed.
         """
         self._signer: Signer | None = None
-        if sign:
+        if sign and not sign.aws:
             from agentest.agents.http.signing import signer
 
             self._signer = signer(sign)
@@ -152,7 +152,7 @@ def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
     """Return the request of each turn."""
     headers = {
         _ACCEPT: _accepted(config),
-        **{name.lower(): value for name, value in config.fixed_headers.items()},
+        **{name.lower(): value for name, value in config.sent_headers.items()},
     }
     return RequestTemplate(
         endpoint=config.endpoint,
@@ -184,7 +184,7 @@ def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -
             **{n.lower(): v for n, v in request.headers.items()},
         },
         body=request.body,
-        optional={n: v for n, v in config.fixed_headers.items() if is_same and n.lower() not in left_out},
+        optional={n: v for n, v in config.sent_headers.items() if is_same and n.lower() not in left_out},
         base=config.endpoint if whole else None,
         sign=config.sign if is_same and not whole else None,
     )

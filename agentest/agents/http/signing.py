@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from time import time
 from urllib.parse import parse_qsl
 
-from agentest.config.agents.http_webhooks import Sign
+from agentest.config.agents.over_http import Sign
 
 Signer = Callable[[str, bytes, str], Mapping[str, str]]
 """Returns the headers for a URL, a body and its content type."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from agentest.agents.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.agents.in_process.tool_gate import (
     Begin,
     FindGate,
@@ -20,7 +21,8 @@ from agentest.agents.in_process.tool_gate import (
 )
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
-from agentest.domain.transcript import Remark, Usage
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
@@ -123,18 +125,28 @@ class OpenAIAgentsConversation:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
         user_message = {"role": "user", "content": last_user_message(messages).text}
-        try:
-            result = await run(self._agent, [*self._items, user_message], context=self._context)
-        except Exception as error:
-            _record_other_calls(getattr(getattr(error, "run_data", None), "new_items", ()), gate)
-            raise
+        approver, denied = Approver(gate.approve), list[ToolCall]()
+        given: Any = [*self._items, user_message]
+        context = self._context
+        for _ in range(MOST_APPROVALS):
+            try:
+                result = await run(self._agent, given, context=context)
+            except Exception as error:
+                _record_other_calls(getattr(getattr(error, "run_data", None), "new_items", ()), gate)
+                raise
+            if not result.interruptions:
+                break
+            given, context = _answered(result, approver, gate, denied), None
+        else:
+            raise AgentError(TOO_MANY_QUESTIONS)
         _record_other_calls(result.new_items, gate)
-        _refuse_approvals(result)
         self._items, self._agent = result.to_input_list(), result.last_agent
         usage = result.context_wrapper.usage
         details = usage.input_tokens_details
         return AgentReply(
             output_text(result.final_output),
+            observed=(*denied, *gate.granted.values()),
+            approvals=approver.answered,
             usage=Usage(usage.input_tokens, usage.output_tokens, getattr(details, "cached_tokens", 0) or 0),
             model_calls=usage.requests or len(result.raw_responses),  # custom models may not count requests
             remarks=tuple(_remarks(result.new_items)),
@@ -142,13 +154,38 @@ class OpenAIAgentsConversation:
         )
 
 
-def _refuse_approvals(result: Any) -> None:
-    waits = ", ".join(repr(item.name) for item in result.interruptions)
-    if waits:
+def _answered(result: Any, approver: Approver, gate: ToolGate, denied: list[ToolCall]) -> Any:
+    """Return the state from which the run continues, and add the denied calls. Raises AgentError."""
+    items = result.interruptions
+    decision = approver.decision([item.name for item in items])
+    if decision is None:
+        _record_other_calls(result.new_items, gate)
+        waits = ", ".join(repr(item.name) for item in items)
         raise AgentError(
-            f"the agent's run waits for approval of {waits}. Approvals are not supported in process: leave "
-            "needs_approval out of the tool under test"
+            f"the agent's run waits for approval of {waits}, and the scenario has no answer: write "
+            f"approve={{{items[0].name!r}: True}}"
         )
+    state = result.to_state()
+    for item in items:
+        is_granted, call_id = decision.about(item.name).approved, _field(item.raw_item, "call_id")
+        (state.approve if is_granted else state.reject)(item)
+        call = ToolCall(
+            item.name,
+            _parsed_arguments(_field(item.raw_item, "arguments")),
+            None,
+            False,
+            gate.turn_index,
+            error=None if is_granted else "the call was denied",
+            seen_by=SeenBy.AGENT,
+            call_id=call_id,
+            approval=Approval.GRANTED if is_granted else Approval.DENIED,
+        )
+        if is_granted:
+            gate.granted[call_id] = call
+        else:
+            gate.let_pass(call_id)
+            denied.append(call)
+    return state
 
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, overload
 
 from agentest.agents.port import AgentReply, RealCall, TurnContext
 from agentest.domain.messages import Message
+from agentest.domain.transcript import ToolCall
 from agentest.support.calling import (
     USER_CODE,
     code_owned_by,
@@ -61,6 +62,11 @@ class ToolGate:
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
+        self.approve = ctx.approve
+        """The scenario's answer when the agent asks for approval."""
+        self.turn_index = ctx.turn_index
+        self.granted: dict[str | None, ToolCall] = {}
+        """Id → the call, for calls that the user has approved and no real tool has answered."""
         self._running: dict[str, RealCall] = {}
         self.ended: AgentestError | None = None
         """The error that ended the turn, such as a missing or broken mock."""
@@ -104,6 +110,8 @@ class ToolGate:
             real = self._start_call(name, args, call_id)
             if real is None:
                 return ToolAnswer(await self._answer_by_mock(name, args), True)
+        if approved := self.granted.pop(call_id, None):
+            real.approval = approved.approval
         with _recording_failure(real):
             value = await run()
         real.answered(shown(value))

@@ -18,10 +18,10 @@ import anyio
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
+    Approver,
     Decision,
     approvals_of,
-    decision_of_setting,
-    decision_of_user,
+    asked_tools,
     question_text,
     resume,
 )
@@ -253,7 +253,7 @@ class RunBodies:
         self._body = Template(body)
         modes = ["updates", "messages-tuple"] if config.streaming else ["updates"]
         self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
-        self._placeholders = Template([config.body, config.fixed_headers]).names
+        self._placeholders = Template([config.body, config.sent_headers]).names
         self._adds_message = not (
             "messages" in config.body.get("input", {}) or self._input.names & _MESSAGE_PLACEHOLDERS
         )
@@ -329,23 +329,27 @@ class GraphConversation:
         sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=user_message.text)
         turn = _TurnRuns(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
+        approver = Approver(ctx.approve, self._graph.approvals)
         if sent is None:
-            configured, decision = requests.configured_resume(values), decision_of_user(user_message.text)
-            answer = resume(self._interrupts, decision) if configured is None else configured
+            answer = requests.configured_resume(values)
+            if answer is None:
+                decision = _decide(approver, self._interrupts, user_message.text)
+                assert decision is not None, "the user's message decides"
+                answer = resume(self._interrupts, decision)
+                turn.decided = _approvals(self._interrupts, decision)
             body = requests.answer(assistant, answer, values)
-            turn.decided = {} if configured is not None else _approvals(self._interrupts, decision)
         else:
             body = requests.run(assistant, user_message, sent, state, values)
         await self._run(turn, body)
-        await self._answer_interrupts(turn, assistant)
+        await self._answer_interrupts(turn, assistant, approver)
+        turn.total.approvals = approver.answered
         self._check_state(turn, requests.state_keys(state))
         return self._finish(turn, _state_before(ctx))
 
-    async def _answer_interrupts(self, turn: _TurnRuns, assistant: str) -> None:
-        """Answer the graph's interrupts if the configuration decides. Raises NoReply."""
-        decision = decision_of_setting(self._graph.approvals)
+    async def _answer_interrupts(self, turn: _TurnRuns, assistant: str, approver: Approver) -> None:
+        """Answer the graph's interrupts unless the user has to decide. Raises NoReply."""
         questions = 0
-        while decision is not None and turn.run.interrupts:
+        while turn.run.interrupts and (decision := _decide(approver, turn.run.interrupts)):
             questions += 1
             if questions > MOST_APPROVALS:
                 raise self._no_reply(turn, TOO_MANY_QUESTIONS)
@@ -479,6 +483,10 @@ class GraphConversation:
                 f"{where_text_is(values)}: {excerpt(values)}"
             )
         return reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
+
+
+def _decide(approver: Approver, interrupts: Sequence[Wire], words: str | None = None) -> Decision | None:
+    return approver.decision(asked_tools([each.get("value") for each in interrupts]), words)
 
 
 def _approvals(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:

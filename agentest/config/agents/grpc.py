@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.dialogue import DialogueAgent
-from agentest.config.agents.over_http import AgentHeaders, fixed
+from agentest.config.agents.over_http import AgentHeaders, sent_headers
 from agentest.config.fields import NotNegative, PathText, text_at
 from agentest.support.redaction import header_secrets
 from agentest.support.templates import Template
@@ -54,7 +54,7 @@ class GrpcAgent(DialogueAgent):
 
     @property
     def secrets(self) -> list[str]:
-        return [*header_secrets(fixed(self.headers)), *super().secrets]
+        return [*header_secrets(sent_headers(self.headers)), *super().secrets]
 
     @field_validator("endpoint")
     @classmethod

@@ -23,7 +23,7 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
-from agentest.config.agents.http_webhooks import ReplyWebhook, Sign
+from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.config.agents.mock_servers import ADDRESSES, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
@@ -63,8 +63,6 @@ class HttpTemplateAgent(HttpAgent):
     """The requests of turns, or with `first` of later turns. Empty: that of the agent's own keys."""
     reply_webhook: ReplyWebhook | None = None
     """How the agent sends its replies by itself. None: they are in its responses."""
-    sign: Sign | None = None
-    """The secret with which a channel signs requests to the agent."""
     setup: list[SetUpRequest] = Field(default_factory=list)
     teardown: list[SetUpRequest] = Field(default_factory=list)
 
@@ -95,10 +93,10 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def secrets(self) -> list[str]:
-        of_messages = request_secrets(self.endpoint, self.params, self.fixed_headers, self.body)
+        of_messages = request_secrets(self.endpoint, self.params, self.sent_headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         of_requests = [secret for _, request in self._requests() for secret in request.secrets]
-        return [*of_messages, *of_server, *of_requests, *(self.sign.secrets if self.sign else [])]
+        return [*of_messages, *of_server, *of_requests]
 
     @property
     def unsaved_placeholders(self) -> tuple[str, ...]:
@@ -165,7 +163,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _body_has_its_form(self) -> Self:
-        check_body(self.body, self.fixed_headers)
+        check_body(self.body, self.sent_headers)
         return self
 
     @model_validator(mode="after")

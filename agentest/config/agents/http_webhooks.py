@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from agentest.config.agents.mock_servers import CompanionServer, Port, check_placeholders
-from agentest.config.fields import PathText, Section
+from agentest.config.fields import PathText
 from agentest.support.json_path import check_path
 
 
@@ -53,25 +53,3 @@ class ReplyWebhook(CompanionServer):
         from agentest.support.templates import Template
 
         return tuple(n.removeprefix("call.") for n in Template(self.ack).names if n.startswith("call."))
-
-
-class Sign(Section):
-    """Secrets with which requests to the agent are signed. One of them is set."""
-
-    slack: str | None = Field(default=None, min_length=1)
-    """The signing secret of the Slack app."""
-    twilio: str | None = Field(default=None, min_length=1)
-    """The auth token of the Twilio account."""
-    whatsapp: str | None = Field(default=None, min_length=1)
-    """The secret of the Meta app."""
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
-        if (self.slack, self.twilio, self.whatsapp).count(None) != 2:
-            raise ValueError("takes one of {slack: …}, {twilio: …} and {whatsapp: …}, with the secret")
-        return self
-
-    @property
-    def secrets(self) -> list[str]:
-        """Those that are long enough to be one, and not a word of other texts."""
-        return [secret for secret in (self.slack, self.twilio, self.whatsapp) if secret and len(secret) >= 8]

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import (
     NotNegative,
+    Number,
     Section,
     address_at,
     check_headers,
@@ -36,53 +28,82 @@ IN_PROCESS = "http://localhost"
 
 
 class HeaderCommand(Section):
-    """A header value that a command prints."""
+    """A command that prints the value of a header, such as a token."""
 
-    command: Annotated[str | list[str], Field(min_length=1)]
-    """The program and its arguments. A text is split as a shell would, but there is no shell."""
-    every_s: Annotated[float, Field(gt=0)] | None = None
-    """The command runs again after this time, in seconds, and once after a 401. None: only after a 401."""
-    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    command: str | tuple[str, ...]
+    """The command. A string runs in a shell, a list does not."""
+    every_s: Annotated[Number, Field(gt=0)] | None = None
+    """Run the command again after this many seconds. It also runs again after a 401."""
+    prefix: str | None = None
+    """Text before the value. Default: `Bearer ` in `Authorization` if the value is one word."""
+    timeout_s: Annotated[Number, Field(gt=0)] = 30.0
+    """The longest time that the command may take, in seconds."""
 
-    @property
-    def words(self) -> list[str]:
-        """The program and its arguments."""
-        return shlex.split(self.command) if isinstance(self.command, str) else self.command
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not value or not (value if isinstance(value, str) else value[0]).strip():
+            raise ValueError("is empty; write the command that prints the value")
+        return value
 
 
 class AwsSignature(Section):
-    """How requests are signed with AWS Signature Version 4. The credentials are those of botocore."""
+    """Signature Version 4 of AWS, with the credentials that the AWS command line would use."""
 
     service: Annotated[str, Field(min_length=1)]
-    """The signing name, like `bedrock-agentcore`."""
+    """The service's name in signatures, such as `bedrock-agentcore`."""
     region: str | None = None
-    """None: the region of the profile or of the environment."""
+    """The region. None: that of the profile or the environment."""
     profile: str | None = None
+    """The profile in `~/.aws`. None: the default credentials."""
 
 
-def _kind(value: Any) -> str:
-    return "command" if isinstance(value, Mapping | HeaderCommand) else "text"
+class Sign(Section):
+    """How requests to the agent are signed. One of the keys is set."""
+
+    aws: AwsSignature | None = None
+    slack: str | None = Field(default=None, min_length=1)
+    """The signing secret of the Slack app."""
+    twilio: str | None = Field(default=None, min_length=1)
+    """The auth token of the Twilio account."""
+    whatsapp: str | None = Field(default=None, min_length=1)
+    """The secret of the Meta app."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.aws, self.slack, self.twilio, self.whatsapp).count(None) != 3:
+            raise ValueError(
+                "takes one of {aws: {service: …}}, {slack: SECRET}, {twilio: SECRET} and {whatsapp: SECRET}"
+            )
+        return self
+
+    @property
+    def secrets(self) -> list[str]:
+        """Those that are long enough to be one, and not a word of other texts."""
+        return [secret for secret in (self.slack, self.twilio, self.whatsapp) if secret and len(secret) >= 8]
 
 
 def _checked(headers: dict[str, str | HeaderCommand]) -> dict[str, str | HeaderCommand]:
-    check_headers({name: value if isinstance(value, str) else "" for name, value in headers.items()})
+    check_headers({n: v if isinstance(v, str) else v.prefix or "" for n, v in headers.items()})
     return headers
 
 
-_Value = Annotated[
-    Annotated[str, Tag("text")] | Annotated[HeaderCommand, Tag("command")], Discriminator(_kind)
-]
-AgentHeaders = Annotated[dict[str, _Value], AfterValidator(_checked)]
-"""Header name → its value, or the command that prints it."""
+AgentHeaders = Annotated[dict[str, str | HeaderCommand], AfterValidator(_checked)]
+"""Header names → values, or the commands that print them."""
 
 
-def fixed(headers: Mapping[str, str | HeaderCommand]) -> dict[str, str]:
-    """Return the headers that are known before the run."""
-    return {name: value for name, value in headers.items() if isinstance(value, str)}
+def stand_in(name: str) -> str:
+    """Return the text in the place of a header's value, which `agents.credentials` replaces when it sends."""
+    return f"agentest-command:{name.lower()}"
 
 
-def commands(headers: Mapping[str, str | HeaderCommand]) -> dict[str, HeaderCommand]:
-    """Return the commands that print the other headers."""
+def sent_headers(headers: Mapping[str, str | HeaderCommand]) -> dict[str, str]:
+    """Return the headers with a stand-in for each value that a command prints."""
+    return {name: value if isinstance(value, str) else stand_in(name) for name, value in headers.items()}
+
+
+def header_commands(headers: Mapping[str, str | HeaderCommand]) -> dict[str, HeaderCommand]:
+    """Return the commands that print values, by the names of their headers."""
     return {name: value for name, value in headers.items() if isinstance(value, HeaderCommand)}
 
 
@@ -100,7 +121,8 @@ class HttpAgent(AnyAgent):
     endpoint: Annotated[str, Field(validate_default=True)] = ""
     """The URL for requests. Empty: the usual path of this type in an `app` (`default_endpoint`)."""
     headers: AgentHeaders = Field(default_factory=dict)
-    aws_sigv4: AwsSignature | None = None
+    sign: Sign | None = None
+    """How to sign each request."""
     streaming: bool = False
     retries: NotNegative = 2
 
@@ -112,14 +134,19 @@ class HttpAgent(AnyAgent):
         return f"app {self.app}" if isinstance(self.app, str) else in_python
 
     @property
-    def fixed_headers(self) -> dict[str, str]:
-        """The headers whose values are known before the run."""
-        return fixed(self.headers)
+    def sent_headers(self) -> dict[str, str]:
+        """The headers of requests, with a stand-in for each value that a command prints."""
+        return sent_headers(self.headers)
+
+    @property
+    def header_commands(self) -> dict[str, HeaderCommand]:
+        """Header name → the command that prints its value."""
+        return header_commands(self.headers)
 
     @property
     def needs_credentials(self) -> bool:
-        """True if credentials have to be made while the run goes on."""
-        return self.aws_sigv4 is not None or bool(commands(self.headers))
+        """True if credentials have to be made during the run."""
+        return bool(self.header_commands or (self.sign and self.sign.aws))
 
     @property
     def urls(self) -> dict[str, str]:
@@ -136,7 +163,8 @@ class HttpAgent(AnyAgent):
     @property
     def secrets(self) -> list[str]:
         """Credentials in the URL, headers and server, which must be redacted."""
-        return [*url_secrets(self.endpoint), *header_secrets(self.fixed_headers), *super().secrets]
+        signed = self.sign.secrets if self.sign else []
+        return [*url_secrets(self.endpoint), *header_secrets(self.sent_headers), *signed, *super().secrets]
 
     @property
     def streams(self) -> bool | None:
@@ -178,6 +206,12 @@ class HttpAgent(AnyAgent):
         if info.data["app"] is None:
             raise PydanticCustomError("missing", "Field required")
         return value
+
+    @model_validator(mode="after")
+    def _webhooks_are_signed_by_one_type(self) -> Self:
+        if self.sign and self.sign.aws is None and self.type != "http":
+            raise ValueError("`sign` with a secret signs webhooks, which are for `type: http`")
+        return self
 
     @model_validator(mode="after")
     def _an_app_needs_no_server(self) -> Self:

@@ -289,14 +289,6 @@ class Sender(Protocol):
         ...
 
 
-class SocketOpener(Sender, Protocol):
-    """A sender that opens WebSockets, too."""
-
-    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
-        """Connect to ws:// or wss://, without redirects."""
-        ...
-
-
 class Client:
     """Sends requests over aiohttp's connections."""
 
