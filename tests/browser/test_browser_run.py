@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import sample_run
+from axe import no_finding
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.results import JudgeCalibration, ReasonKind, RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
     Explored,
     ExploredPart,
@@ -118,6 +120,27 @@ def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
     page.wait_for_url("**open=figures*")
     page.get_by_role("link", name="✗ 1 scenario").click()
     expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
+
+
+def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path) -> None:
+    """What the agent received of each tool, and how far the judge agrees with people, in both themes."""
+    measured = JudgeCalibration(
+        model="m", n=40, agreement=0.85, kappa=0.6, low=0.4, high=0.8, date="2026-01-02"
+    )
+    result = builders.run_result(sample_run.wrong_calls())
+    _open(
+        page,
+        tmp_path,
+        replace(result, calibrations={"helpfulness": measured}),
+        "#/run?open=figures,coverage",
+    )
+    judge = page.locator("figure", has_text="Judge against people")
+    judge.get_by_text("Table").click()
+    expect(judge.locator("td")).to_have_text("kappa 0.6 [0.4–0.8], the same in 85% of 40 labels, 2026-01-02")
+    tools = page.locator("figure", has_text="Calls of each tool")
+    tools.get_by_text("Table").click()
+    expect(tools.locator("tr", has_text="cancel_booking").locator("td")).to_have_text(["–", "1", "–", "–"])
+    no_finding(page)
 
 
 def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
