@@ -175,6 +175,30 @@ def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
     page.wait_for_url("**#/conversation?*id=books+0-0*")
 
 
+def test_on_a_phone_the_parts_are_tabs(page: Any, tmp_path: Path) -> None:
+    """Failures come first; a cause leads to its scenarios, and one comes back to the tab that was left."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    _open(page, tmp_path, _run())
+    causes, list_, figures = (page.locator(f".pane.{name}") for name in ("failures", "scenarios", "figures"))
+    expect(causes).to_be_visible()
+    expect(list_).to_be_hidden()
+    page.get_by_role("tab", name="Figures").click()
+    expect(figures).to_be_visible()
+    expect(causes).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(list_).to_be_visible()
+    page.get_by_role("tab", name="Scenarios").click()
+    list_.get_by_role("link", name="sometimes", exact=True).click()
+    page.locator(".view-conversation h1").wait_for()
+    page.go_back()
+    expect(list_.get_by_role("link", name="sometimes", exact=True)).to_be_focused()
+    page.get_by_role("tab", name="Failures").click()
+    causes.get_by_role("link", name="1 conversation in 1 scenario").first.click()
+    expect(list_.get_by_role("heading", name="with the cause")).to_be_visible()
+    no_finding(page)
+
+
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:
     """Fifty rows are there at first, and more towards the end of them; the filter looks through all; one
     comes back to the row that was opened; on paper it says how many are missing."""
