@@ -137,7 +137,7 @@ def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path
     judge = page.locator("figure", has_text="Judge against people")
     judge.get_by_text("Table").click()
     expect(judge.locator("td")).to_have_text("kappa 0.6 [0.4–0.8], the same in 85% of 40 labels, 2026-01-02")
-    tools = page.locator("figure", has_text="Calls of each tool")
+    tools = page.locator("figure", has_text="Calls of each tool by outcome")
     tools.get_by_text("Table").click()
     expect(tools.locator("tr", has_text="cancel_booking").locator("td")).to_have_text(["–", "1", "–", "–"])
     no_finding(page)

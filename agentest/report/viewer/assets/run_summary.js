@@ -245,15 +245,15 @@ function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, late
 
 // --- coverage
 
-const OUTCOMES = { ok: "passed", error: "failed", "mock failed": "errored", "not seen": "skipped" };
+const OUTCOMES = { ok: "passed", error: "failed", fault: "errored", unseen: "skipped" };
 
 function coveragePart({ pictures: { tools, levels } }) {
   if (!tools.length && !levels.length) return null;
   const row = (each) => ({ label: each.tool, cells: Object.entries(OUTCOMES).map(([name, kind]) => (each[name] ? [number(each[name]), kind] : ["", ""])) });
-  const steady = tools.filter((each) => !each.error && !each["mock failed"]).length;
+  const steady = tools.filter((each) => !each.error && !each.fault).length;
   const state = ({ name, states }) => ({ label: name, cells: states.map((each) => [each, each]) });
   const content = () => [
-    tools.length > 0 && matrix("Calls of each tool by what the agent received", Object.keys(OUTCOMES), tools.map(row)),
+    tools.length > 0 && matrix("Calls of each tool by outcome: a fault was injected or broke the mock; an unseen answer is not known", Object.keys(OUTCOMES), tools.map(row)),
     levels.length > 0 && matrix("Tasks and paths by level: the worst status of their scenarios", ["unit", "integration", "scenario"], levels.map(state)),
   ];
   const summary = [tools.length > 0 && `${count(tools.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
