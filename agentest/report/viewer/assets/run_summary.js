@@ -250,13 +250,14 @@ const OUTCOMES = { ok: "passed", error: "failed", fault: "errored", unseen: "ski
 function coveragePart({ pictures: { tools, levels } }) {
   if (!tools.length && !levels.length) return null;
   const row = (each) => ({ label: each.tool, cells: Object.entries(OUTCOMES).map(([name, kind]) => (each[name] ? [number(each[name]), kind] : ["", ""])) });
-  const steady = tools.filter((each) => !each.error && !each.fault).length;
+  const called = tools.filter((each) => each.tool !== "the agent's model");
+  const steady = called.filter((each) => !each.error && !each.fault).length;
   const state = ({ name, states }) => ({ label: name, cells: states.map((each) => [each, each]) });
   const content = () => [
     tools.length > 0 && matrix("Calls of each tool by outcome: a fault was injected or broke the mock; an unseen answer is not known", Object.keys(OUTCOMES), tools.map(row)),
     levels.length > 0 && matrix("Tasks and paths by level: the worst status of their scenarios", ["unit", "integration", "scenario"], levels.map(state)),
   ];
-  const summary = [tools.length > 0 && `${count(tools.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
+  const summary = [called.length > 0 && `${count(called.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
   return { id: "coverage", title: "Coverage", summary: spaced(summary.filter(Boolean)), content };
 }
 
