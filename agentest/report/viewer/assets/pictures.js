@@ -24,7 +24,7 @@ export function figureTable(heads, rows) {
 function picture(title, high, content, heads, rows) {
   const drawn = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, class: "picture", role: "img", "aria-label": title }, content);
   const figures = figureTable(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
-  return h("figure", h("figcaption", title), drawn, h("details", h("summary", "Table"), figures));
+  return h("figure", foreign(title, "figcaption"), drawn, h("details", h("summary", "Table"), figures));
 }
 
 function axis(high, show) {
