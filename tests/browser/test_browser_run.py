@@ -127,16 +127,18 @@ def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path
     measured = JudgeCalibration(
         model="m", n=40, agreement=0.85, kappa=0.6, low=0.4, high=0.8, date="2026-01-02"
     )
+    unknown = replace(measured, kappa=None, low=None, high=None)
     result = builders.run_result(sample_run.wrong_calls())
     _open(
         page,
         tmp_path,
-        replace(result, calibrations={"helpfulness": measured}),
+        replace(result, calibrations={"helpfulness": measured, "faithfulness": unknown}),
         "#/run?open=figures,coverage",
     )
     judge = page.locator("figure", has_text="Judge against people")
     judge.get_by_text("Table").click()
     expect(judge.locator("td")).to_have_text("kappa 0.6 [0.4–0.8], the same in 85% of 40 labels, 2026-01-02")
+    expect(page.get_by_text("kappa is not defined: faithfulness")).to_be_visible()
     tools = page.locator("figure", has_text="Calls of each tool by outcome")
     tools.get_by_text("Table").click()
     expect(tools.locator("tr", has_text="cancel_booking").locator("td")).to_have_text(["–", "1", "–", "–"])

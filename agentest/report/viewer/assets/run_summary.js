@@ -159,7 +159,9 @@ function interval({ value, low: least, high: most }, [low, high] = [0, 1], thres
 // --- figures
 
 function figuresPart({ head, figures: { rates, averages }, pictures }) {
-  const judged = Object.entries((head && head.calibration) || {}).filter(([, each]) => each.low !== null);
+  const measured = Object.entries((head && head.calibration) || {});
+  const judged = measured.filter(([, each]) => each.low !== null);
+  const undrawn = measured.filter(([, each]) => each.low === null).map(([metric]) => metric).join(", ");
   if (!rates.length && !averages.length) return null;
   const several = new Set([...rates, ...averages].map((each) => each.agent)).size > 1;
   const agent = (each) => several && [foreign(each.agent), " "];
@@ -173,6 +175,7 @@ function figuresPart({ head, figures: { rates, averages }, pictures }) {
     h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
     pictures.scores.map((each) => histogram(`${each.metric}: averages of scenarios`, each.bins, [], decimal)),
     judged.length > 0 && forest("Judge against people: kappa by metric, with 95% intervals; 0 is chance, 1 is full agreement", judged.map(agreement), "Agreement"),
+    undrawn && h("p.quiet.small", foreign(`Judge and people gave one answer only, so kappa is not defined: ${undrawn}`)),
   ];
   return { id: "figures", title: "Figures", summary: spaced([...first, bad].filter(Boolean)), content };
 }
