@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import sample_run
+from axe import no_finding
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.results import JudgeCalibration, ReasonKind, RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
     Explored,
     ExploredPart,
@@ -120,6 +122,29 @@ def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
     expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
 
 
+def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path) -> None:
+    """What the agent received of each tool, and how far the judge agrees with people, in both themes."""
+    measured = JudgeCalibration(
+        model="m", n=40, agreement=0.85, kappa=0.6, low=0.4, high=0.8, date="2026-01-02"
+    )
+    unknown = replace(measured, kappa=None, low=None, high=None)
+    result = builders.run_result(sample_run.wrong_calls())
+    _open(
+        page,
+        tmp_path,
+        replace(result, calibrations={"helpfulness": measured, "faithfulness": unknown}),
+        "#/run?open=figures,coverage",
+    )
+    judge = page.locator("figure", has_text="Judge against people")
+    judge.get_by_text("Table").click()
+    expect(judge.locator("td")).to_have_text("kappa 0.6 [0.4–0.8], the same in 85% of 40 labels, 2026-01-02")
+    expect(page.get_by_text("kappa is not defined: faithfulness")).to_be_visible()
+    tools = page.locator("figure", has_text="Calls of each tool by outcome")
+    tools.get_by_text("Table").click()
+    expect(tools.locator("tr", has_text="cancel_booking").locator("td")).to_have_text(["–", "1", "–", "–"])
+    no_finding(page)
+
+
 def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
     """Each cause is there once, with how many conversations have it; it leads to the first of them and lists
     all its scenarios; what belongs to no cause is counted, too."""
@@ -150,6 +175,30 @@ def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
     page.get_by_role("button", name="Clear filters").click()
     causes.first.get_by_role("link", name="create_booking not called").click()
     page.wait_for_url("**#/conversation?*id=books+0-0*")
+
+
+def test_on_a_phone_the_parts_are_tabs(page: Any, tmp_path: Path) -> None:
+    """Failures come first; a cause leads to its scenarios, and one comes back to the tab that was left."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    _open(page, tmp_path, _run())
+    causes, list_, figures = (page.locator(f".pane.{name}") for name in ("failures", "scenarios", "figures"))
+    expect(causes).to_be_visible()
+    expect(list_).to_be_hidden()
+    page.get_by_role("tab", name="Figures").click()
+    expect(figures).to_be_visible()
+    expect(causes).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(list_).to_be_visible()
+    page.get_by_role("tab", name="Scenarios").click()
+    list_.get_by_role("link", name="sometimes", exact=True).click()
+    page.locator(".view-conversation h1").wait_for()
+    page.go_back()
+    expect(list_.get_by_role("link", name="sometimes", exact=True)).to_be_focused()
+    page.get_by_role("tab", name="Failures").click()
+    causes.get_by_role("link", name="1 conversation in 1 scenario").first.click()
+    expect(list_.get_by_role("heading", name="with the cause")).to_be_visible()
+    no_finding(page)
 
 
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:

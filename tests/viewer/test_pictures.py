@@ -65,9 +65,12 @@ def test_tools_have_what_came_of_their_calls() -> None:
         {"name": "look", "result": None, "mocked": False},
         {"name": "look", "result": None, "mocked": True},
     ]
-    found = pictures([row(outcomes=call_outcomes(calls)), row(outcomes=call_outcomes(calls[:1]))], [])
+    turn = {"toolCalls": calls, "faults": [{}], "modelRequests": [{}, {"error": "429"}, {"error": "500"}]}
+    rows = [row(outcomes=call_outcomes([turn])), row(outcomes=call_outcomes([{"toolCalls": calls[:1]}]))]
+    found = pictures(rows, [])
     assert [list(each.values()) for each in found["tools"]] == [
         ["book", 2, 1, 1, 0],
+        ["the agent's model", 1, 1, 1, 0],
         ["look", 1, 0, 0, 1],
         ["mail", 0, 1, 0, 0],
     ]

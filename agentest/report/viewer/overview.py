@@ -47,7 +47,7 @@ def brief(conversation: Json) -> Json:
         "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
         "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
         "latencies": [round(turn["latencyMs"], 1) for turn in turns],
-        "outcomes": call_outcomes(call for turn in every for call in turn["toolCalls"]),
+        "outcomes": call_outcomes(every),
         "totalMs": time.get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),

@@ -134,21 +134,28 @@ def _costs(rows: Iterable[Mapping[str, Any]]) -> list[Json]:
     ]
 
 
-_OK, _ERROR, _MOCK_FAILED, _UNSEEN = _OUTCOMES = ("ok", "error", "mock failed", "not seen")
+_OK, _ERROR, _FAULT, _UNSEEN = _OUTCOMES = ("ok", "error", "fault", "unseen")
+_MODEL = "the agent's model"
 _LEVELS = ("unit", "integration", "scenario")
 _WORST_FIRST = ("failed", "errored", "skipped", "passed")
 
 
-def call_outcomes(calls: Iterable[Json]) -> list[list[Any]]:
-    """Count tool calls by tool and by what the agent received: `[tool, outcome, count]`."""
-    counts = Counter((call["name"], _outcome(call)) for call in calls)
+def call_outcomes(turns: Iterable[Json]) -> list[list[Any]]:
+    """Count tool calls and requests to the agent's model by outcome: `[tool, outcome, count]`."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for turn in turns:
+        counts.update((call["name"], _outcome(call)) for call in turn["toolCalls"])
+        faults, requests = len(turn.get("faults", ())), turn.get("modelRequests", ())
+        errors = sum("error" in request for request in requests)
+        counts += Counter({(_MODEL, _OK): len(requests) - errors, (_MODEL, _FAULT): faults})
+        counts += Counter({(_MODEL, _ERROR): max(0, errors - faults)})
     return [[*key, times] for key, times in counts.items()]
 
 
 def _outcome(call: Json) -> str:
     result = call.get("result")
     if call.get("raised"):
-        return _MOCK_FAILED
+        return _FAULT
     invalid = call.get("invalidArguments") not in (None, ARGUMENTS_UNKNOWN)
     if call.get("error") is not None or invalid or (isinstance(result, dict) and result.get("error")):
         return _ERROR

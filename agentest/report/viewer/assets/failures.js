@@ -38,7 +38,7 @@ export function causes(known, counts, { of, cause: chosen }) {
   if (left) all.push(() => entry(NO_CAUSE, left, "failed", h("a", { href: address("run", { of, cause: NO_CAUSE }), data: { step: "" } }, "Other failures"), "", count(left, "scenario")));
   return all.length
     ? [h("h2", "Failures by cause ", h("span.quiet", String(all.length))), bounded(h("ol.causes"), all.length, (at) => all[at](), { step: CAUSES_SHOWN, noun: "cause" })]
-    : h("p.quiet", known.length ? "No failure fits the filters." : "Nothing failed here.");
+    : h("p.quiet", known.length ? "No failure fits the filters." : ["Nothing failed. ", h("code", "agentest explore"), " looks for what still breaks."]);
 }
 
 const timesOf = ({ conversations, scenarios }) => conversations || scenarios;

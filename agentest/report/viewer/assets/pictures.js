@@ -24,7 +24,7 @@ export function figureTable(heads, rows) {
 function picture(title, high, content, heads, rows) {
   const drawn = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, class: "picture", role: "img", "aria-label": title }, content);
   const figures = figureTable(heads, rows.map((row) => row.map((each) => foreign(String(each)))));
-  return h("figure", h("figcaption", title), drawn, h("details", h("summary", "Table"), figures));
+  return h("figure", foreign(title, "figcaption"), drawn, h("details", h("summary", "Table"), figures));
 }
 
 function axis(high, show) {
@@ -32,7 +32,7 @@ function axis(high, show) {
   return [at, [0, high / 2, high].map((value) => [line(LEFT, at(value), WIDE, at(value), "grid"), text(LEFT - 4, at(value) + 4, show(value), "end")])];
 }
 
-const ends = (first, last) => [text(LEFT, HIGH - 4, first, "start"), text(WIDE, HIGH - 4, last, "end")];
+const ends = (first, last, x = LEFT, y = HIGH - 4) => [text(x, y, first, "start"), text(WIDE, y, last, "end")];
 
 // Points {label, value, low, high, words}, oldest first; values are shares.
 export function lineOfShares(title, points) {
@@ -77,7 +77,8 @@ export function heatMap(title, columns, rows) {
   const cell = (label, n, state, at) => box(NAMES + at * wide, 16 * n, wide - 1, 15, state || "none", `${label}, ${columns[at]}: ${state || "not run"}`);
   const row = ({ label, states }, n) => [named(label, 16 * n + 12), states.map((state, at) => cell(label, n, state, at))];
   const table = rows.map((each) => [each.label, each.states.map((state) => state || "–").join(", ")]);
-  return picture(title, 16 * rows.length, rows.map(row), ["Scenario", "Oldest run first"], table);
+  const high = 16 * rows.length + 16;
+  return picture(title, high, [rows.map(row), ends(columns[0], columns.at(-1), NAMES, high - 3)], ["Scenario", "Oldest run first"], table);
 }
 
 // Rows {label, cells: [[words, kind]]} under the names of the columns; "" is a cell that nothing is known of.

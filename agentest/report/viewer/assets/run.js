@@ -30,13 +30,16 @@ export function addRunView() {
 
 const params = () => read().params;
 
-async function show(place, { transcripts, text, cause, open }, signal) {
+async function show(place, { transcripts, text, cause, open, pane }, signal) {
   const first = await source().overview();
   if (signal.aborted) return;
-  const [top, found, figures] = [h("div"), h("div"), h("section.pane.figures", { "aria-label": "Figures" })];
+  const [top, found, figures] = [h("div"), h("div.found"), h("section.pane.figures", { "aria-label": "Figures" })];
   const list = listOf(signal);
   const bench = h("div.run-bench", h("div.side", list.form, list.causes), h("div.rest", found, figures, list.element));
-  const tabs = tabRow("Parts of the run", PANES, (name) => (bench.dataset.pane = name));
+  const tabs = tabRow("Parts of the run", PANES, (name, byHand) => {
+    bench.dataset.pane = name;
+    if (byHand) note({ pane: name });
+  });
   fill(place, top, h("div.sticky", tabs.element), bench);
   const draw = (overview) => {
     keepingFocus(() => {
@@ -47,7 +50,8 @@ async function show(place, { transcripts, text, cause, open }, signal) {
     list.show(overview);
   };
   draw(first);
-  tabs.show(open ? "figures" : cause || transcripts || !first.scenarios.some(hasFailed) ? "scenarios" : "failures");
+  const failures = found.hasChildNodes() || first.scenarios.some(hasFailed);
+  tabs.show(pane || (open ? "figures" : cause || transcripts || !failures ? "scenarios" : "failures"));
   follow(signal, draw);
   addEventListener("viewkey", ({ detail }) => detail === "/" && tabs.show("scenarios"), { signal });
   if (transcripts && text) list.deep(text);
@@ -140,7 +144,7 @@ function listOf(signal) {
     const below = now.transcripts ? "; what transcripts have stands below" : "";
     const nothing = kept.length ? "" : `: nothing fits the filters${below}`;
     said.textContent = kept.length === rows.length ? "" : `${kept.length.toLocaleString("en")} of ${count(rows.length, "scenario")}${nothing}`;
-    const wanted = JSON.stringify({ ...now, open: "" });
+    const wanted = JSON.stringify({ ...now, open: "", pane: "" });
     if (reached.wanted !== wanted) reached = { wanted, rows: STEP };
     const caption = h("caption.off-screen", "Scenarios");
     keepingFocus(() => {

@@ -159,7 +159,9 @@ function interval({ value, low: least, high: most }, [low, high] = [0, 1], thres
 // --- figures
 
 function figuresPart({ head, figures: { rates, averages }, pictures }) {
-  const judged = Object.entries((head && head.calibration) || {}).filter(([, each]) => each.low !== null);
+  const measured = Object.entries((head && head.calibration) || {});
+  const judged = measured.filter(([, each]) => each.low !== null);
+  const undrawn = measured.filter(([, each]) => each.low === null).map(([metric]) => metric).join(", ");
   if (!rates.length && !averages.length) return null;
   const several = new Set([...rates, ...averages].map((each) => each.agent)).size > 1;
   const agent = (each) => several && [foreign(each.agent), " "];
@@ -173,6 +175,7 @@ function figuresPart({ head, figures: { rates, averages }, pictures }) {
     h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
     pictures.scores.map((each) => histogram(`${each.metric}: averages of scenarios`, each.bins, [], decimal)),
     judged.length > 0 && forest("Judge against people: kappa by metric, with 95% intervals; 0 is chance, 1 is full agreement", judged.map(agreement), "Agreement"),
+    undrawn && h("p.quiet.small", foreign(`Judge and people gave one answer only, so kappa is not defined: ${undrawn}`)),
   ];
   return { id: "figures", title: "Figures", summary: spaced([...first, bad].filter(Boolean)), content };
 }
@@ -245,18 +248,19 @@ function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, late
 
 // --- coverage
 
-const OUTCOMES = { ok: "passed", error: "failed", "mock failed": "errored", "not seen": "skipped" };
+const OUTCOMES = { ok: "passed", error: "failed", fault: "errored", unseen: "skipped" };
 
 function coveragePart({ pictures: { tools, levels } }) {
   if (!tools.length && !levels.length) return null;
   const row = (each) => ({ label: each.tool, cells: Object.entries(OUTCOMES).map(([name, kind]) => (each[name] ? [number(each[name]), kind] : ["", ""])) });
-  const steady = tools.filter((each) => !each.error && !each["mock failed"]).length;
+  const called = tools.filter((each) => each.tool !== "the agent's model");
+  const steady = called.filter((each) => !each.error && !each.fault).length;
   const state = ({ name, states }) => ({ label: name, cells: states.map((each) => [each, each]) });
   const content = () => [
-    tools.length > 0 && matrix("Calls of each tool by what the agent received", Object.keys(OUTCOMES), tools.map(row)),
+    tools.length > 0 && matrix("Calls of each tool by outcome: a fault was injected or broke the mock; an unseen answer is not known", Object.keys(OUTCOMES), tools.map(row)),
     levels.length > 0 && matrix("Tasks and paths by level: the worst status of their scenarios", ["unit", "integration", "scenario"], levels.map(state)),
   ];
-  const summary = [tools.length > 0 && `${count(tools.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
+  const summary = [called.length > 0 && `${count(called.length, "tool")} called`, steady > 0 && `${number(steady)} never seen failing`, levels.length > 0 && `${count(levels.length, "path")}`];
   return { id: "coverage", title: "Coverage", summary: spaced(summary.filter(Boolean)), content };
 }
 
