@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import axe
 import builders
 import page_at
 import pytest
 import sample_run
 from playwright.sync_api import expect
+from project import Project, free_port
 
 from agentest.domain.events import RunFinished
 from agentest.report.html import HtmlReporter
@@ -62,6 +64,34 @@ def test_navigation_shows_at_once_where_one_is(page: Any, tmp_path: Path) -> Non
             expect(page.get_by_role("heading", name="Runs")).to_be_hidden()
         page.close()
         page.noise.problems.clear()  # the browser reports requests that were not answered
+
+
+def test_a_choice_is_shown_as_its_command_and_an_early_end_with_its_reason(page: Any, tmp_path: Path) -> None:
+    """Scenarios are chosen one by one, by file or by tag. A run whose agent is not there says so at its job."""
+    project = Project(tmp_path)
+    project.write("agentest.config.yaml", f"agent: {{endpoint: 'http://127.0.0.1:{free_port()}'}}\n")
+    project.scenario(
+        "for name, tags in (('greets', ['short']), ('asks', ['short']), ('books', [])):\n"
+        "    scenario(name, turns=['Hello.'], tags=tags)\n",
+        name="talk.sim.py",
+    )
+    with page_at.served(tmp_path) as first:
+        page.goto(f"{first}#/start")
+        command = page.locator(".command code")
+        expect(command).to_have_text("agentest run")
+        page.get_by_label("books").check()
+        expect(command).to_have_text("agentest run talk.sim.py::books")
+        page.get_by_label("Conversations").fill("2")
+        page.get_by_label("short", exact=True).check()
+        expect(command).to_have_text("agentest run --conversations=2 talk.sim.py")
+        axe.no_finding(page)
+        page.get_by_label("talk.sim.py").uncheck()
+        page.get_by_label("greets").check()
+        page.get_by_role("button", name="Start", exact=True).click()
+        printed = page.get_by_label("What it printed")
+        expect(printed).to_contain_text("$ agentest run --conversations=2 talk.sim.py::greets")
+        expect(printed).to_contain_text("cannot be reached")
+        page.close()
 
 
 @pytest.mark.parametrize("size", SCREENS, ids=lambda size: "x".join(map(str, size)))
