@@ -6,18 +6,23 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import axe
 import builders
 import page_at
 import pytest
 import sample_run
+import screens
 from playwright.sync_api import expect
 from project import Project, free_port
 
 from agentest.domain.events import RunFinished
 from agentest.report.html import HtmlReporter
 
+# Texts of which a part is not shown.
+CUT = """[...document.querySelectorAll('.reason, .causes h3, .causes p')].filter(
+    (each) => each.scrollHeight > each.clientHeight + 1).map((each) => each.textContent)"""
 SCREENS = ((1440, 900), (1024, 768), (390, 844))
 
 
@@ -92,6 +97,40 @@ def test_a_choice_is_shown_as_its_command_and_an_early_end_with_its_reason(page:
         expect(printed).to_contain_text("$ agentest run --conversations=2 talk.sim.py::greets")
         expect(printed).to_contain_text("cannot be reached")
         page.close()
+
+
+def test_no_view_scrolls_sideways_at_200_percent(page: Any, tmp_path: Path) -> None:
+    """A window of 1280 pixels has 640 for the page then."""
+    page.set_viewport_size({"width": 640, "height": 450})
+    wider = []
+    views = screens.addresses(tmp_path)
+    with page_at.served(tmp_path) as first:
+        for view, address in views.items():
+            page.goto(first + address)
+            screens.settled(page)
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wider.append(view)
+        page.close()
+        page.noise.problems.clear()  # this project has no configuration
+    assert not wider
+
+
+def test_a_run_and_a_conversation_are_printed_on_white_without_controls(page: Any, tmp_path: Path) -> None:
+    """Also in the dark theme: no navigation, no buttons, heads of columns, reasons in full, within A4."""
+    HtmlReporter(tmp_path / "report.html").on_event(RunFinished(sample_run.sample_run()))
+    name = sample_run.wrong_calls().name
+    page.set_viewport_size({"width": 718, "height": 1000})
+    page.emulate_media(media="print", color_scheme="dark")
+    for place, heading in (("run", "Run"), (f"conversation?scenario={quote(name)}&agent=booking", name)):
+        page.goto(f"{(tmp_path / 'report.html').as_uri()}#/{place}")
+        expect(page.get_by_role("heading", name=heading).first).to_be_visible()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        expect(page.locator("body > header")).to_be_hidden()
+        expect(page.locator("main button:visible:not(.more, th button)")).to_have_count(0)
+    page.goto(f"{(tmp_path / 'report.html').as_uri()}#/run")
+    expect(page.locator(".windowed thead button:visible").first).to_be_visible()
+    assert page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize("size", SCREENS, ids=lambda size: "x".join(map(str, size)))

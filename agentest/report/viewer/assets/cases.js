@@ -50,7 +50,7 @@ function list(found, params, signal) {
 }
 
 function none() {
-  return h("p", "There is no evaluation set yet. Make one here, or save a conversation of ", h("code", "agentest chat"), ".");
+  return h("p", "There is no evaluation set yet. Make one here, save a conversation of Talk, or use ", h("code", "agentest export"), ".");
 }
 
 function setItem({ file, cases, error }, params) {
