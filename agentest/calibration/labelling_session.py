@@ -161,6 +161,16 @@ class LabellingSession:
         self.file.append(*new, label)
         return self.opened(label.question)
 
+    def undo(self, question: LabelQuestion) -> QuestionView:
+        """Take back the person's last answer to a question. Raises LookupError and UsageError."""
+        mine = self.opened(question).mine
+        if mine is None or not self.file.remove_last(mine):
+            raise UsageError(
+                f"Only the last line of {self.file.path.name} can be taken back, and it is another one. "
+                "Answer the question again instead: the later answer counts."
+            )
+        return self.opened(question)
+
 
 def open_questions(
     conversations: Iterable[LabelledConversation],

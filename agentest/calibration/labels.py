@@ -315,6 +315,19 @@ class LabelsFile:
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
 
+    def remove_last(self, label: Label) -> bool:
+        """Remove the last line if it is that of a label; False if it is another. Raises UsageError."""
+        line = encoded(plain(label_line(label))) + b"\n"
+        try:
+            with self.path.open("rb+") as file:
+                file.seek(max(0, file.seek(0, 2) - len(line)))
+                start = file.tell()
+                if found := file.read() == line:
+                    file.truncate(start)
+                return found
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
     def _parse_lines(self, content: bytes) -> None:
         for line in self._text(content).split("\n"):
             self._lines += 1

@@ -38,7 +38,8 @@ class JobCommand:
     @property
     def line(self) -> str:
         """The command as one writes it in a terminal."""
-        return shlex.join(["agentest", self.command, *self.options, *self.about])
+        separator = ["--"] if any(target.startswith("-") for target in self.about) else []
+        return shlex.join(["agentest", self.command, *self.options, *separator, *self.about])
 
     def words(self, *more: str) -> list[str]:
         """Return the arguments after `agentest`. The targets follow `--`, so none is read as an option."""

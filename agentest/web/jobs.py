@@ -316,6 +316,7 @@ def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
             json_route("GET", "/api/jobs/{job}", _details),
             json_route("POST", "/api/jobs/{job}/stop", _stop),
             json_route("POST", "/api/estimate", _estimate),
+            json_route("POST", "/api/command", _command),
             json_route("GET", "/api/scenarios", _list_runnable),
         )
     )
@@ -356,6 +357,10 @@ async def _requested_command(request: web.Request, values: Values) -> JobCommand
 
 async def _start(request: web.Request, values: Values) -> Json:
     return request.app[JOBS].start(await _requested_command(request, values)).summary()
+
+
+async def _command(request: web.Request, values: Values) -> Json:
+    return {"line": (await _requested_command(request, values)).line}
 
 
 async def _estimate(request: web.Request, values: Values) -> Json:

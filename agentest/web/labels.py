@@ -73,6 +73,7 @@ def add_labels(app: web.Application) -> None:
         ("GET", "/api/labels/question", _question),
         ("GET", "/api/labels/agreement", _agreement),
         ("POST", "/api/labels", _save),
+        ("DELETE", "/api/labels", _undo),
     ):
         app.add_routes([json_route(method, path, requests.answering(answer))])
 
@@ -235,7 +236,15 @@ def _save(session: LabellingSession, values: Values) -> Json:
     if isinstance(times, bool) or not isinstance(times, int):
         raise UsageError("`times` must be a number: how often this was answered when it was shown")
     label = session.label(question, value, _text(values, "note").strip()[:_NOTE_CHARS])
-    return _opened_json(session.save(label, times))
+    return _changed(session, session.save(label, times))
+
+
+def _undo(session: LabellingSession, values: Values) -> Json:
+    return _changed(session, session.undo(_question_of(values)))
+
+
+def _changed(session: LabellingSession, opened: QuestionView) -> Json:
+    return {**_opened_json(opened), "progress": progress_text(len(session.answered(session.labels())))}
 
 
 def _opened_json(opened: QuestionView) -> Json:

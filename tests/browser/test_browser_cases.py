@@ -173,8 +173,9 @@ def test_cases_and_sets_are_made_copied_and_deleted(page: Any, site: Site) -> No
     """A new set comes with its first case; a copy is there at once, and a case goes when that is meant."""
     site.open(page, "cases")
     page.get_by_text("New set", exact=True).click()
-    page.get_by_label("File, from the project's folder").fill("sets/new.test.json")
-    page.keyboard.press("Enter")
+    page.get_by_label("Name", exact=True).fill("sets/new")
+    page.get_by_label("Kind").select_option(".test.json")
+    page.get_by_role("button", name="Go on", exact=True).click()
     page.get_by_label("User says").fill("Hi.")
     page.keyboard.press("Control+s")
     page.get_by_role("heading", name="case_1").wait_for()
@@ -314,6 +315,7 @@ def test_a_conversation_of_a_run_becomes_a_case(page: Any, site: Site) -> None:
     name = sample_run.wrong_calls().name
     site.open(page, f"conversation?of={run}&scenario={quote(name)}&agent=booking")
     page.get_by_role("button", name="Save as a case").click()
+    assert page.locator("dialog option").get_attribute("value") == NAME
     page.get_by_role("dialog").get_by_label("File").fill(NAME)
     page.get_by_text(f"Behind the cases of {NAME}").wait_for()
     page.keyboard.press("Enter")

@@ -85,6 +85,25 @@ def test_a_sitting_by_keyboard_alone(page: Any, address: str, served: tuple[Path
     ]
 
 
+def test_the_last_answer_is_taken_back(page: Any, address: str, served: tuple[Path, str]) -> None:
+    """A question fits one screen with its buttons. Undo removes the answer and opens its question."""
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.goto(address + VIEW)
+    expect(question(page, 1)).to_be_focused()
+    expect(page.get_by_role("button", name="Undo")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    page.keyboard.press("2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 label; 9 more make 10")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(question(page, 2)).to_be_focused()
+    page.keyboard.press("z")
+    expect(question(page, 1)).to_be_focused()
+    expect(page.get_by_text("The judge says")).to_have_count(0)
+    expect(page.get_by_text("0 of 2 answered")).to_be_visible()
+    assert not read_labels(served[0] / "labels.jsonl").labels
+
+
 def test_two_tabs_and_an_answer_that_is_changed(page: Any, address: str) -> None:
     """What another tab has answered is told before it is replaced, and nothing of the judge with it."""
     page.goto(address + VIEW)

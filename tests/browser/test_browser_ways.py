@@ -6,16 +6,23 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import axe
 import builders
 import page_at
 import pytest
 import sample_run
+import screens
 from playwright.sync_api import expect
+from project import Project, free_port
 
 from agentest.domain.events import RunFinished
 from agentest.report.html import HtmlReporter
 
+# Texts of which a part is not shown.
+CUT = """[...document.querySelectorAll('.reason, .causes h3, .causes p')].filter(
+    (each) => each.scrollHeight > each.clientHeight + 1).map((each) => each.textContent)"""
 SCREENS = ((1440, 900), (1024, 768), (390, 844))
 
 
@@ -62,6 +69,68 @@ def test_navigation_shows_at_once_where_one_is(page: Any, tmp_path: Path) -> Non
             expect(page.get_by_role("heading", name="Runs")).to_be_hidden()
         page.close()
         page.noise.problems.clear()  # the browser reports requests that were not answered
+
+
+def test_a_choice_is_shown_as_its_command_and_an_early_end_with_its_reason(page: Any, tmp_path: Path) -> None:
+    """Scenarios are chosen one by one, by file or by tag. A run without its agent says so at its job."""
+    project = Project(tmp_path)
+    project.write("agentest.config.yaml", f"agent: {{endpoint: 'http://127.0.0.1:{free_port()}'}}\n")
+    project.scenario(
+        "for name, tags in (('greets', ['short']), ('asks', ['short']), ('books', [])):\n"
+        "    scenario(name, turns=['Hello.'], tags=tags)\n",
+        name="talk.sim.py",
+    )
+    with page_at.served(tmp_path) as first:
+        page.goto(f"{first}#/start")
+        command = page.locator(".command code")
+        expect(command).to_have_text("agentest run")
+        page.get_by_label("books").check()
+        expect(command).to_have_text("agentest run talk.sim.py::books")
+        page.get_by_label("Conversations").fill("2")
+        page.get_by_label("short", exact=True).check()
+        expect(command).to_have_text("agentest run --conversations=2 talk.sim.py")
+        axe.no_finding(page)
+        page.get_by_label("talk.sim.py").uncheck()
+        page.get_by_label("greets").check()
+        page.get_by_role("button", name="Start", exact=True).click()
+        printed = page.get_by_label("What it printed")
+        expect(printed).to_contain_text("$ agentest run --conversations=2 talk.sim.py::greets")
+        expect(printed).to_contain_text("cannot be reached")
+        page.close()
+
+
+def test_no_view_scrolls_sideways_at_200_percent(page: Any, tmp_path: Path) -> None:
+    """A window of 1280 pixels has 640 for the page then."""
+    page.set_viewport_size({"width": 640, "height": 450})
+    wider = []
+    views = screens.addresses(tmp_path)
+    with page_at.served(tmp_path) as first:
+        for view, address in views.items():
+            page.goto(first + address)
+            screens.settled(page)
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wider.append(view)
+        page.close()
+        page.noise.problems.clear()  # this project has no configuration
+    assert not wider
+
+
+def test_a_run_and_a_conversation_are_printed_on_white_without_controls(page: Any, tmp_path: Path) -> None:
+    """Also in the dark theme: no navigation, no buttons, heads of columns, reasons in full, within A4."""
+    HtmlReporter(tmp_path / "report.html").on_event(RunFinished(sample_run.sample_run()))
+    name = sample_run.wrong_calls().name
+    page.set_viewport_size({"width": 718, "height": 1000})
+    page.emulate_media(media="print", color_scheme="dark")
+    for place, heading in (("run", "Run"), (f"conversation?scenario={quote(name)}&agent=booking", name)):
+        page.goto(f"{(tmp_path / 'report.html').as_uri()}#/{place}")
+        expect(page.get_by_role("heading", name=heading).first).to_be_visible()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        expect(page.locator("body > header")).to_be_hidden()
+        expect(page.locator("main button:visible:not(.more, th button)")).to_have_count(0)
+    page.goto(f"{(tmp_path / 'report.html').as_uri()}#/run")
+    expect(page.locator(".windowed thead button:visible").first).to_be_visible()
+    assert page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize("size", SCREENS, ids=lambda size: "x".join(map(str, size)))

@@ -29,6 +29,7 @@ from agentest.web.json_routes import (
     [
         ("POST", "/api/jobs", 400),
         ("POST", "/api/estimate", 400),
+        ("POST", "/api/command", 400),
         ("POST", "/api/talks", 400),
         ("PUT", "/api/cases/case", 400),
         ("POST", "/api/labels", 400),

@@ -38,6 +38,10 @@ class Client:
         address = f"{self.address}/api/labels"
         return httpx.post(address, json=body, headers=self.headers, timeout=DEADLINE_S)
 
+    def undo(self, **body: Any) -> httpx.Response:
+        address = f"{self.address}/api/labels"
+        return httpx.request("DELETE", address, json=body, headers=self.headers, timeout=DEADLINE_S)
+
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
@@ -123,6 +127,21 @@ def test_nothing_of_the_judge_is_sent_before_ones_own_answer_is_saved(client: Cl
     ):
         assert SECRET not in client.get(path, **given).text
     assert client.get("/api/labels/question", by="ann", **query(first)).json()["judge"]["reason"] == SECRET
+
+
+def test_only_the_last_line_of_the_file_can_be_taken_back(client: Client) -> None:
+    """An answer before another one stays. An earlier answer to the same question counts again."""
+    first, second = client.questions(metric="helpfulness")
+    for times, value in enumerate((4, 2)):
+        client.post(by="ann", times=times, value=value, **identity(first))
+    client.post(by="bob", times=0, value=5, **identity(second))
+    refused = client.undo(by="ann", **identity(first))
+    assert refused.status_code == 400
+    assert "Only the last line of labels.jsonl" in refused.json()["error"]
+    assert client.undo(by="bob", **identity(second)).json()["judge"] is None
+    left = [client.undo(by="ann", **identity(first)).json()["mine"] for _ in range(2)]
+    assert (left[0]["value"], left[1]) == (4, None)
+    assert client.undo(by="ann", **identity(first)).status_code == 400
 
 
 def test_what_is_refused_tells_nothing_and_writes_nothing(client: Client) -> None:

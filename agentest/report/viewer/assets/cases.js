@@ -41,12 +41,16 @@ function list(found, params, signal) {
   function drawn() {
     filter = search.value;
     const shown = found.sets.map((set) => setItem(set, params)).filter(Boolean);
-    fill(sets, shown.length ? shown : h("p.quiet", "There is no such evaluation set."));
+    fill(sets, shown.length ? shown : found.sets.length ? h("p.quiet", "There is no such evaluation set.") : none());
   }
   drawn();
   const notes = found.notes.map((note) => h("p.notice", note));
   const scenarios = folded("details", "Scenario files", () => scenarioFiles(signal));
-  return [search, notes, sets, disclosure("New set", newSet()), scenarios];
+  return [search, notes, sets, disclosure("New set", newSet(found.sets), !found.sets.length), scenarios];
+}
+
+function none() {
+  return h("p", "There is no evaluation set yet. Make one here, save a conversation of Talk, or use ", h("code", "agentest export"), ".");
 }
 
 function setItem({ file, cases, error }, params) {
@@ -69,15 +73,23 @@ function setItem({ file, cases, error }, params) {
   return disclosure([foreign(file), broken], h("ul.plain-list", items), open);
 }
 
-function newSet() {
-  const name = h("input", { id: "set-name", value: "tests/new.evalset.json" });
-  const label = h("label", { for: name.id }, "File, from the project's folder");
-  const hint = "It is written with its first case. A name that ends in .test.json is run with its folder.";
+// Its folder is one that has sets, or a new one that the name begins with.
+function newSet(sets) {
+  const option = (value, text = value) => h("option", { value }, text);
+  const folders = [...new Set(sets.map(({ file }) => file.slice(0, file.lastIndexOf("/") + 1)))].filter(Boolean).sort();
+  const folder = h("select", option("", "the project's folder"), folders.map((each) => option(each)));
+  const kind = h("select", option(".evalset.json"), option(".test.json", ".test.json, run with its folder"));
+  const name = h("input", { value: "new", required: true, oninput: () => name.setCustomValidity("") });
   const onsubmit = (event) => {
     event.preventDefault();
-    go("cases", { file: name.value.trim(), as: "new" });
+    const file = `${folder.value}${name.value.trim()}${kind.value}`;
+    if (!sets.some((each) => each.file === file)) return go("cases", { file, as: "new" });
+    name.setCustomValidity(`${file} is there already: choose it in the list.`);
+    name.reportValidity();
   };
-  return h("form.field", { onsubmit }, label, name, h("p.quiet", hint), h("button", "Go on"));
+  const field = (text, control) => h("div.field", h("label", text, " ", control));
+  const hint = h("p.quiet", "It is written with its first case.");
+  return h("form", { onsubmit }, field("Folder", folder), field("Name", name), field("Kind", kind), hint, h("button", "Go on"));
 }
 
 // They are programs, which the server imports only when somebody wants to see them.

@@ -36,7 +36,7 @@ export function jobsPanel() {
         { class: "row" },
         badge(state),
         foreign(job.title, "strong"),
-        h("span.quiet", notes[job.state]),
+        notes[job.state] && h("span.quiet", notes[job.state]),
         job.run && h("a", { href: address("run", { of: job.run }) }, "Look at the run"),
         button("What it prints", `prints-${job.id}`, toggle, printed),
         going && button("Stop", `stop-${job.id}`, () => post(`/api/jobs/${job.id}/stop`, {})),

@@ -14,6 +14,7 @@ const KEYS = [
   ["y / n", "the best, the worst answer"],
   ["Enter", "save; once more: the next question"],
   ["s / b", "skip; back to the question before"],
+  ["z", "take the last answer back"],
 ];
 const FIELDS = [
   ["How many questions", "most", { type: "number", min: 1, max: 1000, required: true }],
@@ -32,7 +33,8 @@ async function show(place, params, signal) {
   fill(place, title, h("p.quiet", "Reading the run …"));
   const given = { metric: "", text: "", most: "20", file: "labels.jsonl", by: "", ...params, run: params.of || "latest" };
   const list = await ask(`/api/labels?${new URLSearchParams(given)}`, { signal });
-  fill(place, title, setup(params, given, list), params.most && sit(list, given, signal));
+  const parts = params.most ? sit(list, given, signal) : {};
+  fill(place, h("div.row", title, parts.state), h("div.row.lists", setup(params, given, list), parts.all), parts.place);
 }
 
 function setup(params, given, list) {
@@ -61,10 +63,10 @@ function setup(params, given, list) {
 // One sitting: the list, the question that is open, and how far it is.
 function sit(list, given, signal) {
   const { questions, agreement } = list;
-  if (!questions.length) return problem("This run has no such question: no conversation that it could be asked of.");
-  const [state, place, all] = [h("div.row.progress"), h("div"), h("ol")];
+  if (!questions.length) return { place: nothing(given) };
+  const [state, place, all] = [h("div.row.progress"), h("div.sitting"), h("ol")];
   const firstOpen = () => questions.findIndex((each) => each.answer === null);
-  let [at, opening, question, form] = [0, 0, null, null];
+  let [at, opening, question, form, last] = [0, 0, null, null, null];
 
   function progress() {
     const done = questions.filter((each) => each.answer !== null).length;
@@ -99,10 +101,12 @@ function sit(list, given, signal) {
     question = found;
     const scenario = foreign(` · ${found.scenario}`, "span", { class: "quiet" });
     const heading = h("h2", { tabindex: "-1" }, `Question ${at + 1} of ${questions.length}`, scenario);
-    form = answerForm(found, save, (by) => open(at + by));
-    fill(place, heading, h("div.desk", sheet(found), h("div.asking", form.element, verdict(found))));
+    form = answerForm(found, save, (by) => open(at + by), undo);
+    fill(place, heading, h("div.desk", sheet(found), h("div.asking", verdict(found), form.element)));
     progress();
     scrollTo(0, 0);
+    const asked = place.querySelector(".asked");
+    if (asked) asked.scrollIntoView({ block: "nearest" });
     heading.focus({ preventScroll: true });
   }
 
@@ -115,15 +119,35 @@ function sit(list, given, signal) {
       tally(question.judge, -1);
       tally(saved.judge, 1);
       questions[at].answer = saved.mine.said;
+      list.progress = saved.progress;
+      last = { at, judge: saved.judge };
       question = saved;
       progress();
       const shown = verdict(saved);
       place.querySelector(".verdict").replaceWith(shown);
       form.say("");
+      form.saved();
       announce(`Saved. ${saved.judge.said}`);
       shown.querySelector("button, [tabindex]").focus();
     } catch (error) {
       if (error.status === 409) question.times = error.body.times;
+      form.say(error.message);
+    }
+  }
+
+  async function undo() {
+    if (!last) return announce("There is no answer to take back.");
+    const body = { ...given, ...questions[last.at].key };
+    try {
+      const found = await ask("/api/labels", { method: "DELETE", body });
+      tally(last.judge, -1);
+      tally(found.judge, 1);
+      questions[last.at].answer = found.mine && found.mine.said;
+      list.progress = found.progress;
+      announce("The answer was taken back.");
+      open(last.at);
+      last = null;
+    } catch (error) {
       form.say(error.message);
     }
   }
@@ -134,7 +158,7 @@ function sit(list, given, signal) {
     if (judge.sameSide) agreement.same += by;
   }
 
-  // Beside the form: nothing until there is an answer of one's own.
+  // Above the form: nothing until there is an answer of one's own.
   function verdict({ judge }) {
     if (!judge) return h("div.verdict");
     const next = at + 1 < questions.length ? at + 1 : firstOpen();
@@ -145,8 +169,8 @@ function sit(list, given, signal) {
       h("p", h("strong", "Judge: "), foreign(judge.value ?? "")),
       longText(judge.reason, "p"),
       next < 0
-        ? h("p", "Every question is answered. agentest calibrate measures the judge by the labels.")
-        : h("button", { type: "button", class: "primary", onclick: () => open(next) }, "Next question"),
+        ? h("p", "Every question is answered. ", h("code", `agentest calibrate ${list.file}`), " measures the judge by the labels.")
+        : keyButton("Next question", "Enter", () => open(next), "primary"),
       h("p.quiet", { tabindex: "-1" }, "What is changed now is not blind any more."),
     );
   }
@@ -154,32 +178,51 @@ function sit(list, given, signal) {
   function key({ detail }) {
     if (!form) return;
     if (detail === "s" || detail === "b") open(at + (detail === "s" ? 1 : -1));
+    else if (detail === "z") undo();
     else if (detail !== "Enter") form.choose(detail);
     else if (!document.activeElement.closest("button, a, summary, form")) save();
   }
 
   addEventListener("viewkey", key, { signal });
   open(questions[given.at - 1] ? given.at - 1 : Math.max(0, firstOpen()));
-  return [state, place, disclosure("All questions", all), agreementPart(given)];
+  return { state, place, all: [disclosure("All questions", all), agreementPart(given)] };
 }
 
-// What judges are shown: what is known, and the conversation up to the turn.
+function nothing({ text }) {
+  const why = text ? `no scenario with ${text} in its name has a conversation` : "no conversation of this run is one";
+  return h("p", `There is no question: ${why} that a judge could be asked of. `, h("code", "agentest run"), " makes more.");
+}
+
+// What judges are shown: what is known, and the conversation up to the turn, of which the beginning is folded.
 function sheet({ known, turns }) {
   const row = ([who, text]) => h("div", { class: `line ${who}` }, h("span.quiet", who), longText(text));
   const turn = ({ index, asked, rows }) =>
     h("section", { class: asked && "asked" }, h("h3", turnName(index), asked && " ← this one"), rows.map(row));
-  return h("div.sheet", known.length > 0 && disclosure("What is known", known.map(row), turns.length < 4), turns.map(turn));
+  const folded = Math.max(0, turns.findIndex((each) => each.asked) - 1);
+  return h(
+    "div.sheet", { tabindex: "0", role: "region", "aria-label": "The conversation" },
+    known.length > 0 && disclosure("What is known", known.map(row)),
+    folded > 0 && disclosure(`${count(folded, "turn")} before`, turns.slice(0, folded).map(turn)),
+    turns.slice(folded).map(turn),
+  );
 }
 
-function answerForm(found, save, go) {
+// A button with its key, which is also read as its shortcut.
+function keyButton(text, key, onclick, name = "") {
+  const props = { type: onclick ? "button" : "submit", class: name, onclick, "aria-keyshortcuts": key };
+  return h("button", props, text, " ", h("kbd", { "aria-hidden": "true" }, key));
+}
+
+function answerForm(found, save, go, undo) {
   const mine = found.mine || { value: [], note: "" };
   const given = [mine.value].flat();
   const box = ({ key, value }) =>
     h("input", { type: found.several ? "checkbox" : "radio", name: "answer", value: key, checked: given.includes(value), onchange: only });
   const boxes = found.choices.map(box);
   const said = h("p.failed", { role: "alert" });
-  const text = h("textarea", { name: "note", rows: 2, value: mine.note });
-  const button = (name, by) => h("button", { type: "button", onclick: () => go(by) }, name);
+  const text = h("textarea", { name: "note", rows: 1, value: mine.note });
+  const main = keyButton("Save", "Enter", null, found.judge ? "" : "primary");
+  const saved = () => main.classList.remove("primary");
   const choice = ({ key, value, meaning }, index) => {
     const name = String(value) !== key && h("strong", value, " ");
     return h("label.choice", boxes[index], h("kbd", key), h("span", name, meaning));
@@ -192,7 +235,7 @@ function answerForm(found, save, go) {
     h("fieldset", h("legend", `Your answer${found.several ? ", one or several" : ""}`), found.choices.map(choice)),
     h("label.remark", "Note", text),
     said,
-    h("div.row", h("button.primary", "Save"), button("Skip", 1), button("Back", -1)),
+    h("div.row", main, keyButton("Skip", "s", () => go(1)), keyButton("Back", "b", () => go(-1)), keyButton("Undo", "z", undo)),
   );
 
   // That nothing failed, and a failure, exclude each other.
@@ -210,5 +253,5 @@ function answerForm(found, save, go) {
   }
 
   const value = () => found.choices.filter((_, index) => boxes[index].checked).map((each) => each.value);
-  return { element, choose, value, note: () => text.value, say: (words) => fill(said, words) };
+  return { element, choose, value, saved, note: () => text.value, say: (words) => fill(said, words) };
 }

@@ -1,11 +1,12 @@
-// The Start view: what there is to run, chosen by search and checkbox; what it may cost; and the start.
+// The Start view: what there is to run, chosen by search and checkbox; the command that this means, what it may cost;
+// and the start.
 
 import { addView } from "./app.js";
 import { ask, whenServed } from "./client.js";
 import { fill, foreign, h, refill } from "./dom.js";
 import { count } from "./format.js";
 import { jobsPanel } from "./jobs.js";
-import { announce, problem, wordSearch } from "./parts.js";
+import { announce, copyButton, problem, wordSearch } from "./parts.js";
 
 export function addStartView() {
   addView("start", { title: "Start", nav: true, show, keys: [] });
@@ -18,31 +19,49 @@ async function show(place, params, signal) {
   const chosen = new Set();
   const jobs = jobsPanel();
   const search = wordSearch("Search", params.text, draw);
-  const [list, said] = [h("div"), h("div", { role: "status" })];
+  const [list, command, said] = [h("div"), h("div.command"), h("div", { role: "status" })];
   const total = h("span.quiet", { "aria-live": "polite" });
-  const options = optionFields(found.agents);
+  const options = optionFields(found.agents, showCommand);
+  let asked = 0;
 
   function draw() {
     const shown = groups(items.filter((item) => search.fits(item.text)));
     const one = (item) => h("div", box(item.id, [item], item.name), " ", foreign(item.about, "span.quiet"));
     const all = (file, group) => h("legend", box(`all-${group[0].id}`, group, file));
-    refill(list, shown.map(([file, group]) => h("fieldset", all(file, group), group.map(one))));
+    refill(list, tagBoxes(), shown.map(([file, group]) => h("fieldset", all(file, group), group.map(one))), !items.length && !found.error && NOTHING());
     const everything = `none chosen: all ${count(found.scenarios.length, "scenario")} would run`;
     total.textContent = chosen.size ? `${chosen.size} of ${items.length} chosen` : everything;
+    showCommand();
   }
-  // A box for one item, or for all of a file.
+  function tagBoxes() {
+    const tags = [...new Set(items.flatMap((item) => item.tags || []))].sort();
+    const tagBox = (tag, at) => box(`tag-${at}`, items.filter((item) => (item.tags || []).includes(tag)), tag);
+    return tags.length > 0 && h("fieldset.row.tags", h("legend", "Tags"), tags.map(tagBox));
+  }
+  async function showCommand() {
+    const mine = ++asked;
+    const answers = await send("/api/command").catch((error) => error);
+    if (mine !== asked || signal.aborted) return;
+    const line = ({ line }) => h("div.row", foreign(line, "code"), copyButton(line));
+    fill(command, answers.message ? problem(answers.message) : answers.map(line));
+  }
+  // A box for one item, or for all of a file or a tag.
   function box(id, group, name) {
     const checked = group.every((item) => chosen.has(item));
     const onchange = () => draw(group.forEach((item) => chosen[checked ? "delete" : "add"](item)));
     const input = h("input", { type: "checkbox", id, checked, onchange, data: id === group[0].id && { step: "" } });
+    input.indeterminate = !checked && group.some((item) => chosen.has(item));
     return h("label", input, " ", foreign(name));
+  }
+  async function send(path) {
+    const answers = [];
+    for (const body of wanted(items, chosen, options)) answers.push(await ask(path, { method: "POST", body, signal }));
+    return answers;
   }
   async function each(path, then) {
     fill(said, h("p", "…"));
     try {
-      const answers = [];
-      for (const body of wanted(items, chosen, options)) answers.push(await ask(path, { method: "POST", body, signal }));
-      fill(said, then(answers));
+      fill(said, then(await send(path)));
     } catch (error) {
       if (!signal.aborted) fill(said, problem(error.message));
     }
@@ -57,20 +76,25 @@ async function show(place, params, signal) {
     h("h1", "Start"),
     found.error && problem(found.error),
     found.sets.map((set) => set.error && foreign(set.error, "p.problem")),
-    found.problems.map((each) => foreign(`${each.file}:${each.line} ${each.name} ${each.message}`, "p", { class: "problem" })),
-    h("div.row", search.element, total),
-    list,
-    options,
-    h(
-      "div",
-      { class: "row" },
-      button("primary", "Start", "/api/jobs", started),
-      button("", "What may it cost?", "/api/estimate", estimated),
-    ),
-    said,
-    jobs.element,
+    found.problems.map(mistake),
+    h("div.desk",
+      h("div", h("div.row", search.element, total), list),
+      h("div.asking",
+        options,
+        command,
+        h("div.row", button("primary", "Start", "/api/jobs", started), button("", "What may it cost?", "/api/estimate", estimated)),
+        said,
+        jobs.element)),
   );
   await whenServed(jobs.load, signal, () => {});
+}
+
+const NOTHING = () => h("p", "There is nothing to run yet. ", h("code", "agentest init"), " writes a first scenario.");
+
+// Most messages begin with their place.
+function mistake({ file, line, name, message }) {
+  const place = message.includes(`${file}:`) ? "" : `${file}:${line} `;
+  return foreign(`${place}${name} ${message}`, "p.problem");
 }
 
 // Scenarios, and the cases of evaluation sets.
@@ -101,14 +125,14 @@ function wanted(items, chosen, options) {
   return paths.length || !bodies.length ? [{ kind: "run", paths, ...more }, ...bodies] : bodies;
 }
 
-function optionFields(agents) {
+function optionFields(agents, oninput) {
   const option = (value, text) => h("option", { value }, text);
   const agent = h("select", { name: "agent" }, option("", "as configured"), agents.map((name) => option(name, name)));
   const times = h("input", { type: "number", min: 1, max: 10000, name: "conversations", placeholder: "as configured" });
   const flag = (name, text) => h("label", h("input", { type: "checkbox", name }), ` ${text}`);
   return h(
     "form",
-    { onsubmit: (event) => event.preventDefault() },
+    { oninput, onsubmit: (event) => event.preventDefault() },
     h(
       "fieldset",
       { class: "row" },

@@ -83,7 +83,8 @@ function beginning({ scenarios, agents }, params) {
     }, button);
   };
   const field = (name, control) => h("label.field", name, " ", control);
-  return h("form.panel", { onsubmit }, h("div.row", field("Scenario", scenario), field("Agent", agent), button), said);
+  const none = !scenarios.length && h("p.quiet", "There is no scenario yet: ", h("code", "agentest init"), " writes a first one.");
+  return h("form.panel", { onsubmit }, h("div.row", field("Scenario", scenario), field("Agent", agent), button), none, said);
 }
 
 function byFile(scenarios, params, option) {

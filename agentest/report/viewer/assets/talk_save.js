@@ -1,6 +1,7 @@
-// What a conversation is saved as: a dialog that shows the file before it is written.
+// What a conversation is saved as: a dialog that shows the file before it is written, and offers the sets that are there.
 
 import { showDialog } from "./app.js";
+import { ask } from "./client.js";
 import { fill, foreign, h } from "./dom.js";
 import { copyButton, problem } from "./parts.js";
 
@@ -10,11 +11,12 @@ const KINDS = [
   ["scenario", "A beginning of a simulated scenario", "what is left to write is marked TODO"],
 ];
 
-// `ask(body)` is the server's route; `file` the one of the scenario that the conversation is of.
-export function saveConversation({ scenario, file }, ask) {
+// `send(body)` is the server's route; `file` the one of the scenario that the conversation is of.
+export function saveConversation({ scenario, file }, send) {
   const folder = file.endsWith(".sim.py") ? file.replace(/[^/]*$/, "") : "";
   const name = h("input", { value: `${scenario} by hand`, oninput: renamed });
-  const path = h("input", { oninput: placed });
+  const path = h("input", { oninput: placed, autocomplete: "off" });
+  const sets = h("datalist", { id: "sets" });
   const preview = h("div", { "aria-live": "polite" });
   const save = h("button.primary", { disabled: true }, "Save");
   const radio = ([value, label, what], number) => {
@@ -23,7 +25,7 @@ export function saveConversation({ scenario, file }, ask) {
   };
   const field = (label, control) => h("label.field", label, control);
   const fields = [h("fieldset", h("legend", "Save as"), KINDS.map(radio)), field("Name", name), field("File", path)];
-  const form = h("form", { onsubmit: write }, fields, preview, save);
+  const form = h("form", { onsubmit: write }, fields, sets, preview, save);
   const close = h("button", { onclick: () => dialog.close() }, "Close");
   const dialog = showDialog("Save this conversation", form, close);
   let ownPlace = false;
@@ -32,13 +34,17 @@ export function saveConversation({ scenario, file }, ask) {
   let shown = {};
   renamed();
   name.focus();
+  const offer = (found) => fill(sets, found.sets.map(({ file }) => h("option", { value: file })));
+  ask("/api/cases").then(offer, () => {}); // without it, the file is typed
 
   function wish() {
     return { as: form.querySelector(":checked").value, path: path.value, name: name.value };
   }
   function renamed() {
     const stem = name.value.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "") || "talk";
-    if (!ownPlace) path.value = wish().as === "case" ? "talks.evalset.json" : `${folder}${stem}.sim.py`;
+    const isCase = wish().as === "case";
+    path.setAttribute("list", isCase ? "sets" : "");
+    if (!ownPlace) path.value = isCase ? "talks.evalset.json" : `${folder}${stem}.sim.py`;
     later();
   }
   function placed() {
@@ -54,7 +60,7 @@ export function saveConversation({ scenario, file }, ask) {
   }
   async function look() {
     const mine = looks;
-    const found = await ask(wish()).catch(({ message }) => ({ error: message }));
+    const found = await send(wish()).catch(({ message }) => ({ error: message }));
     if (mine !== looks) return;
     if (found.error) return void fill(preview, problem(found.error));
     shown = found;
@@ -69,7 +75,7 @@ export function saveConversation({ scenario, file }, ask) {
     save.disabled = true;
     const asked = wish();
     try {
-      const saved = await ask({ ...asked, version: shown.version, write: true });
+      const saved = await send({ ...asked, version: shown.version, write: true });
       const command = `agentest ${asked.as === "case" ? "eval" : "run"} ${saved.path}`;
       const where = h("p", { role: "status" }, "Saved in ", foreign(saved.path, "code"), ".");
       fill(form, where, h("p.row", foreign(command, "code"), copyButton(command)));
