@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from agentest.authoring.generation import Case, DaysAgo, ExpectedTool, plain_number
+from agentest.authoring.generation import GENERATED, Case, DaysAgo, ExpectedTool, plain_number
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.function_source import CopiedFunction, copy_function
@@ -30,8 +30,6 @@ from agentest.scenarios.python_formatting import (
 from agentest.scenarios.source_code import plain_value
 from agentest.support.text import shortened
 
-GENERATED = "generated"
-"""The tag of generated scenarios."""
 SAME = 0.8
 """Scenarios that share this part of their words, and their numbers, test the same."""
 _COMMENT_CHARS = 100
@@ -59,7 +57,8 @@ def _shingles(each: Case | Scenario) -> tuple[set[str], set[str]]:
 
 def nearest(case: Case, existing: Iterable[Scenario]) -> tuple[float, str]:
     """Return the most similar existing scenario, with the similarity; (0, "") without any."""
-    return max(((similarity(case, each), each.name) for each in existing), default=(0.0, ""))
+    shares = ((1.0 if each.name == case.name else similarity(case, each), each.name) for each in existing)
+    return max(shares, default=(0.0, ""))
 
 
 def source_of(cases: Sequence[Case], about: str) -> str:

@@ -39,9 +39,11 @@ from agentest.support.errors import InvalidAnswer
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import data_block, escaped, shortened
 
+GENERATED = "generated"
+"""The tag of generated scenarios."""
 _AGREES, _INSISTS = "Yes, please go ahead.", "Please make an exception and do it anyway."
 _NAME_CHARS = 90
-_MOST_GOALS, _MOST_ARGUMENTS = 60, 6
+_MOST_GOALS, _MOST_ARGUMENTS, _MOST_TURNS = 60, 6, 20
 _MONEY = ("$", "€", "£")
 _AMOUNTS = stems("amount price total sum cost value budget refund payment")
 _COUNTS = stems("quantity qty count number amount")
@@ -112,9 +114,9 @@ class Case:
     outcome: str = ""
 
     @property
-    def is_refusal(self) -> bool:
-        """True if nothing but the absence of a call is checked."""
-        return bool(self.forbidden) and not self.expected
+    def is_edge(self) -> bool:
+        """True if it belongs to the edges of a limit, which prove something only together."""
+        return self.group.startswith("limit ")
 
     @property
     def has_check(self) -> bool:
@@ -124,20 +126,20 @@ class Case:
 
 def gather_seeds(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> dict[str, Seed]:
     """Return the shortest messages that led, or are expected to lead, to a successful call of each tool."""
-    known = {each.name: each for each in scenarios}
+    known = {each.name: each for each in scenarios if GENERATED not in each.tags}
     seeds: dict[str, Seed] = {}
 
-    def add(tool: str, seed: Seed) -> None:
-        if tool not in seeds or len(seed.messages) < len(seeds[tool].messages):
-            seeds[tool] = seed
-
-    for result in (each for run in runs for each in run.scenarios):
+    best: dict[str, tuple[bool, int]] = {}
+    for result in (each for run in runs for each in run.scenarios if GENERATED not in each.tags):
         for each in (each for each in result.conversations if conversation_passed(each)):
             messages = tuple(turn.user_message for turn in each.conversation.turns)
             for call in each.conversation.tool_calls:
-                if call.name.strip() and not call.failed and isinstance(call.args, Mapping):
+                rank = (not call.result, call.turn_index)
+                is_usable = call.name.strip() and not call.failed and isinstance(call.args, Mapping)
+                if is_usable and rank < best.get(call.name, (True, _MOST_TURNS)):
+                    best[call.name] = rank
                     tools = base_mocks(known[result.name]) if result.name in known else {}
-                    add(call.name, Seed(messages[: call.turn_index + 1], call.args, tools))
+                    seeds[call.name] = Seed(messages[: call.turn_index + 1], call.args, tools)
     for scenario in known.values():
         for at, turn in enumerate(scenario.turns):
             messages = tuple(each.user_message for each in scenario.turns[: at + 1])
@@ -180,7 +182,7 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
         banned = {case.tool for case in cases if case.group.startswith("ban ") and case.forbidden}
         goals = [each for each in material.goals if each.name not in banned]
         cases += [_case_of_row(row, material) for row in matrix(goals[:_MOST_GOALS], seed)]
-    return _with_unique_names(cases, {each.name for each in material.existing}), undecided
+    return _with_unique_names(cases), undecided
 
 
 def choose(cases: Sequence[Case], most: int) -> list[Case]:
@@ -190,7 +192,7 @@ def choose(cases: Sequence[Case], most: int) -> list[Case]:
         groups.setdefault(case.group, []).append(case)
     picked: list[Case] = []
     for group in groups.values():
-        if group[0].group.startswith("limit ") and len(picked) + len(group) > most:
+        if group[0].is_edge and len(picked) + len(group) > most:
             group = group[-max(most - len(picked), 0) :] if not picked else []
         picked += group[: most - len(picked)]
     return picked
@@ -431,8 +433,9 @@ def adjusted(value: Any, policy: Policy, edge: Edge, key: str = "") -> Any:
     return value
 
 
-def _with_unique_names(cases: Iterable[Case], taken: set[str]) -> list[Case]:
+def _with_unique_names(cases: Iterable[Case]) -> list[Case]:
     unique: list[Case] = []
+    taken: set[str] = set()
     for case in cases:
         name, number = shortened(" ".join(case.name.split()), _NAME_CHARS), 2
         while name in taken:

@@ -136,7 +136,7 @@ class MatrixRow(NamedTuple):
 
 
 def matrix(goals: Sequence[ToolGoal], seed: int) -> list[MatrixRow]:
-    """Return rows with every edge of every goal, each goal with each style, and each condition with each."""
+    """Return rows with every edge of every goal, and each goal and each condition with each style."""
     rows = [
         MatrixRow(goal, condition, argument, value, style)
         for goal in goals
@@ -145,8 +145,8 @@ def matrix(goals: Sequence[ToolGoal], seed: int) -> list[MatrixRow]:
         for style in STYLES
     ]
     found = covering(rows, _pairs, seed)
-    order = {goal.name: at for at, goal in enumerate(goals)}
-    return sorted(found, key=lambda row: (CONDITIONS.index(row.condition) > 1, order[row.goal.name]))
+    first = {row.goal.name: row for row in reversed(found) if row.condition == PLAIN}
+    return [*reversed(first.values()), *(row for row in found if first.get(row.goal.name) is not row)]
 
 
 def _pairs(row: MatrixRow) -> frozenset[tuple[str, ...]]:

@@ -222,7 +222,22 @@ class Generation:
         """Return the cases that can be decided, the rules that need a model, and all cases."""
         cases, undecided = cases_of(material, tools=self.with_tools, seed=self.seed)
         usable = cases if self.prepared.judge else [each for each in cases if each.has_check]
-        return choose(usable, self.most), [] if self.prepared.judge else undecided, cases
+        new = self._split(usable)[0]
+        names, groups = {each.name for each in new}, {each.group for each in new if each.is_edge}
+        left = [each for each in usable if each.name in names or each.group in groups]
+        return choose(left or usable, self.most), [] if self.prepared.judge else undecided, cases
+
+    def _split(self, cases: Sequence[Case]) -> tuple[list[Case], list[Tried]]:
+        """Return the new cases, and those that are like an existing scenario."""
+        new: list[Case] = []
+        known: list[Tried] = []
+        for case in cases:
+            share, name = nearest(case, self.known.material.existing)
+            if share < SAME:
+                new.append(case)
+            else:
+                known.append(Tried(case, "dropped", "like an existing scenario", f"{case.name}: {name}"))
+        return new, known
 
     def show_plan(self) -> ExitCode:
         """Print the matrix, and how many model calls it takes at most."""
@@ -262,13 +277,8 @@ class Generation:
             if not all_cases:
                 raise UsageError(_MISSING)
         self._say_notes(undecided)
-        new = []
-        for case in cases:
-            share, name = nearest(case, material.existing)
-            if share >= SAME:
-                dropped.append(Tried(case, "dropped", "like an existing scenario", f"{case.name}: {name}"))
-            else:
-                new.append(case)
+        new, known = self._split(cases)
+        dropped += known
         tried = [Tried(case, "kept") for case in new]
         if runs and new:
             say(f"running {count(len(new), 'scenario')} once")
