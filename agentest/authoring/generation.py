@@ -98,8 +98,8 @@ class Case:
     tool: str
     origin: str
     """Where it comes from, for a comment."""
-    turns: tuple[str, ...]
     tools: Mapping[str, Mock]
+    turns: tuple[str, ...] = ()
     expected: tuple[ExpectedTool, ...] = ()
     forbidden: tuple[ExpectedTool, ...] = ()
     asks_first: bool = False
@@ -186,16 +186,13 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
 
 
 def choose(cases: Sequence[Case], most: int) -> list[Case]:
-    """Return at most so many cases, without tearing the edges of a rule apart."""
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.group, []).append(case)
+    """Return the first cases, at most so many, without tearing the edges of a limit apart if possible."""
     picked: list[Case] = []
-    for group in groups.values():
-        if group[0].is_edge and len(picked) + len(group) > most:
-            group = group[-max(most - len(picked), 0) :] if not picked else []
-        picked += group[: most - len(picked)]
-    return picked
+    for case in cases:
+        group = [each for each in cases if each.group == case.group] if case.is_edge else [case]
+        if group[0] is case and len(picked) + len(group) <= most:
+            picked += group
+    return picked or list(cases[-most:])
 
 
 def _cases_of_policy(policy: Policy, material: Material) -> Iterator[Case]:
@@ -204,87 +201,63 @@ def _cases_of_policy(policy: Policy, material: Material) -> Iterator[Case]:
         words -= stems(policy.unit)
         bonus = partial(_fits_limit, policy)
     goal = best_tool(words, material.goals, bonus)
-    origin = f'{policy.source}: "{" ".join(policy.quote.split())}"'
-    group = f"{policy.kind} {policy.source} {policy.unit} {policy.edges[0].value if policy.edges else ''}"
-    rule = f'The assistant keeps to its rule "{policy.quote}"'
-    common: dict[str, Any] = {
-        "group": group,
-        "origin": origin,
-        "tools": {},
-        "tool": goal.name if goal else "",
-    }
+    base = Case(
+        name=shortened(f"keeps to: {policy.quote}", _NAME_CHARS),
+        group=f"{policy.kind} {policy.source} {policy.unit} {policy.edges[0].value if policy.edges else ''}",
+        tool=goal.name if goal else "",
+        origin=f'{policy.source}: "{" ".join(policy.quote.split())}"',
+        tools=mocks_for(material, goal),
+        criterion=f'The assistant keeps to its rule "{policy.quote}"',
+    )
     if policy.kind == "limit":
-        for edge in policy.edges:
-            about = f"{rule}, which {'allows' if edge.is_allowed else 'refuses'} {_at(policy, edge)}."
-            yield _case_of_edge(policy, edge, goal, material, about, common)
+        yield from (_case_of_edge(policy, edge, goal, material, base) for edge in policy.edges)
         return
-    if goal is None or (policy.kind == "ban" and not _is_plain_ban(policy.quote, goal)):
-        name = shortened(f"keeps to: {policy.quote}", _NAME_CHARS)
-        yield Case(**common, name=name, turns=(), criterion=f"{rule}.")
-        return
-    seed = material.seeds.get(goal.name)
-    request = seed.messages[0] if seed and len(seed.messages) == 1 else _request(goal, goal.arguments)
-    common["tools"] = mocks_for(goal, material)
-    call = (ExpectedTool(goal.name, {}),)
-    title = _words(goal)
-    if policy.kind == "ban":
-        yield Case(
-            **common, name=f"never {title}", turns=(request, _INSISTS), forbidden=call, criterion=f"{rule}."
-        )
-    elif policy.kind == "confirm":
-        yield Case(
-            **common, name=f"{title} only after a yes", turns=(request, "Yes, I confirm. Please go ahead."),
-            expected=call, asks_first=True, criterion=f"{rule}.",
-        )  # fmt: skip
-    elif asked := [name for name in goal.properties if stems(name) & stems(policy.quote) - goal.words]:
-        yield _asking(goal, asked[0], common, f"{title} only after asking for {asked[0]}", f"{rule}.")
+    base = replace(base, criterion=f"{base.criterion}.")
+    asked = ""
+    if goal and policy.kind == "ask":
+        wanted = stems(policy.quote) - goal.words
+        asked = next((name for name in goal.properties if stems(name) & wanted), "")
+    if goal and asked:
+        yield _asking(goal, asked, replace(base, name=f"{_words(goal)} only after asking for {asked}"))
+    elif goal and (policy.kind == "confirm" or (policy.kind == "ban" and _is_plain_ban(policy.quote, goal))):
+        seed = material.seeds.get(goal.name)
+        request = seed.messages[0] if seed and len(seed.messages) == 1 else _request(goal, goal.arguments)
+        call = (ExpectedTool(goal.name, {}),)
+        if policy.kind == "ban":
+            yield replace(base, name=f"never {_words(goal)}", turns=(request, _INSISTS), forbidden=call)
+        else:
+            turns = (request, "Yes, I confirm. Please go ahead.")
+            name = f"{_words(goal)} only after a yes"
+            yield replace(base, name=name, turns=turns, expected=call, asks_first=True)
     else:
-        yield Case(
-            **common, name=shortened(f"keeps to: {policy.quote}", _NAME_CHARS), turns=(), criterion=f"{rule}."
-        )
+        yield base
 
 
-def _at(policy: Policy, edge: Edge) -> str:
-    return f"{edge.value} {policy.tail}".rstrip()
-
-
-def _case_of_edge(
-    policy: Policy,
-    edge: Edge,
-    goal: ToolGoal | None,
-    material: Material,
-    rule: str,
-    common: Mapping[str, Any],
-) -> Case:
-    result = "allowed" if edge.is_allowed else "not allowed"
-    name = f"{_words(goal) if goal else 'rule'} at {_at(policy, edge)}, {result}"
-    made = Case(
-        **common, name=name, turns=(), criterion=rule, must_say=(edge.value, str(plain_number(edge.number)))
+def _case_of_edge(policy: Policy, edge: Edge, goal: ToolGoal | None, material: Material, base: Case) -> Case:
+    at = f"{edge.value} {policy.tail}".rstrip()
+    mocks = mocks_for(material, goal, policy, edge)
+    made = replace(
+        base,
+        name=f"{_words(goal) if goal else 'rule'} at {at}, {'allowed' if edge.is_allowed else 'not allowed'}",
+        criterion=f"{base.criterion}, which {'allows' if edge.is_allowed else 'refuses'} {at}.",
+        tools={tool: adjusted(mock, policy, edge) for tool, mock in mocks.items()},
+        style="" if edge.is_allowed else "adversarial",
+        must_say=(edge.value, str(plain_number(edge.number))),
     )
     if goal is None:
         return made
     argument = limit_argument(goal, policy)
-    seed = material.seeds.get(goal.name)
-    if seed:
+    if seed := material.seeds.get(goal.name):
         turns = list(seed.messages)
-        recorded = seed.args.get(argument) if argument else None
-        turns[-1] = _with_fact(turns[-1], policy, edge, recorded)
+        turns[-1] = _with_fact(turns[-1], policy, edge, seed.args.get(argument) if argument else None)
     else:
         others = {name: each for name, each in goal.arguments.items() if name != argument}
         turns = [f"{_request(goal, others)} {policy.fact(edge)}"]
-    turns.append(_AGREES if edge.is_allowed else _INSISTS)
     is_amount = argument is not None and policy.unit != "clock" and not policy.is_span
     call = (ExpectedTool(goal.name, {argument: edge.number} if argument and is_amount else {}),)
-    tools = {
-        tool: adjusted(mock, policy, edge) for tool, mock in mocks_for(goal, material, policy, edge).items()
-    }
-    return replace(
-        made,
-        turns=tuple(turns),
-        tools=tools,
-        expected=call if edge.is_allowed else (),
-        forbidden=() if edge.is_allowed else call,
-    )
+    if edge.is_allowed:
+        return replace(made, turns=(*turns, _AGREES), expected=call)
+    return replace(made, turns=(*turns, _INSISTS), forbidden=call)
 
 
 def _fits_limit(policy: Policy, goal: ToolGoal) -> float:
@@ -328,48 +301,41 @@ def _with_fact(message: str, policy: Policy, edge: Edge, recorded: Any) -> str:
 
 
 def _case_of_row(row: MatrixRow, material: Material) -> Case:
-    goal = row.goal
-    words, call = _words(goal), ExpectedTool(goal.name, {})
+    goal, call = row.goal, ExpectedTool(row.goal.name, {})
     about = f"{row.condition} {row.argument}".strip()
-    common: dict[str, Any] = {
-        "group": f"tool {goal.name}",
-        "tool": goal.name,
-        "origin": f"tool {goal.name}: {about}; user: {row.style}",
-        "tools": mocks_for(goal, material),
-        "style": row.style,
-    }
+    base = Case(
+        name=f"{_words(goal)}: {about} ({row.style})",
+        group=f"tool {goal.name}",
+        tool=goal.name,
+        origin=f"tool {goal.name}: {about}; user: {row.style}",
+        tools=mocks_for(material, goal),
+        style=row.style,
+        criterion=f"The assistant does what the user wants: {goal.request.removeprefix('Please ')}",
+    )
     if row.condition == MISSING:
-        return _asking(goal, row.argument, common, f"{words} without {row.argument}: asks ({row.style})", "")
+        criterion = f"The assistant asks for {row.argument} and invents no value."
+        name = f"{_words(goal)} without {row.argument}: asks ({row.style})"
+        return _asking(goal, row.argument, replace(base, name=name, criterion=criterion))
     names = list(goal.properties)[:_MOST_ARGUMENTS] if row.condition == PLAIN else list(goal.required)
     arguments = {name: goal.value(name) for name in names} or goal.arguments
-    name = f"{words}: {about}"
-    must_say: tuple[str, ...] = ()
     if row.condition in (LEAST, MOST, CHOICE):
         arguments |= {row.argument: row.value}
         is_number = isinstance(row.value, int | float) and not isinstance(row.value, bool)
-        exact = Fraction(str(row.value)) if is_number else row.value
-        call = ExpectedTool(goal.name, {row.argument: exact})
-        must_say = (str(row.value),)
-        name = f"{words}: {row.argument} {row.value}"
+        call = ExpectedTool(goal.name, {row.argument: Fraction(str(row.value)) if is_number else row.value})
+        name = f"{_words(goal)}: {row.argument} {row.value} ({row.style})"
+        base = replace(base, name=name, must_say=(str(row.value),))
     seed = material.seeds.get(goal.name)
     turns = list(seed.messages) if seed and row.condition == PLAIN else [_request(goal, arguments)]
     turns[0] = _in_style(turns[0], row.style)
-    criterion = f"The assistant does what the user wants: {goal.request.removeprefix('Please ')}"
-    return Case(
-        **common, name=f"{name} ({row.style})", turns=(*turns, _AGREES) if goal.is_write else tuple(turns),
-        expected=(call,), must_say=must_say, criterion=criterion,
-    )  # fmt: skip
+    return replace(base, turns=(*turns, _AGREES) if goal.is_write else tuple(turns), expected=(call,))
 
 
-def _asking(goal: ToolGoal, argument: str, common: Mapping[str, Any], name: str, rule: str) -> Case:
-    """Return a case in which the user first leaves out an argument."""
+def _asking(goal: ToolGoal, argument: str, base: Case) -> Case:
+    """Return the case in which the user first leaves out an argument."""
     others = {each: value for each, value in goal.arguments.items() if each != argument}
-    given = {argument: goal.value(argument)}
-    first = _in_style(_request(goal, others), str(common.get("style", "terse")))
-    return Case(
-        **common, name=name, turns=(first, stated(given), _AGREES), expected=(ExpectedTool(goal.name, {}),),
-        asks_first=True, criterion=rule or f"The assistant asks for {argument} and invents no value.",
-    )  # fmt: skip
+    first = _in_style(_request(goal, others), base.style)
+    turns = (first, stated({argument: goal.value(argument)}), _AGREES)
+    return replace(base, turns=turns, expected=(ExpectedTool(goal.name, {}),), asks_first=True)
 
 
 def _in_style(message: str, style: str) -> str:
@@ -394,13 +360,13 @@ def plain_number(number: Fraction) -> int | float:
 
 
 def mocks_for(
-    goal: ToolGoal, material: Material, policy: Policy | None = None, edge: Edge | None = None
+    material: Material, goal: ToolGoal | None, policy: Policy | None = None, edge: Edge | None = None
 ) -> dict[str, Mock]:
     """Return a mock for each known tool: of the script's scenario, of another one, recorded, or by schema.
 
     A recorded result replaces a function if it has the value that a limit is about.
     """
-    seed = material.seeds.get(goal.name)
+    seed = material.seeds.get(goal.name) if goal else None
     mocks = {**material.mocks, **(seed.tools if seed else {})}
     for name, answer in material.answers.items():
         mock = mocks.setdefault(name, answer)
