@@ -51,7 +51,12 @@ from agentest.support.text import count, did_you_mean, shortened
 SOURCES = ("instructions", "tools", "docs")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
+_ABOUT = "Written by `agentest generate`: read each scenario before you rely on it."
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
+_UNUSABLE = (
+    "no scenario was written: without a model, a rule needs a tool that it is about; give `agent.tools`, "
+    "or a model with --model"
+)
 _MISSING = (
     "nothing can be generated: no rule was found and no tool is known. Give `agent.instructions`, "
     "`agent.tools`, or documents with --docs PATH; a run with mocks shows tools, too"
@@ -99,7 +104,10 @@ def generate(
         raise UsageError(f"--output: {path.name} would not be found; its name must end in .sim.py")
     request = request_of(project, options, ReportOptions(), targets)
     prepared = prepare(request, may_be_empty=True)
-    known = gather(prepared, wanted, [project.path(Path(each)) for each in docs])
+    everything = prepared
+    if options.filtered or targets:  # what is new is new to all scenarios
+        everything = prepare(request_of(project, Options(offline=True)), may_be_empty=True)
+    known = gather(prepared, everything, wanted, [project.path(Path(each)) for each in docs])
     work = Generation(prepared, known, free_path(path), most or 20, seed, "tools" in wanted)
     if options.dry_run:
         return work.show_plan()
@@ -123,10 +131,20 @@ class AgentKnowledge(NamedTuple):
     notes: list[str]
 
 
-def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> AgentKnowledge:
-    """Collect instructions, documents, tools, and what earlier runs recorded."""
+def gather(
+    prepared: Prepared, everything: Prepared, sources: Sequence[str], docs: Sequence[Path]
+) -> AgentKnowledge:
+    """Collect instructions, documents, tools, and what earlier runs recorded.
+
+    Args:
+        prepared: the scenarios to learn from.
+        everything: all scenarios, which generated ones must differ from.
+    """
     config, root, redact = prepared.loaded.config, prepared.request.root, prepared.loaded.redact
-    scenarios = list({unit.scenario.name: unit.scenario for unit in prepared.plan.units}.values())
+    scenarios, existing = (
+        list({unit.scenario.name: unit.scenario for unit in each.plan.units}.values())
+        for each in (prepared, everything)
+    )
     names, agents = agents_under_test(config, prepared.request.options.agent)
     agent = agents[names[0]]
     traits = agent_traits(names[0], agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
@@ -167,7 +185,7 @@ def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> 
         policies=policies,
         seeds=gather_seeds(scenarios, runs),
         mocks=mocks,
-        existing=scenarios,
+        existing=existing,
         answers=answers,
     )
     return AgentKnowledge(material, texts, notes)
@@ -249,8 +267,12 @@ class Generation:
             say(clean(f"  {case.name}  ({shortened(case.origin, _SHOWN)})"))
         say(f"{count(len(cases), 'scenario')} of {len(all_cases)} possible")
         if self.prepared.judge:
+            from agentest.runner.run_budget import estimate_of
+
             wording = calls_at_most((text for text, _ in self.known.texts.values()), len(cases))
-            say(f"at most {wording:,} model calls to word them, then one conversation each")
+            ready = self._ready([replace(each, goal=each.name, outcome=each.name) for each in cases])
+            running = sum(each.total for each in estimate_of(ready, ready.plan.units))
+            say(f"at most {wording:,} model calls to word them, and {running:,} to run them once")
         else:
             say("no model is configured, so none is called")
         return ExitCode.PASSED
@@ -293,20 +315,14 @@ class Generation:
         kept = sorted((each for each in tried if each.verdict != "dropped"), key=lambda each: each.verdict)
         if not kept:
             self._report(kept, dropped, project)
-            raise UsageError(
-                "no scenario was written: "
-                + ("all were dropped" if dropped else "no rule or tool can be tested")
-            )
+            raise UsageError("no scenario was written: all were dropped" if dropped else _UNUSABLE)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_atomically(self.path, source_of([each.case for each in kept], self._about()).encode())
+            write_atomically(self.path, source_of([each.case for each in kept], _ABOUT).encode())
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
         self._report(kept, dropped, project)
         return ExitCode.PASSED
-
-    def _about(self) -> str:
-        return "Written by `agentest generate`: read each scenario before you rely on it."
 
     async def _worded(self) -> tuple[list[Case], list[Case]]:
         """Return the cases in the words of the model, and those that it could not word."""
@@ -343,14 +359,19 @@ class Generation:
         from agentest.runner.agents import shared_ports
         from agentest.runner.run import execute
 
+        with shared_ports(self._ready(cases)) as ready:
+            return run_event_loop(execute, ready, _show).result
+
+    def _ready(self, cases: Sequence[Case]) -> Prepared:
+        """Return a run of each case once. Raises UsageError if the file would not load."""
         prepared, material = self.prepared, self.known.material
-        source = source_of(cases, self._about()).encode()
+        source = source_of(cases, _ABOUT).encode()
         request = prepared.request
         found = discover_file(self.path, Imports(), material.existing, request.root, source)
         if found.broken:
             raise UsageError(f"a generated scenario cannot be loaded: {found.broken[0].message}")
         options = Options(
-            agent=request.options.agent,
+            agent=request.options.agent or prepared.loaded.config.agent.name,
             conversations=1,
             offline=request.options.offline,
             model=request.options.model,
@@ -358,8 +379,7 @@ class Generation:
         )
         request = replace(request, options=options)
         plan = make_plan(prepared.loaded.config, found, options, request.root, material.existing)
-        with shared_ports(prepared_for(request, prepared.loaded, plan)) as ready:
-            return run_event_loop(execute, ready, _show).result
+        return prepared_for(request, prepared.loaded, plan)
 
     def _report(self, kept: Sequence[Tried], dropped: Sequence[Tried], project: Project) -> None:
         failing = [each for each in kept if each.verdict == "failing"]
