@@ -71,8 +71,9 @@ def source_of(cases: Sequence[Case], about: str) -> str:
     for case, call in zip(cases, calls, strict=True):
         origin = "".join(each if each.isprintable() else " " for each in case.origin)
         body.append(f"# {shortened(origin, _COMMENT_CHARS)}\n{split_source(call)}")
-    head = [f'"""{about}"""', "\n".join(sorted({row for line in lines for row in [line]}, key=_import_order))]
-    return "\n\n".join([*head, *writer.definitions]) + "\n\n" + "\n\n".join(body) + "\n"
+    head = [f'"""{about}"""', "\n".join(sorted(lines, key=_import_order))]
+    functions = "".join(f"\n\n{each}\n" for each in writer.definitions)
+    return "\n\n".join(head) + f"\n{functions}\n" + "\n" * bool(functions) + "\n\n".join(body) + "\n"
 
 
 def _import_order(line: str) -> tuple[bool, bool, str]:

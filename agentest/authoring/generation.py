@@ -174,12 +174,15 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
     """Return the cases for the rules, then for the tools, and the rules that no script can decide."""
     cases: list[Case] = []
     undecided: list[Policy] = []
-    for policy in material.policies:
-        made = list(_cases_of_policy(policy, material))
+    banned: set[str] = set()
+    for policy in sorted(material.policies, key=lambda each: each.kind != "ban"):
+        made = list(
+            _cases_of_policy(policy, material, [each for each in material.goals if each.name not in banned])
+        )
+        banned |= {each.tool for each in made if policy.kind == "ban" and each.forbidden}
         cases += made
         undecided += [] if any(each.has_check for each in made) else [policy]
     if tools:
-        banned = {case.tool for case in cases if case.group.startswith("ban ") and case.forbidden}
         goals = [each for each in material.goals if each.name not in banned]
         cases += [_case_of_row(row, material) for row in matrix(goals[:_MOST_GOALS], seed)]
     return _with_unique_names(cases), undecided
@@ -195,12 +198,12 @@ def choose(cases: Sequence[Case], most: int) -> list[Case]:
     return picked or list(cases[-most:])
 
 
-def _cases_of_policy(policy: Policy, material: Material) -> Iterator[Case]:
+def _cases_of_policy(policy: Policy, material: Material, goals: Sequence[ToolGoal]) -> Iterator[Case]:
     words, bonus = stems(policy.quote), None
     if policy.kind == "limit":
         words -= stems(policy.unit)
         bonus = partial(_fits_limit, policy)
-    goal = best_tool(words, material.goals, bonus)
+    goal = best_tool(words, goals, bonus)
     base = Case(
         name=shortened(f"keeps to: {policy.quote}", _NAME_CHARS),
         group=f"{policy.kind} {policy.source} {policy.unit} {policy.edges[0].value if policy.edges else ''}",

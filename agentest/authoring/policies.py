@@ -68,7 +68,7 @@ _RANGE = re.compile(
 )
 _NEGATION = re.compile(
     r"\b(?:never|not|cannot|can't|don't|won't|no|refuse|reject|decline|deny|forbidden|prohibited|escalate|approval|"
-    r"supervisor|manager|impossible|hand(?:ed)? over|unless)\b",
+    r"supervisor|manager|impossible|hand(?:ed)? over|unless|expires?|lapses?|void|invalid|too late)\b",
     re.IGNORECASE,
 )
 _BAN = re.compile(
@@ -84,6 +84,11 @@ _TAIL = re.compile(r"\s+((?:after|before|since|from|of|old|in advance)\b[^,.;:()
 _CUT_TAIL = re.compile(
     r"\s+(?:and|or|but|if|unless|when|is|are|will|can|may|must|only|need|require)\b.*", re.IGNORECASE
 )
+_NO_UNIT = re.compile(
+    "an?|and|are|at|but|can|cannot|do|for|from|if|in|is|may|must|needs?|not|of|old|on|or|per|should|than|"
+    "the|to|will|with|"
+)
+_AGE = re.compile(r"\b(?:age|aged|old|adults?|minors?|alcohol)\b", re.IGNORECASE)
 _SPANS = ("minute", "hour", "day", "week", "month", "year")
 
 Kind = Literal["limit", "ban", "confirm", "ask", "condition"]
@@ -135,7 +140,7 @@ class Policy:
             )
         if self.unit in ("$", "€", "£"):
             return f"The amount is {edge.value}."
-        return f"I want {edge.value}."
+        return f"I want {edge.value}." if self.unit else f"The number is {edge.value}."
 
 
 def read_policies(text: str, source: str, first_line: int = 1) -> tuple[list[Policy], int]:
@@ -211,6 +216,8 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
         return
     unit = next((groups[name] for name in ("money", "percent", "unit", "noun") if groups.get(name)), "")
     unit = "clock" if groups.get("clock") else _singular(unit.strip().lower())
+    if _NO_UNIT.fullmatch(unit):
+        unit = "year" if _AGE.search(sentence) else ""
     tail = _TAIL.match(sentence, match.end())
     around = sentence[: match.start()] + " " + sentence[match.end() :]
     is_negative = bool(_NEGATION.search(around))

@@ -27,11 +27,8 @@ STYLES: Mapping[str, str] = {
 }
 """Built-in persona → how it writes a request where no model plays it."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_STOP = frozenset(
-    (
-        *("a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "if", "in", "is", "it"),
-        *("may", "must", "my", "not", "of", "on", "or", "per", "the", "to", "with", "you", "your"),
-    )
+_STOP = re.compile(
+    "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your"
 )
 _BY_NAME = (
     (("email", "mail"), "alex@example.com"),
@@ -219,7 +216,7 @@ def _stated(name: str, value: Any) -> str:
 def stems(text: str) -> frozenset[str]:
     """Return the beginnings of the words of a text, by which words of one family are equal."""
     words = (word.lower() for word in _WORD.findall(text))
-    return frozenset(_stem(word) for word in words if word not in _STOP and not word.isdigit())
+    return frozenset(_stem(word) for word in words if not _STOP.fullmatch(word) and not word.isdigit())
 
 
 def _stem(word: str) -> str:
