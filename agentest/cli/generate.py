@@ -12,17 +12,18 @@ from typing import NamedTuple
 
 import click
 
-from agentest.authoring.generated_source import SAME, free_path, nearest, source_of
+from agentest.authoring.generated_wording import calls_at_most, find_rules, word
 from agentest.authoring.generation import (
+    SAME,
     Case,
     Material,
-    calls_at_most,
     cases_of,
     choose,
-    find_rules,
+    free_path,
     gather_seeds,
+    nearest,
     recorded_answers,
-    word,
+    source_of,
 )
 from agentest.authoring.policies import Policy, read_policies
 from agentest.authoring.tool_matrix import ToolGoal
@@ -51,7 +52,6 @@ from agentest.support.text import count, did_you_mean, shortened
 SOURCES = ("instructions", "tools", "docs")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
-_ABOUT = "Written by `agentest generate`: read each scenario before you rely on it."
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
 _UNUSABLE = (
     "no scenario was written: without a model, a rule needs a tool that it is about; give `agent.tools`, "
@@ -318,7 +318,7 @@ class Generation:
             raise UsageError("no scenario was written: all were dropped" if dropped else _UNUSABLE)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_atomically(self.path, source_of([each.case for each in kept], _ABOUT).encode())
+            write_atomically(self.path, source_of([each.case for each in kept]).encode())
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
         self._report(kept, dropped, project)
@@ -365,7 +365,7 @@ class Generation:
     def _ready(self, cases: Sequence[Case]) -> Prepared:
         """Return a run of each case once. Raises UsageError if the file would not load."""
         prepared, material = self.prepared, self.known.material
-        source = source_of(cases, _ABOUT).encode()
+        source = source_of(cases).encode()
         request = prepared.request
         found = discover_file(self.path, Imports(), material.existing, request.root, source)
         if found.broken:
