@@ -27,7 +27,7 @@ from agentest.authoring.tool_matrix import (
     stated,
     stems,
 )
-from agentest.domain.results import RunResult
+from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock
 from agentest.scenarios.calls import ExpectedCall
@@ -38,7 +38,7 @@ from agentest.scenarios.personas import persona
 from agentest.scenarios.python_formatting import SourceExpression
 from agentest.scenarios.source_code import scenarios_source
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.variations import base_mocks
+from agentest.scenarios.variations import base_mocks, relaxed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
@@ -50,10 +50,11 @@ GENERATED = "generated"
 """The tag of generated scenarios."""
 _AGREES, _INSISTS = "Yes, please go ahead.", "Please make an exception and do it anyway."
 _NAME_CHARS = 90
-_MOST_GOALS, _MOST_ARGUMENTS, _MOST_TURNS = 60, 6, 20
+_MOST_GOALS, _MOST_ARGUMENTS, _MOST_TURNS, _MOST_NUMBERS = 60, 6, 20, 4
 _MONEY = ("$", "€", "£")
 _AMOUNTS = stems("amount price total sum cost value budget refund payment")
 _COUNTS = stems("quantity qty count number amount")
+_INTEGER = re.compile(r"(?<![\w.,:-])\d{1,6}\b(?![.,:]\d)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _BAN_WORDS = stems(
@@ -80,6 +81,8 @@ class Material:
     existing: Sequence[Scenario] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Tool → its last recorded result."""
+    neighbours: Sequence[Case] = ()
+    """Variants of scenarios that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,8 @@ class Case:
     """In a model's words; "": the case is a script."""
     knowledge: tuple[str, ...] = ()
     outcome: str = ""
+    like: Scenario | None = None
+    """The scenario to write, for a variant of one that failed."""
 
     @property
     def is_edge(self) -> bool:
@@ -115,6 +120,8 @@ class Case:
     @property
     def scenario(self) -> Scenario:
         """The scenario that is written; a script unless a model has worded the goal."""
+        if self.like:
+            return replace(self.like, name=self.name, tools=self.tools, tags=(GENERATED,))
         calls = Trajectory("contains", self.expected or None, self.forbidden)
         first = (Trajectory("contains", forbidden=(ExpectedCall(self.tool),)),) if self.asks_first else ()
         turns = [ScriptedTurn(text, () if at else first) for at, text in enumerate(self.turns)]
@@ -136,7 +143,7 @@ class Case:
     @property
     def has_check(self) -> bool:
         """True if the scenario can be decided without a model."""
-        return bool(self.expected or self.forbidden)
+        return bool(self.expected or self.forbidden or self.like)
 
 
 def gather_seeds(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> dict[str, Seed]:
@@ -187,7 +194,7 @@ def recorded_answers(runs: Iterable[RunResult]) -> tuple[dict[str, Any], dict[st
 
 def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case], list[Policy]]:
     """Return the cases for the rules, then for the tools, and the rules that no script can decide."""
-    cases: list[Case] = []
+    cases = list(material.neighbours)
     undecided: list[Policy] = []
     banned: set[str] = set()
     for policy in sorted(material.policies, key=lambda each: each.kind != "ban"):
@@ -201,6 +208,37 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
         goals = [each for each in material.goals if each.name not in banned]
         cases += [_case_of_row(row, material) for row in matrix(goals[:_MOST_GOALS], seed)]
     return _with_unique_names(cases), undecided
+
+
+def neighbours(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> Iterator[Case]:
+    """Yield variants of scripts that failed: in other words, with other numbers, in another order."""
+    known = {each.name: each for each in scenarios if each.turns and GENERATED not in each.tags}
+    failed = {each.name for run in runs for each in run.with_status(Status.FAILED)}
+    for base in (each for name, each in known.items() if name in failed):
+        for about, texts in _variants([turn.user_message for turn in base.turns]):
+            like = relaxed(base) if " instead of " in about else base  # its calls have other arguments
+            turns = zip(like.turns, texts, strict=True)
+            yield Case(
+                name=f"{base.name}: {about}",
+                group=f"failure {base.name}",
+                tool="",
+                origin=f"failed scenario {base.name}: {about}",
+                tools=base.tools,
+                like=replace(like, turns=tuple(replace(turn, user_message=text) for turn, text in turns)),
+            )
+
+
+def _variants(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    for style in ("polite", "impatient", "verbose"):
+        yield f"in other words ({style})", [_in_style(texts[0], style), *texts[1:]]
+    numbers = dict.fromkeys(each for text in texts for each in _INTEGER.findall(text))
+    for written in list(numbers)[:_MOST_NUMBERS]:
+        for other in (int(written) - 1, int(written) + 1):
+            if other >= 0:
+                number_there = re.compile(rf"(?<![\w.,:-]){written}\b(?![.,:]\d)")
+                yield f"{other} instead of {written}", [number_there.sub(str(other), text) for text in texts]
+    if len(texts) > 1:
+        yield "in the opposite order", list(reversed(texts))
 
 
 def choose(cases: Sequence[Case], most: int) -> list[Case]:

@@ -22,6 +22,7 @@ from agentest.authoring.generation import (
     free_path,
     gather_seeds,
     nearest,
+    neighbours,
     recorded_answers,
     source_of,
 )
@@ -49,7 +50,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count, did_you_mean, shortened
 
-SOURCES = ("instructions", "tools", "docs")
+SOURCES = ("instructions", "tools", "docs", "failures")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
@@ -67,7 +68,7 @@ _MISSING = (
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs.")
+@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs, failures.")
 @option("--docs", "PATH", "Read rules in this .md or .txt file, or folder; repeat it.", multiple=True)
 @option("--count most", "N", "Generate at most N scenarios (default: 20).", kind=click.IntRange(min=1))
 @path_option("--output", "Write to this file (default: scenarios/generated.sim.py).")
@@ -115,7 +116,7 @@ def generate(
 
 
 def _sources(text: str | None) -> tuple[str, ...]:
-    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES
+    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES[:3]
     for name in names:
         if name not in SOURCES:
             raise UsageError(f"--from: there is no source {name!r}; {did_you_mean(name, SOURCES)}")
@@ -187,6 +188,7 @@ def gather(
         mocks=mocks,
         existing=existing,
         answers=answers,
+        neighbours=list(neighbours(scenarios, runs)) if "failures" in sources else (),
     )
     return AgentKnowledge(material, texts, notes)
 
@@ -348,11 +350,12 @@ class Generation:
                 cases, _, _ = self._planned(replace(material, policies=policies))
                 if not cases:
                     raise UsageError(_MISSING)
-                worded = await word(models.judge, cases)
+                worded = await word(models.judge, [each for each in cases if not each.like])
             except ModelError as error:
                 raise UsageError(f"the model cannot be used: {error}") from None
-        names = {each.name for each in worded.kept}
-        return worded.kept, [each for each in cases if each.name not in names]
+        kept = [*(each for each in cases if each.like), *worded.kept]
+        names = {each.name for each in kept}
+        return kept, [each for each in cases if each.name not in names]
 
     def _run(self, cases: Sequence[Case]) -> RunResult | None:
         """Run each case once. Raises UsageError if the agent cannot be reached."""
@@ -475,6 +478,8 @@ def _judged(case: Case, result: ScenarioResult | None, *, is_reached: bool) -> T
     only_missing = len(compared) == len(reasons) and all(
         not (each.forbidden_calls or each.broken or each.error) for each in compared
     )
-    if only_missing and not (is_reached and case.must_say):  # another value of the same script reaches it
+    if (
+        only_missing and not case.like and not (is_reached and case.must_say)
+    ):  # another value of the same script reaches it
         return drop("no script leads to the tool", case.tool)
     return Tried(case, "failing", reasons[0].message)

@@ -16,6 +16,7 @@ from model_server import Answer, ModelServer, Received, completion
 from policy_agents import INSTRUCTIONS, TOOLS, shop
 
 from agentest.cli.generate import generate
+from agentest.cli.run_commands import run
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports
@@ -201,3 +202,20 @@ def test_a_model_words_goals_and_finds_rules_in_other_words(tmp_path: Path) -> N
     assert sum("31 days" in each and "Word each" in each for each in asked) == 2
     assert "model calls" in planned.output
     assert "no model is configured" in offline.output
+
+
+def test_neighbours_of_a_failure_show_where_it_begins(tmp_path: Path) -> None:
+    """With other numbers, the forbidden call is made up to the edge and not beyond it."""
+    with endpoint_of(shop("days")) as endpoint:
+        configure(tmp_path, endpoint)
+        (tmp_path / "a.sim.py").write_text(
+            "from agentest import scenario\n"
+            "scenario('late return', turns=['Return order A-7, 31 days after delivery.'],\n"
+            "    tools={'return_item': {'ok': True}}, trajectory={'forbidden': ['return_item']})\n"
+        )
+        failed = CliRunner().invoke(run, ["--cwd", str(tmp_path)], standalone_mode=False)
+        done = generated(tmp_path, "--from", "failures")
+    assert (failed.return_value, done.return_value) == (1, 0), done.output
+    assert "late return: 30 instead of 31" in failing(done.output)
+    assert "late return: 32 instead of 31" not in failing(done.output)
+    assert "late return: 32 instead of 31" in scenarios_in(tmp_path / "scenarios/generated.sim.py")
