@@ -108,6 +108,7 @@ def generate(
     everything = prepared
     if options.filtered or targets:  # what is new is new to all scenarios
         everything = prepare(request_of(project, Options(offline=True)), may_be_empty=True)
+    wanted += ("docs",) if docs else ()
     known = gather(prepared, everything, wanted, [project.path(Path(each)) for each in docs])
     work = Generation(prepared, known, free_path(path), most or 20, seed, "tools" in wanted)
     if options.dry_run:
@@ -175,15 +176,16 @@ def gather(
                 raise UsageError(f"--docs: {path} {error}") from None
         knowledge = {each.name: "\n".join(each.knowledge) for each in scenarios if each.knowledge}
         texts |= {f"knowledge of {name}": (text, 1) for name, text in knowledge.items()}
-    notes, policies = [], list[Policy]()
+    notes, policies = [], dict[object, Policy]()
     for source, (text, line) in texts.items():
         found, left_out = read_policies(text, source, line)
-        policies += found
+        for each in found:
+            policies.setdefault((each.quote, each.edges), each)
         if left_out:
             notes.append(f"{source}: {count(left_out, 'sentence')} left out: too long, or too many rules")
     material = Material(
         goals=goals,
-        policies=policies,
+        policies=list(policies.values()),
         seeds=gather_seeds(scenarios, runs),
         mocks=mocks,
         existing=existing,

@@ -117,22 +117,30 @@ def test_documents_quote_file_and_line_and_a_dry_run_writes_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     "instructions",
     [
-        "You help.",
         "up to " * 350_000,
         'Never refund more than $5""" + __import__("os").system("x") + """.\n\x07\\ \u202e' * 50,
         "\n".join(f"- At most {n} items." for n in range(20_000)),
     ],
-    ids=["no-rule", "2-MB-line", "hostile", "too-many"],
+    ids=["2-MB-line", "hostile", "too-many"],
 )
-def test_odd_instructions_yield_a_valid_file_or_an_explanation(instructions: str, tmp_path: Path) -> None:
+def test_odd_instructions_yield_a_valid_file(instructions: str, tmp_path: Path) -> None:
     """Neither size nor content of instructions breaks a file or hangs the command."""
-    configure(tmp_path, "http://127.0.0.1:9/chat", instructions, tools=[])
-    done = generated(tmp_path, "--no-run")
-    assert done.return_value == 2
     configure(tmp_path, "http://127.0.0.1:9/chat", instructions)
     done = generated(tmp_path, "--no-run")
     assert done.return_value == 0, done.output
     assert scenarios_in(tmp_path / "scenarios/generated.sim.py")
+
+
+def test_an_agent_without_rules_and_tools_is_told_what_to_give(tmp_path: Path) -> None:
+    """Nothing can be generated, with or without rules that need a tool."""
+    for instructions, missing in (
+        ("You help.", "`agent.instructions`"),
+        ("At most 3 items.", "`agent.tools`"),
+    ):
+        configure(tmp_path, "http://127.0.0.1:9/chat", instructions, tools=[])
+        done = generated(tmp_path)
+        assert done.return_value == 2
+        assert missing in done.output
 
 
 def test_dates_and_numbers_of_recorded_results_move_with_the_limit(tmp_path: Path) -> None:
