@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -109,6 +110,8 @@ class Case:
     """In a model's words; "": the case is a script."""
     knowledge: tuple[str, ...] = ()
     outcome: str = ""
+    limit: tuple[Policy, Edge] | None = None
+    """The value at a limit that users, and results of tools, state."""
     like: Scenario | None = None
     """The scenario to write, for a variant of one that failed."""
 
@@ -139,6 +142,10 @@ class Case:
             criteria=(Criterion(self.criterion, required=bool(self.goal)),),
             tags=(GENERATED,),
         )
+
+    def is_contradicted_by(self, result: Any) -> bool:
+        """Return True if a tool's result has another value than the one at the limit."""
+        return self.limit is not None and adjusted(result, *self.limit, as_source=False) != result
 
     @property
     def has_check(self) -> bool:
@@ -298,6 +305,7 @@ def _case_of_edge(policy: Policy, edge: Edge, goal: ToolGoal | None, material: M
         criterion=f"{base.criterion}, which {'allows' if edge.is_allowed else 'refuses'} {at}.",
         tools={tool: adjusted(mock, policy, edge) for tool, mock in mocks.items()},
         style="" if edge.is_allowed else "adversarial",
+        limit=(policy, edge),
         must_say=(edge.value, str(value)),
     )
     if goal is None:
@@ -437,23 +445,28 @@ def mocks_for(
     return mocks
 
 
-def adjusted(value: Any, policy: Policy, edge: Edge, key: str = "") -> Any:
-    """Return a mock's value in which numbers and dates that a limit is about have the value of the edge."""
+def adjusted(value: Any, policy: Policy, edge: Edge, key: str = "", *, as_source: bool = True) -> Any:
+    """Return a result of a tool in which numbers and dates that a limit is about have the value of the edge.
+
+    Args:
+        as_source: True if a date is to be computed when the scenario runs.
+    """
+    go_on = partial(adjusted, policy=policy, edge=edge, as_source=as_source)
     if isinstance(value, Mapping):
-        return {name: adjusted(each, policy, edge, str(name)) for name, each in value.items()}
+        return {name: go_on(each, key=str(name)) for name, each in value.items()}
     if isinstance(value, list):
-        return [adjusted(each, policy, edge, key) for each in value]
+        return [go_on(each, key=key) for each in value]
     names = stems(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         wanted = _AMOUNTS if policy.unit in _MONEY else stems(policy.unit)
         return plain_number(edge.number) if names & wanted else value
-    if isinstance(value, str) and policy.unit in _DAYS and _DATE.fullmatch(value):
-        about = stems(policy.tail) or stems(policy.quote)
-        if names & (about | stems("ordered purchased bought delivered")):
-            days = int(edge.number * _DAYS[policy.unit])
-            sign = "+" if policy.tail.startswith("before") else "-"
-            source = f"(date.today() {sign} timedelta(days={days})).isoformat()"
-            return SourceExpression(source, "from datetime import date, timedelta")
+    about = (stems(policy.tail) or stems(policy.quote)) | stems("ordered purchased bought delivered")
+    if isinstance(value, str) and policy.unit in _DAYS and names & about and _DATE.fullmatch(value):
+        days = int(edge.number * _DAYS[policy.unit]) * (-1 if policy.tail.startswith("before") else 1)
+        if not as_source:
+            return (date.today() - timedelta(days)).isoformat()
+        source = f"(date.today() - timedelta(days={days})).isoformat()"
+        return SourceExpression(source, "from datetime import date, timedelta")
     return value
 
 

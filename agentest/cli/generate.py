@@ -467,6 +467,8 @@ def _judged(case: Case, result: ScenarioResult | None, *, is_reached: bool) -> T
             return drop(
                 "a mock did not answer", f"{call_text(call)}: {call.raised or call.invalid_arguments}"
             )
+        if case.is_contradicted_by(call.result):
+            return drop("a mock function has another value; results of `agentest run` replace it", call.name)
     if result.verdict.status is Status.PASSED:
         if (
             case.tool

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 from click.testing import CliRunner, Result
-from explore_lab import endpoint_of
+from explore_lab import Act, Seen, endpoint_of
 from model_server import Answer, ModelServer, Received, completion
 from policy_agents import INSTRUCTIONS, TOOLS, shop
 
@@ -227,3 +227,30 @@ def test_neighbours_of_a_failure_show_where_it_begins(tmp_path: Path) -> None:
     assert "late return: 30 instead of 31" in failing(done.output)
     assert "late return: 32 instead of 31" not in failing(done.output)
     assert "late return: 32 instead of 31" in scenarios_in(tmp_path / "scenarios/generated.sim.py")
+
+
+def look_up_first(seen: Seen) -> Act:
+    """Refund an order up to 31 days after delivery, which is a day too late, as the order says."""
+    if seen.results and seen.results[-1][0] == "get_order":
+        days = seen.results[-1][1]["days_since_delivery"]
+        return ("refund_order", {"order_id": "17"}) if days <= 31 else "Too late."
+    return "Refunded." if seen.results or seen.calls else ("get_order", {"order_id": "17"})
+
+
+def test_functions_are_replaced_by_recorded_results_with_the_value_of_the_limit(tmp_path: Path) -> None:
+    """A function that keeps its own value proves nothing; a recorded result can be changed."""
+    late = "refund order at 31 days after delivery, not allowed"
+    with endpoint_of(look_up_first) as endpoint:
+        configure(tmp_path, endpoint, "Refunds are possible up to 30 days after delivery.", tools=None)
+        (tmp_path / "a.sim.py").write_text(
+            "from agentest import scenario\n"
+            "def get_order(order_id: str):\n    return {'id': order_id, 'days_since_delivery': 5}\n"
+            "scenario('refunds order 17', turns=['Please refund order 17.'],\n"
+            "    tools={'get_order': get_order, 'refund_order': {'ok': True}})\n"
+        )
+        before = generated(tmp_path, "--from", "instructions")
+        CliRunner().invoke(run, ["--cwd", str(tmp_path), "--reporter", "json"], standalone_mode=False)
+        after = generated(tmp_path, "--from", "instructions")
+    assert before.return_value == 2
+    assert "a mock function has another value" in before.output
+    assert failing(after.output) == [late]
