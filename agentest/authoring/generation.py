@@ -270,7 +270,7 @@ def _cases_of_policy(policy: Policy, material: Material, goals: Sequence[ToolGoa
         tool=goal.name if goal else "",
         origin=f'{policy.source}: "{" ".join(policy.quote.split())}"',
         tools=mocks_for(material, goal),
-        criterion=f'The assistant keeps to its rule "{policy.quote}"',
+        criterion=f'The assistant keeps to its rule "{policy.quote.rstrip(".")}"',
     )
     if policy.kind == "limit":
         yield from (_case_of_edge(policy, edge, goal, material, base) for edge in policy.edges)

@@ -97,8 +97,6 @@ Kind = Literal["limit", "ban", "confirm", "ask", "condition"]
 class Edge(NamedTuple):
     """A value at the edge of a limit."""
 
-    place: str
-    """`below`, `at` or `above`."""
     value: str
     """As a user writes it, such as `31 days` or `17:01`."""
     number: Fraction
@@ -118,8 +116,7 @@ class Policy:
     tail: str = ""
     """What the limit counts from, such as `after delivery`."""
     edges: tuple[Edge, ...] = ()
-    is_upper: bool = True
-    """True if larger values are not allowed."""
+    """Of a limit: one below, exactly at, and one above."""
 
     @property
     def is_span(self) -> bool:
@@ -231,14 +228,9 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
         bounds = [(value, next(name for name in ("at_most", "at_least", "less", "more") if groups.get(name)))]
     for limit, comparison in bounds:
         edges = tuple(
-            Edge(
-                place,
-                _written(limit + step, unit, sentence),
-                limit + step,
-                _holds(comparison, step) != is_negative,
-            )
-            for place, step in (("below", -1), ("at", 0), ("above", 1))
-            if limit + step >= 0
+            Edge(_written(each, unit, sentence), each, _holds(comparison, step) != is_negative)
+            for step in (-1, 0, 1)
+            if (each := limit + step) >= 0
         )
         yield Policy(
             quote=sentence,
@@ -247,7 +239,6 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
             unit=unit,
             tail=_CUT_TAIL.sub("", tail[1]).strip() if tail else "",
             edges=edges,
-            is_upper=not edges[-1].is_allowed,
         )
 
 
@@ -274,7 +265,7 @@ def _written(value: Fraction, unit: str, sentence: str) -> str:
         if re.search(r"\d\s?[ap]\.?m\b", sentence, re.IGNORECASE):
             return f"{(hours - 1) % 12 + 1}:{minutes:02d} {'pm' if hours >= 12 else 'am'}"
         return f"{hours}:{minutes:02d}"
-    plain = str(int(value)) if value.denominator == 1 else f"{float(value):g}"
+    plain = str(int(value)) if value.denominator == 1 else str(float(value))
     if unit in ("$", "€", "£"):
         return unit + plain
     if unit == "%" or not unit:

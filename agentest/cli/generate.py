@@ -28,6 +28,7 @@ from agentest.authoring.generation import (
 )
 from agentest.authoring.policies import Policy, read_policies
 from agentest.authoring.tool_matrix import ToolGoal
+from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, model_option, offline_option, option, path_option, where, which
 from agentest.cli.requests import request_of
@@ -105,6 +106,7 @@ def generate(
         raise UsageError(f"--output: {path.name} would not be found; its name must end in .sim.py")
     request = request_of(project, options, ReportOptions(), targets)
     prepared = prepare(request, may_be_empty=True)
+    report_load_errors(broken(prepared))
     everything = prepared
     if options.filtered or targets:  # what is new is new to all scenarios
         everything = prepare(request_of(project, Options(offline=True)), may_be_empty=True)
@@ -320,8 +322,8 @@ class Generation:
         if not kept:
             self._report(kept, dropped, project)
             raise UsageError("no scenario was written: all were dropped" if dropped else _UNUSABLE)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, source_of([each.case for each in kept]).encode())
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
@@ -470,20 +472,14 @@ def _judged(case: Case, result: ScenarioResult | None, *, is_reached: bool) -> T
         if case.is_contradicted_by(call.result):
             return drop("a mock function has another value; results of `agentest run` replace it", call.name)
     if result.verdict.status is Status.PASSED:
-        if (
-            case.tool
-            and case.expected + case.forbidden
-            and not is_reached
-            and not case.group.startswith("ban ")
-        ):
+        if case.tool and case.has_check and not is_reached and not case.group.startswith("ban "):
             return drop("proves nothing: no script leads to the tool", case.tool)
         return Tried(case, "kept")
     compared = [each.trajectory for each in reasons if each.trajectory]
-    only_missing = len(compared) == len(reasons) and all(
-        not (each.forbidden_calls or each.broken or each.error) for each in compared
+    is_only_missing = len(compared) == len(reasons) and not any(
+        each.forbidden_calls or each.broken or each.error for each in compared
     )
-    if (
-        only_missing and not case.like and not (is_reached and case.must_say)
-    ):  # another value of the same script reaches it
+    is_comparable = case.like or (is_reached and case.must_say)  # other values of the script reach the tool
+    if is_only_missing and not is_comparable:
         return drop("no script leads to the tool", case.tool)
     return Tried(case, "failing", reasons[0].message)
