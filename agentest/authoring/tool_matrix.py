@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from agentest.adk.metrics.rouge import stem
 from agentest.domain.tool_verbs import verb_effect
 from agentest.runner.tools import KnownTool
 from agentest.support.lazy_dataclasses import dataclass
@@ -26,9 +27,10 @@ STYLES: Mapping[str, str] = {
     "angry": "This has already taken far too long. {}",
 }
 """Built-in persona → how it writes a request where no model plays it."""
+_STEM_CHARS = 5
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _STOP = re.compile(
-    "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your"
+    "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your|\\d+"
 )
 _BY_NAME = (
     (("email", "mail"), "alex@example.com"),
@@ -216,15 +218,9 @@ def _stated(name: str, value: Any) -> str:
 def stems(text: str) -> frozenset[str]:
     """Return the beginnings of the words of a text, by which words of one family are equal."""
     words = (word.lower() for word in _WORD.findall(text))
-    return frozenset(_stem(word) for word in words if not _STOP.fullmatch(word) and not word.isdigit())
-
-
-def _stem(word: str) -> str:
-    for ending in ("ations", "ation", "ings", "ing", "ments", "ment", "ies", "ed", "es", "s", "y", "e"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-            break
-    return word[:6]
+    return frozenset(
+        stem(each)[:_STEM_CHARS] for each in words if not _STOP.fullmatch(each) and not each.isdigit()
+    )
 
 
 def best_tool(
@@ -248,11 +244,9 @@ def _shared(wanted: frozenset[str], goal: ToolGoal) -> float:
     return 3 * len(wanted & _family(goal.words)) + min(len(wanted & about), 2)
 
 
-_FAMILIES = (
-    {stem for word in family.split() for stem in stems(word)}
-    for family in ("refund return reimburse", "book reserve schedule appointment", "buy order purchase cart")
+_KIN = tuple(
+    map(stems, ("refund return reimburse", "book reserve schedule appointment", "buy order purchase cart"))
 )
-_KIN = tuple(map(frozenset, _FAMILIES))
 
 
 def _family(words: frozenset[str]) -> frozenset[str]:
