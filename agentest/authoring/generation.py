@@ -30,7 +30,7 @@ from agentest.authoring.tool_matrix import (
 )
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import conversation_passed
-from agentest.mocks.binding import BoundFunction, Mock
+from agentest.mocks.binding import BoundFunction, Mock, steps_of
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.function_source import copy_function
 from agentest.scenarios.matchers.numbers import number
@@ -155,7 +155,8 @@ class Case:
 
 def gather_seeds(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> dict[str, Seed]:
     """Return the shortest messages that led, or are expected to lead, to a successful call of each tool."""
-    known = {each.name: each for each in scenarios if GENERATED not in each.tags}
+    learned = [each for each in scenarios if GENERATED not in each.tags]
+    known = {each.name: each for each in sorted(learned, key=has_failing_mock)}
     seeds: dict[str, Seed] = {}
 
     best: dict[str, tuple[bool, int]] = {}
@@ -182,6 +183,12 @@ def gather_seeds(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> di
                 everything = tuple(each.user_message for each in scenario.turns)
                 seeds.setdefault(tool, Seed(everything, {}, base_mocks(scenario)))
     return seeds
+
+
+def has_failing_mock(scenario: Scenario) -> bool:
+    """Return True if a tool of a scenario fails on purpose."""
+    steps = (step for mock in base_mocks(scenario).values() for step in steps_of(mock))
+    return any(isinstance(step, BaseException | type) for step in steps)
 
 
 def _named(step: object) -> bool:

@@ -21,6 +21,7 @@ from agentest.authoring.generation import (
     choose,
     free_path,
     gather_seeds,
+    has_failing_mock,
     nearest,
     neighbours,
     recorded_answers,
@@ -97,7 +98,7 @@ def generate(
     Each limit is tested at its edge, one below and one above. Each scenario runs once and is kept only if it
     works and is new. The selection says which scenarios to learn from.
 
-    Exit status: 0 a scenario was written; 2 nothing could be generated.
+    Exit status: 0 a scenario was written; 2 nothing could be generated; 130 interrupted.
     """
     project = location.enter()
     wanted = _sources(sources)
@@ -156,7 +157,8 @@ def gather(
     latest = latest_run(folder, (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
     answers, args = recorded_answers(runs)
-    mocks = {name: mock for each in reversed(scenarios) for name, mock in base_mocks(each).items()}
+    failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)
+    mocks = {name: mock for each in failing_first for name, mock in base_mocks(each).items()}
     described = {tool.name: tool.description or "" for tool in traits.tools.configured or ()}
     tools = joined_tools([tools_of_unit(traits.tools, mocks), [KnownTool(name=name) for name in answers]])
     goals = [
