@@ -80,6 +80,8 @@ class Material:
     seeds: Mapping[str, Seed] = field(default_factory=dict)
     mocks: Mapping[str, Mock] = field(default_factory=dict)
     existing: Sequence[Scenario] = ()
+    fingerprints: Sequence[Fingerprint] = ()
+    """Of the existing scenarios."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Tool → its last recorded result."""
     neighbours: Sequence[Case] = ()
@@ -489,26 +491,35 @@ def _with_unique_names(cases: Iterable[Case]) -> list[Case]:
     return unique
 
 
-def similarity(one: Scenario, other: Scenario) -> float:
-    """Return how much of their words and tools two scenarios share: 0 to 1, at most 0.5 if numbers differ."""
-    (mine, numbers), (theirs, others) = _shingles(one), _shingles(other)
-    shared = len(mine & theirs) / max(len(mine | theirs), 1)
-    return shared if numbers == others else min(shared, 0.5)
+class Fingerprint(NamedTuple):
+    """What a scenario is compared by: pairs of words with the tools it names, and numbers."""
+
+    name: str
+    elements: frozenset[str]
+    numbers: frozenset[str]
 
 
-def _shingles(scenario: Scenario) -> tuple[set[str], set[str]]:
+def fingerprint(scenario: Scenario) -> Fingerprint:
+    """Return what a scenario is compared by."""
     texts = [turn.user_message for turn in scenario.turns] or [scenario.goal, *scenario.knowledge]
     words = re.findall(r"\w+", " ".join(texts).lower())
-    tools = {f"tool {name}" for name in scenario.named_tools}
-    return {*map(" ".join, pairwise(words)), *tools}, {word for word in words if word.isdigit()}
+    tools = (f"tool {name}" for name in scenario.named_tools)
+    elements = frozenset((*map(" ".join, pairwise(words)), *tools))
+    return Fingerprint(scenario.name, elements, frozenset(filter(str.isdigit, words)))
 
 
-def nearest(case: Case, existing: Sequence[Scenario]) -> tuple[float, str]:
+def similarity(one: Fingerprint, other: Fingerprint) -> float:
+    """Return how much two scenarios share: 1 with one name, at most 0.5 if numbers differ."""
+    if one.name == other.name:
+        return 1.0
+    shared = len(one.elements & other.elements) / max(len(one.elements | other.elements), 1)
+    return shared if one.numbers == other.numbers else min(shared, 0.5)
+
+
+def nearest(case: Case, material: Material) -> tuple[float, str]:
     """Return the most similar existing scenario, with the similarity; (0, "") without any."""
-    shares = (
-        (1.0 if each.name == case.name else similarity(case.scenario, each), each.name) for each in existing
-    )
-    return max(shares, default=(0.0, ""))
+    mine = fingerprint(case.scenario)
+    return max(((similarity(mine, each), each.name) for each in material.fingerprints), default=(0.0, ""))
 
 
 def source_of(cases: Sequence[Case]) -> str:

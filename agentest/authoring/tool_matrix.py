@@ -27,7 +27,7 @@ STYLES: Mapping[str, str] = {
     "angry": "This has already taken far too long. {}",
 }
 """Built-in persona → how it writes a request where no model plays it."""
-_STEM_CHARS = 5
+_STEM_CHARS, _MOST_VALUES = 5, 12
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _STOP = re.compile(
     "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your|\\d+"
@@ -94,7 +94,11 @@ class ToolGoal:
     @property
     def required(self) -> tuple[str, ...]:
         listed = (self.tool.parameters or {}).get("required")
-        return tuple(each for each in listed if each in self.properties) if isinstance(listed, list) else ()
+        return (
+            tuple(each for each in listed if isinstance(each, str) and each in self.properties)
+            if isinstance(listed, list)
+            else ()
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -121,7 +125,7 @@ class ToolGoal:
                 key = "minimum" if condition == LEAST else "maximum"
                 if isinstance(schema.get(key), int | float):
                     found.append((name, schema[key]))
-        return tuple(found)
+        return tuple(found[:_MOST_VALUES])
 
 
 class MatrixRow(NamedTuple):

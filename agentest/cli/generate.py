@@ -19,6 +19,7 @@ from agentest.authoring.generation import (
     Material,
     cases_of,
     choose,
+    fingerprint,
     free_path,
     gather_seeds,
     has_failing_mock,
@@ -193,6 +194,7 @@ def gather(
         seeds=gather_seeds(scenarios, runs),
         mocks=mocks,
         existing=existing,
+        fingerprints=list(map(fingerprint, existing)),
         answers=answers,
         neighbours=list(neighbours(scenarios, runs)) if "failures" in sources else (),
     )
@@ -258,7 +260,7 @@ class Generation:
         new: list[Case] = []
         known: list[Tried] = []
         for case in cases:
-            share, name = nearest(case, self.known.material.existing)
+            share, name = nearest(case, self.known.material)
             if share < SAME:
                 new.append(case)
             else:
@@ -414,7 +416,7 @@ class Generation:
             say(f"{count(len(kept), 'scenario')}{fails}. Next: agentest run {path}")
 
     def _lines(self, tried: Tried) -> Iterator[str]:
-        share, name = nearest(tried.case, self.known.material.existing)
+        share, name = nearest(tried.case, self.known.material)
         yield f"  {tried.case.name}"
         if tried.why:
             yield f"      {shortened(' '.join(tried.why.split()), _SHOWN)}"
