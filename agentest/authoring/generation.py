@@ -27,6 +27,7 @@ from agentest.authoring.tool_matrix import (
     matrix,
     stated,
     stems,
+    words_of,
 )
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import conversation_passed
@@ -420,7 +421,7 @@ def _request(goal: ToolGoal, arguments: Mapping[str, Any]) -> str:
 
 
 def _words(goal: ToolGoal) -> str:
-    return " ".join(re.findall(r"[A-Za-z0-9]+", goal.name)).lower() or goal.name
+    return " ".join(words_of(goal.name)) or goal.name
 
 
 def _is_plain_ban(quote: str, goal: ToolGoal) -> bool:

@@ -28,7 +28,7 @@ STYLES: Mapping[str, str] = {
 }
 """Built-in persona → how it writes a request where no model plays it."""
 _STEM_CHARS, _MOST_VALUES = 5, 12
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORD, _CAMEL = re.compile(r"[^\W_]+"), re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STOP = re.compile(
     "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your|\\d+"
 )
@@ -77,7 +77,7 @@ class ToolGoal:
         """What a user asks for, such as `Please refund my order.`"""
         sentence = re.split(r"(?<=[a-z0-9)])[.;:\n]", self.tool.description.strip(), maxsplit=1)[0]
         words = sentence.split()
-        says = " ".join(_WORD.findall(self.name)).lower()
+        says = " ".join(words_of(self.name))
         if 1 < len(words) <= 12 and verb_effect(words[0].lower()):
             says = re.sub(r"\b(?:an?|the)\s", "my ", words[0].lower() + sentence[len(words[0]) :], count=1)
         return f"Please {says.rstrip('.')}."
@@ -198,7 +198,7 @@ def example(name: str, schema: Mapping[str, Any]) -> Any:
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
         return {key: example(key, each) for key, each in known.items() if isinstance(each, Mapping)}
-    words = [each.lower() for each in _WORD.findall(name)]
+    words = words_of(name)
     known_texts = (text for names, text in _BY_NAME if {*names} & {*words[-1:]})
     text = {"date": "2030-03-14", "date-time": "2030-03-14T10:00:00Z", "email": "alex@example.com"}.get(
         str(schema.get("format")), ""
@@ -212,11 +212,16 @@ def stated(arguments: Mapping[str, Any]) -> str:
 
 
 def _stated(name: str, value: Any) -> str:
-    words = " ".join(_WORD.findall(name)).lower() or name
+    words = " ".join(words_of(name)) or name
     if isinstance(value, bool):
         return f"{words.capitalize()}: {'yes' if value else 'no'}."
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"The {words} is {text}{'' if text.endswith('.') else '.'}"
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, or of a name in any case, in lower case."""
+    return [each.lower() for each in _WORD.findall(_CAMEL.sub(" ", text))]
 
 
 def stems(text: str) -> frozenset[str]:
