@@ -68,7 +68,7 @@ _RANGE = re.compile(
 )
 _NEGATION = re.compile(
     r"\b(?:never|not|cannot|can't|don't|won't|no|refuse|reject|decline|deny|forbidden|prohibited|escalate|approval|"
-    r"supervisor|manager|impossible|hand(?:ed)? over|unless)\b",
+    r"supervisor|manager|impossible|hand(?:ed)? over|unless|expires?|lapses?|void|invalid|too late)\b",
     re.IGNORECASE,
 )
 _BAN = re.compile(
@@ -84,6 +84,11 @@ _TAIL = re.compile(r"\s+((?:after|before|since|from|of|old|in advance)\b[^,.;:()
 _CUT_TAIL = re.compile(
     r"\s+(?:and|or|but|if|unless|when|is|are|will|can|may|must|only|need|require)\b.*", re.IGNORECASE
 )
+_NO_UNIT = re.compile(
+    "an?|and|are|at|but|can|cannot|do|for|from|if|in|is|may|must|needs?|not|of|old|on|or|per|should|than|"
+    "the|to|will|with|"
+)
+_AGE = re.compile(r"\b(?:age|aged|old|adults?|minors?|alcohol)\b", re.IGNORECASE)
 _SPANS = ("minute", "hour", "day", "week", "month", "year")
 
 Kind = Literal["limit", "ban", "confirm", "ask", "condition"]
@@ -92,8 +97,6 @@ Kind = Literal["limit", "ban", "confirm", "ask", "condition"]
 class Edge(NamedTuple):
     """A value at the edge of a limit."""
 
-    place: str
-    """`below`, `at` or `above`."""
     value: str
     """As a user writes it, such as `31 days` or `17:01`."""
     number: Fraction
@@ -113,8 +116,7 @@ class Policy:
     tail: str = ""
     """What the limit counts from, such as `after delivery`."""
     edges: tuple[Edge, ...] = ()
-    is_upper: bool = True
-    """True if larger values are not allowed."""
+    """Of a limit: one below, exactly at, and one above."""
 
     @property
     def is_span(self) -> bool:
@@ -135,7 +137,7 @@ class Policy:
             )
         if self.unit in ("$", "€", "£"):
             return f"The amount is {edge.value}."
-        return f"I want {edge.value}."
+        return f"I want {edge.value}." if self.unit else f"The number is {edge.value}."
 
 
 def read_policies(text: str, source: str, first_line: int = 1) -> tuple[list[Policy], int]:
@@ -211,6 +213,8 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
         return
     unit = next((groups[name] for name in ("money", "percent", "unit", "noun") if groups.get(name)), "")
     unit = "clock" if groups.get("clock") else _singular(unit.strip().lower())
+    if _NO_UNIT.fullmatch(unit):
+        unit = "year" if _AGE.search(sentence) else ""
     tail = _TAIL.match(sentence, match.end())
     around = sentence[: match.start()] + " " + sentence[match.end() :]
     is_negative = bool(_NEGATION.search(around))
@@ -224,14 +228,9 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
         bounds = [(value, next(name for name in ("at_most", "at_least", "less", "more") if groups.get(name)))]
     for limit, comparison in bounds:
         edges = tuple(
-            Edge(
-                place,
-                _written(limit + step, unit, sentence),
-                limit + step,
-                _holds(comparison, step) != is_negative,
-            )
-            for place, step in (("below", -1), ("at", 0), ("above", 1))
-            if limit + step >= 0
+            Edge(_written(each, unit, sentence), each, _holds(comparison, step) != is_negative)
+            for step in (-1, 0, 1)
+            if (each := limit + step) >= 0
         )
         yield Policy(
             quote=sentence,
@@ -240,7 +239,6 @@ def _limits(match: re.Match[str], sentence: str, source: str) -> Iterator[Policy
             unit=unit,
             tail=_CUT_TAIL.sub("", tail[1]).strip() if tail else "",
             edges=edges,
-            is_upper=not edges[-1].is_allowed,
         )
 
 
@@ -267,7 +265,7 @@ def _written(value: Fraction, unit: str, sentence: str) -> str:
         if re.search(r"\d\s?[ap]\.?m\b", sentence, re.IGNORECASE):
             return f"{(hours - 1) % 12 + 1}:{minutes:02d} {'pm' if hours >= 12 else 'am'}"
         return f"{hours}:{minutes:02d}"
-    plain = str(int(value)) if value.denominator == 1 else f"{float(value):g}"
+    plain = str(int(value)) if value.denominator == 1 else str(float(value))
     if unit in ("$", "€", "£"):
         return unit + plain
     if unit == "%" or not unit:

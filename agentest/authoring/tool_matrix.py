@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from agentest.adk.metrics.rouge import stem
 from agentest.domain.tool_verbs import verb_effect
 from agentest.runner.tools import KnownTool
 from agentest.support.lazy_dataclasses import dataclass
@@ -26,12 +27,10 @@ STYLES: Mapping[str, str] = {
     "angry": "This has already taken far too long. {}",
 }
 """Built-in persona → how it writes a request where no model plays it."""
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_STOP = frozenset(
-    (
-        *("a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "if", "in", "is", "it"),
-        *("may", "must", "my", "not", "of", "on", "or", "per", "the", "to", "with", "you", "your"),
-    )
+_STEM_CHARS, _MOST_VALUES = 5, 12
+_WORD, _CAMEL = re.compile(r"[^\W_]+"), re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_STOP = re.compile(
+    "an?|and|are|as|at|be|by|can|for|from|if|in|is|it|may|must|my|not|of|on|or|per|the|to|with|you|your|\\d+"
 )
 _BY_NAME = (
     (("email", "mail"), "alex@example.com"),
@@ -78,7 +77,7 @@ class ToolGoal:
         """What a user asks for, such as `Please refund my order.`"""
         sentence = re.split(r"(?<=[a-z0-9)])[.;:\n]", self.tool.description.strip(), maxsplit=1)[0]
         words = sentence.split()
-        says = " ".join(_WORD.findall(self.name)).lower()
+        says = " ".join(words_of(self.name))
         if 1 < len(words) <= 12 and verb_effect(words[0].lower()):
             says = re.sub(r"\b(?:an?|the)\s", "my ", words[0].lower() + sentence[len(words[0]) :], count=1)
         return f"Please {says.rstrip('.')}."
@@ -95,7 +94,11 @@ class ToolGoal:
     @property
     def required(self) -> tuple[str, ...]:
         listed = (self.tool.parameters or {}).get("required")
-        return tuple(each for each in listed if each in self.properties) if isinstance(listed, list) else ()
+        return (
+            tuple(each for each in listed if isinstance(each, str) and each in self.properties)
+            if isinstance(listed, list)
+            else ()
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class ToolGoal:
                 key = "minimum" if condition == LEAST else "maximum"
                 if isinstance(schema.get(key), int | float):
                     found.append((name, schema[key]))
-        return tuple(found)
+        return tuple(found[:_MOST_VALUES])
 
 
 class MatrixRow(NamedTuple):
@@ -136,7 +139,7 @@ class MatrixRow(NamedTuple):
 
 
 def matrix(goals: Sequence[ToolGoal], seed: int) -> list[MatrixRow]:
-    """Return rows with every edge of every goal, each goal with each style, and each condition with each."""
+    """Return rows with every edge of every goal, and each goal and each condition with each style."""
     rows = [
         MatrixRow(goal, condition, argument, value, style)
         for goal in goals
@@ -145,8 +148,8 @@ def matrix(goals: Sequence[ToolGoal], seed: int) -> list[MatrixRow]:
         for style in STYLES
     ]
     found = covering(rows, _pairs, seed)
-    order = {goal.name: at for at, goal in enumerate(goals)}
-    return sorted(found, key=lambda row: (CONDITIONS.index(row.condition) > 1, order[row.goal.name]))
+    first = {row.goal.name: row for row in reversed(found) if row.condition == PLAIN}
+    return [*reversed(first.values()), *(row for row in found if first.get(row.goal.name) is not row)]
 
 
 def _pairs(row: MatrixRow) -> frozenset[tuple[str, ...]]:
@@ -195,7 +198,7 @@ def example(name: str, schema: Mapping[str, Any]) -> Any:
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
         return {key: example(key, each) for key, each in known.items() if isinstance(each, Mapping)}
-    words = [each.lower() for each in _WORD.findall(name)]
+    words = words_of(name)
     known_texts = (text for names, text in _BY_NAME if {*names} & {*words[-1:]})
     text = {"date": "2030-03-14", "date-time": "2030-03-14T10:00:00Z", "email": "alex@example.com"}.get(
         str(schema.get("format")), ""
@@ -209,25 +212,24 @@ def stated(arguments: Mapping[str, Any]) -> str:
 
 
 def _stated(name: str, value: Any) -> str:
-    words = " ".join(_WORD.findall(name)).lower() or name
+    words = " ".join(words_of(name)) or name
     if isinstance(value, bool):
         return f"{words.capitalize()}: {'yes' if value else 'no'}."
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"The {words} is {text}{'' if text.endswith('.') else '.'}"
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, or of a name in any case, in lower case."""
+    return [each.lower() for each in _WORD.findall(_CAMEL.sub(" ", text))]
+
+
 def stems(text: str) -> frozenset[str]:
     """Return the beginnings of the words of a text, by which words of one family are equal."""
     words = (word.lower() for word in _WORD.findall(text))
-    return frozenset(_stem(word) for word in words if word not in _STOP and not word.isdigit())
-
-
-def _stem(word: str) -> str:
-    for ending in ("ations", "ation", "ings", "ing", "ments", "ment", "ies", "ed", "es", "s", "y", "e"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-            break
-    return word[:6]
+    return frozenset(
+        stem(each)[:_STEM_CHARS] for each in words if not _STOP.fullmatch(each) and not each.isdigit()
+    )
 
 
 def best_tool(
@@ -251,11 +253,9 @@ def _shared(wanted: frozenset[str], goal: ToolGoal) -> float:
     return 3 * len(wanted & _family(goal.words)) + min(len(wanted & about), 2)
 
 
-_FAMILIES = (
-    {stem for word in family.split() for stem in stems(word)}
-    for family in ("refund return reimburse", "book reserve schedule appointment", "buy order purchase cart")
+_KIN = tuple(
+    map(stems, ("refund return reimburse", "book reserve schedule appointment", "buy order purchase cart"))
 )
-_KIN = tuple(map(frozenset, _FAMILIES))
 
 
 def _family(words: frozenset[str]) -> frozenset[str]:

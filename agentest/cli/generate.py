@@ -12,20 +12,25 @@ from typing import NamedTuple
 
 import click
 
-from agentest.authoring.generated_source import SAME, free_path, nearest, source_of
+from agentest.authoring.generated_wording import calls_at_most, find_rules, word
 from agentest.authoring.generation import (
+    SAME,
     Case,
     Material,
-    calls_at_most,
     cases_of,
     choose,
-    find_rules,
+    fingerprint,
+    free_path,
     gather_seeds,
+    has_failing_mock,
+    nearest,
+    neighbours,
     recorded_answers,
-    word,
+    source_of,
 )
 from agentest.authoring.policies import Policy, read_policies
 from agentest.authoring.tool_matrix import ToolGoal
+from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, model_option, offline_option, option, path_option, where, which
 from agentest.cli.requests import request_of
@@ -48,10 +53,14 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count, did_you_mean, shortened
 
-SOURCES = ("instructions", "tools", "docs")
+SOURCES = ("instructions", "tools", "docs", "failures")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
+_UNUSABLE = (
+    "no scenario was written: without a model, a rule needs a tool that it is about; give `agent.tools`, "
+    "or a model with --model"
+)
 _MISSING = (
     "nothing can be generated: no rule was found and no tool is known. Give `agent.instructions`, "
     "`agent.tools`, or documents with --docs PATH; a run with mocks shows tools, too"
@@ -62,7 +71,7 @@ _MISSING = (
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs.")
+@option("--from sources", "SOURCES", "Use only these: instructions, tools, docs, failures.")
 @option("--docs", "PATH", "Read rules in this .md or .txt file, or folder; repeat it.", multiple=True)
 @option("--count most", "N", "Generate at most N scenarios (default: 20).", kind=click.IntRange(min=1))
 @path_option("--output", "Write to this file (default: scenarios/generated.sim.py).")
@@ -90,7 +99,7 @@ def generate(
     Each limit is tested at its edge, one below and one above. Each scenario runs once and is kept only if it
     works and is new. The selection says which scenarios to learn from.
 
-    Exit status: 0 a scenario was written; 2 nothing could be generated.
+    Exit status: 0 a scenario was written; 2 nothing could be generated; 130 interrupted.
     """
     project = location.enter()
     wanted = _sources(sources)
@@ -99,7 +108,12 @@ def generate(
         raise UsageError(f"--output: {path.name} would not be found; its name must end in .sim.py")
     request = request_of(project, options, ReportOptions(), targets)
     prepared = prepare(request, may_be_empty=True)
-    known = gather(prepared, wanted, [project.path(Path(each)) for each in docs])
+    report_load_errors(broken(prepared))
+    everything = prepared
+    if options.filtered or targets:  # what is new is new to all scenarios
+        everything = prepare(request_of(project, Options(offline=True)), may_be_empty=True)
+    wanted += ("docs",) if docs else ()
+    known = gather(prepared, everything, wanted, [project.path(Path(each)) for each in docs])
     work = Generation(prepared, known, free_path(path), most or 20, seed, "tools" in wanted)
     if options.dry_run:
         return work.show_plan()
@@ -107,7 +121,7 @@ def generate(
 
 
 def _sources(text: str | None) -> tuple[str, ...]:
-    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES
+    names = [each.strip() for each in text.split(",") if each.strip()] if text else SOURCES[:3]
     for name in names:
         if name not in SOURCES:
             raise UsageError(f"--from: there is no source {name!r}; {did_you_mean(name, SOURCES)}")
@@ -123,10 +137,20 @@ class AgentKnowledge(NamedTuple):
     notes: list[str]
 
 
-def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> AgentKnowledge:
-    """Collect instructions, documents, tools, and what earlier runs recorded."""
+def gather(
+    prepared: Prepared, everything: Prepared, sources: Sequence[str], docs: Sequence[Path]
+) -> AgentKnowledge:
+    """Collect instructions, documents, tools, and what earlier runs recorded.
+
+    Args:
+        prepared: the scenarios to learn from.
+        everything: all scenarios, which generated ones must differ from.
+    """
     config, root, redact = prepared.loaded.config, prepared.request.root, prepared.loaded.redact
-    scenarios = list({unit.scenario.name: unit.scenario for unit in prepared.plan.units}.values())
+    scenarios, existing = (
+        list({unit.scenario.name: unit.scenario for unit in each.plan.units}.values())
+        for each in (prepared, everything)
+    )
     names, agents = agents_under_test(config, prepared.request.options.agent)
     agent = agents[names[0]]
     traits = agent_traits(names[0], agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
@@ -134,7 +158,8 @@ def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> 
     latest = latest_run(folder, (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
     answers, args = recorded_answers(runs)
-    mocks = {name: mock for each in reversed(scenarios) for name, mock in base_mocks(each).items()}
+    failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)
+    mocks = {name: mock for each in failing_first for name, mock in base_mocks(each).items()}
     described = {tool.name: tool.description or "" for tool in traits.tools.configured or ()}
     tools = joined_tools([tools_of_unit(traits.tools, mocks), [KnownTool(name=name) for name in answers]])
     goals = [
@@ -156,19 +181,22 @@ def gather(prepared: Prepared, sources: Sequence[str], docs: Sequence[Path]) -> 
                 raise UsageError(f"--docs: {path} {error}") from None
         knowledge = {each.name: "\n".join(each.knowledge) for each in scenarios if each.knowledge}
         texts |= {f"knowledge of {name}": (text, 1) for name, text in knowledge.items()}
-    notes, policies = [], list[Policy]()
+    notes, policies = [], dict[object, Policy]()
     for source, (text, line) in texts.items():
         found, left_out = read_policies(text, source, line)
-        policies += found
+        for each in found:
+            policies.setdefault((each.quote, each.edges), each)
         if left_out:
             notes.append(f"{source}: {count(left_out, 'sentence')} left out: too long, or too many rules")
     material = Material(
         goals=goals,
-        policies=policies,
+        policies=list(policies.values()),
         seeds=gather_seeds(scenarios, runs),
         mocks=mocks,
-        existing=scenarios,
+        existing=existing,
+        fingerprints=list(map(fingerprint, existing)),
         answers=answers,
+        neighbours=list(neighbours(scenarios, runs)) if "failures" in sources else (),
     )
     return AgentKnowledge(material, texts, notes)
 
@@ -222,7 +250,22 @@ class Generation:
         """Return the cases that can be decided, the rules that need a model, and all cases."""
         cases, undecided = cases_of(material, tools=self.with_tools, seed=self.seed)
         usable = cases if self.prepared.judge else [each for each in cases if each.has_check]
-        return choose(usable, self.most), [] if self.prepared.judge else undecided, cases
+        new = self._split(usable)[0]
+        names, groups = {each.name for each in new}, {each.group for each in new if each.is_edge}
+        left = [each for each in usable if each.name in names or each.group in groups]
+        return choose(left or usable, self.most), [] if self.prepared.judge else undecided, cases
+
+    def _split(self, cases: Sequence[Case]) -> tuple[list[Case], list[Tried]]:
+        """Return the new cases, and those that are like an existing scenario."""
+        new: list[Case] = []
+        known: list[Tried] = []
+        for case in cases:
+            share, name = nearest(case, self.known.material)
+            if share < SAME:
+                new.append(case)
+            else:
+                known.append(Tried(case, "dropped", "like an existing scenario", f"{case.name}: {name}"))
+        return new, known
 
     def show_plan(self) -> ExitCode:
         """Print the matrix, and how many model calls it takes at most."""
@@ -234,8 +277,12 @@ class Generation:
             say(clean(f"  {case.name}  ({shortened(case.origin, _SHOWN)})"))
         say(f"{count(len(cases), 'scenario')} of {len(all_cases)} possible")
         if self.prepared.judge:
+            from agentest.runner.run_budget import estimate_of
+
             wording = calls_at_most((text for text, _ in self.known.texts.values()), len(cases))
-            say(f"at most {wording:,} model calls to word them, then one conversation each")
+            ready = self._ready([replace(each, goal=each.name, outcome=each.name) for each in cases])
+            running = sum(each.total for each in estimate_of(ready, ready.plan.units))
+            say(f"at most {wording:,} model calls to word them, and {running:,} to run them once")
         else:
             say("no model is configured, so none is called")
         return ExitCode.PASSED
@@ -262,13 +309,8 @@ class Generation:
             if not all_cases:
                 raise UsageError(_MISSING)
         self._say_notes(undecided)
-        new = []
-        for case in cases:
-            share, name = nearest(case, material.existing)
-            if share >= SAME:
-                dropped.append(Tried(case, "dropped", "like an existing scenario", f"{case.name}: {name}"))
-            else:
-                new.append(case)
+        new, known = self._split(cases)
+        dropped += known
         tried = [Tried(case, "kept") for case in new]
         if runs and new:
             say(f"running {count(len(new), 'scenario')} once")
@@ -283,20 +325,14 @@ class Generation:
         kept = sorted((each for each in tried if each.verdict != "dropped"), key=lambda each: each.verdict)
         if not kept:
             self._report(kept, dropped, project)
-            raise UsageError(
-                "no scenario was written: "
-                + ("all were dropped" if dropped else "no rule or tool can be tested")
-            )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+            raise UsageError("no scenario was written: all were dropped" if dropped else _UNUSABLE)
         try:
-            write_atomically(self.path, source_of([each.case for each in kept], self._about()).encode())
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, source_of([each.case for each in kept]).encode())
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
         self._report(kept, dropped, project)
         return ExitCode.PASSED
-
-    def _about(self) -> str:
-        return "Written by `agentest generate`: read each scenario before you rely on it."
 
     async def _worded(self) -> tuple[list[Case], list[Case]]:
         """Return the cases in the words of the model, and those that it could not word."""
@@ -322,25 +358,31 @@ class Generation:
                 cases, _, _ = self._planned(replace(material, policies=policies))
                 if not cases:
                     raise UsageError(_MISSING)
-                worded = await word(models.judge, cases)
+                worded = await word(models.judge, [each for each in cases if not each.like])
             except ModelError as error:
                 raise UsageError(f"the model cannot be used: {error}") from None
-        names = {each.name for each in worded.kept}
-        return worded.kept, [each for each in cases if each.name not in names]
+        kept = [*(each for each in cases if each.like), *worded.kept]
+        names = {each.name for each in kept}
+        return kept, [each for each in cases if each.name not in names]
 
     def _run(self, cases: Sequence[Case]) -> RunResult | None:
         """Run each case once. Raises UsageError if the agent cannot be reached."""
         from agentest.runner.agents import shared_ports
         from agentest.runner.run import execute
 
+        with shared_ports(self._ready(cases)) as ready:
+            return run_event_loop(execute, ready, _show).result
+
+    def _ready(self, cases: Sequence[Case]) -> Prepared:
+        """Return a run of each case once. Raises UsageError if the file would not load."""
         prepared, material = self.prepared, self.known.material
-        source = source_of(cases, self._about()).encode()
+        source = source_of(cases).encode()
         request = prepared.request
         found = discover_file(self.path, Imports(), material.existing, request.root, source)
         if found.broken:
             raise UsageError(f"a generated scenario cannot be loaded: {found.broken[0].message}")
         options = Options(
-            agent=request.options.agent,
+            agent=request.options.agent or prepared.loaded.config.agent.name,
             conversations=1,
             offline=request.options.offline,
             model=request.options.model,
@@ -348,8 +390,7 @@ class Generation:
         )
         request = replace(request, options=options)
         plan = make_plan(prepared.loaded.config, found, options, request.root, material.existing)
-        with shared_ports(prepared_for(request, prepared.loaded, plan)) as ready:
-            return run_event_loop(execute, ready, _show).result
+        return prepared_for(request, prepared.loaded, plan)
 
     def _report(self, kept: Sequence[Tried], dropped: Sequence[Tried], project: Project) -> None:
         failing = [each for each in kept if each.verdict == "failing"]
@@ -375,7 +416,7 @@ class Generation:
             say(f"{count(len(kept), 'scenario')}{fails}. Next: agentest run {path}")
 
     def _lines(self, tried: Tried) -> Iterator[str]:
-        share, name = nearest(tried.case, self.known.material.existing)
+        share, name = nearest(tried.case, self.known.material)
         yield f"  {tried.case.name}"
         if tried.why:
             yield f"      {shortened(' '.join(tried.why.split()), _SHOWN)}"
@@ -432,19 +473,17 @@ def _judged(case: Case, result: ScenarioResult | None, *, is_reached: bool) -> T
             return drop(
                 "a mock did not answer", f"{call_text(call)}: {call.raised or call.invalid_arguments}"
             )
+        if case.is_contradicted_by(call.result):
+            return drop("a mock function has another value; results of `agentest run` replace it", call.name)
     if result.verdict.status is Status.PASSED:
-        if (
-            case.tool
-            and case.expected + case.forbidden
-            and not is_reached
-            and not case.group.startswith("ban ")
-        ):
+        if case.tool and case.has_check and not is_reached and not case.group.startswith("ban "):
             return drop("proves nothing: no script leads to the tool", case.tool)
         return Tried(case, "kept")
     compared = [each.trajectory for each in reasons if each.trajectory]
-    only_missing = len(compared) == len(reasons) and all(
-        not (each.forbidden_calls or each.broken or each.error) for each in compared
+    is_only_missing = len(compared) == len(reasons) and not any(
+        each.forbidden_calls or each.broken or each.error for each in compared
     )
-    if only_missing and not (is_reached and case.must_say):  # another value of the same script reaches it
+    is_comparable = case.like or (is_reached and case.must_say)  # other values of the script reach the tool
+    if is_only_missing and not is_comparable:
         return drop("no script leads to the tool", case.tool)
     return Tried(case, "failing", reasons[0].message)

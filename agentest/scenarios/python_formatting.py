@@ -17,9 +17,9 @@ from typing import Any
 from agentest.support.lazy_dataclasses import dataclass
 
 NAMES = (
-    *("HttpResponse", "ToolError", "absent", "any_of", "approx", "before", "call", "claims_of_success"),
-    *("each", "exactly", "fault", "injection", "instance", "never_after", "number", "one_of", "optional"),
-    *("scenario", "sequence", "text"),
+    *("Criterion", "HttpResponse", "ToolError", "absent", "any_of", "approx", "before", "call"),
+    *("claims_of_success", "each", "exactly", "fault", "injection", "instance", "never_after", "number"),
+    *("one_of", "optional", "scenario", "sequence", "text"),
 )
 """Names that written scenarios may import."""
 _WIDTH = 88
@@ -39,6 +39,14 @@ class StringLiteral:
     """A string literal."""
 
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceExpression:
+    """An expression in place of a value, with the line that imports what it uses."""
+
+    source: str
+    import_line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +133,21 @@ def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> s
 
 
 def module_with_functions(
-    about: str, scenario: BracketedSource, definitions: Sequence[str], import_lines: Iterable[str]
+    about: str,
+    scenarios: Sequence[BracketedSource],
+    definitions: Sequence[str],
+    import_lines: Iterable[str],
+    comments: Sequence[str] = (),
 ) -> str:
-    """Return a module with functions and constants, one call of `scenario`, and what they import.
+    """Return a module with functions and constants, calls of `scenario`, and what they import.
 
     Args:
         about: its docstring, in quotes.
         import_lines: what the definitions import, each name in its own line.
+        comments: a line above each call; () for none.
     """
     ours, others = "from agentest import ", set(import_lines)
-    used = set(_used(scenario))
+    used = {word for each in scenarios for word in _used(each)}
     names = used.intersection(NAMES) | {each.removeprefix(ours) for each in others if each.startswith(ours)}
     lines = {each for each in others if not each.startswith(ours)}
     if any(word.startswith("re.") for word in used):
@@ -145,7 +158,10 @@ def module_with_functions(
     imported = "\n".join([*plain, *sorted(lines - set(plain))])
     parts = [about, *([imported] if imported else [])]
     parts.append(split_source(line) if isinstance(line, BracketedSource) and not fits_line(flat) else flat)
-    body = [*definitions, split_source(scenario)]
+    calls = [split_source(each) for each in scenarios]
+    if comments:
+        calls = [f"# {comment}\n{call}" for comment, call in zip(comments, calls, strict=True)]
+    body = [*definitions, "\n\n".join(calls)]
     return "\n\n".join(parts) + ("\n\n\n" if definitions else "\n\n") + "\n\n\n".join(body) + "\n"
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from types import MappingProxyType
 from typing import Any
 
 from agentest.domain.faults import Fault
@@ -21,9 +22,10 @@ from agentest.scenarios.function_source import CopiedFunction, copy_function
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.matchers.values import DataMatcher
-from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.model import Criterion, Scenario, ScriptedTurn
 from agentest.scenarios.python_formatting import (
     BracketedSource,
+    SourceExpression,
     SourceNode,
     StringLiteral,
     call_of,
@@ -46,6 +48,7 @@ _CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
 """Parameters of `call()` that are not arguments of the tool."""
 _FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
 _PLACES = {1: "first", -1: "last"}
+_NO_FUNCTIONS: Mapping[str, CopiedFunction] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +234,28 @@ def scenario_source(
         functions: option → function, in addition to those of the scenario: `check`.
         recorded: returns the mock for a tool whose function cannot be copied, in JSON or as a sequence.
     """
+    writer = _ScenarioWriter(recorded)
+    made = _scenario_call(scenario, writer, functions)
+    return module_with_functions(about, [made], writer.definitions, writer.imports)
+
+
+def scenarios_source(
+    scenarios: Sequence[Scenario], comments: Sequence[str], about: str, recorded: Callable[[str], Any]
+) -> str:
+    """Return a module that defines scenarios, each below its comment; otherwise like `scenario_source`."""
+    writer = _ScenarioWriter(recorded)
+    calls = [_scenario_call(each, writer) for each in scenarios]
+    return module_with_functions(about, calls, writer.definitions, writer.imports, comments)
+
+
+def _scenario_call(
+    scenario: Scenario,
+    writer: _ScenarioWriter,
+    functions: Mapping[str, CopiedFunction] = MappingProxyType({}),
+) -> BracketedSource:
     if problem := _unwritable(scenario):
         raise ValueError(problem)
     plain, changes = split_changes(scenario)
-    writer = _ScenarioWriter(recorded)
     never, sayings, trajectories_left = _never(plain)
     checks = [writer.function(each) for each in plain.never_checks]
     options: dict[str, SourceNode | None] = {
@@ -260,7 +281,7 @@ def scenario_source(
         "expect": sayings_source(sayings) if sayings else None,
         "final_state": value_of(plain.final_state, ".final_state") if plain.final_state else None,
         "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
-        "criteria": node([each.text for each in plain.criteria]) if plain.criteria else None,
+        "criteria": _list_if(map(_criterion, plain.criteria)),
         "check": writer.function(plain.check) if plain.check else None,
         "metrics": node(list(plain.metrics)) if plain.metrics is not None and not plain.scripted else None,
         "date": _text(plain.date),
@@ -272,8 +293,12 @@ def scenario_source(
         options["explore"] = "False"
     for option, each in functions.items():
         options[option] = writer.add(each)
-    made = call_of("scenario", [StringLiteral(plain.name)], options)
-    return module_with_functions(about, made, writer.definitions, writer.imports)
+    return call_of("scenario", [StringLiteral(plain.name)], options)
+
+
+def _criterion(criterion: Criterion) -> SourceNode:
+    written = StringLiteral(criterion.text)
+    return written if criterion.required else call_of("Criterion", [written], {"required": "False"})
 
 
 def plain_value(value: Any) -> Any:
@@ -309,7 +334,17 @@ class _ScenarioWriter:
             return call_of("ToolError", [StringLiteral(str(mock))])
         if isinstance(mock, type):
             return call_of("ToolError", [StringLiteral(mock.__name__)])
-        return value_of(plain_value(mock), f".tools.{name}")
+        return self._data(mock, f".tools.{name}")
+
+    def _data(self, value: Any, at: str) -> SourceNode:
+        if isinstance(value, SourceExpression):
+            self.imports += [each for each in [value.import_line] if each not in self.imports]
+            return value.source
+        if type(value) is dict and all(type(key) is str for key in value):
+            return mapping([(key, self._data(each, f"{at}.{key}")) for key, each in value.items()])
+        if type(value) is list:
+            return list_of(self._data(each, f"{at}[{n}]") for n, each in enumerate(value))
+        return value_of(plain_value(value), at)
 
     def function(self, function: Callable[..., Any]) -> SourceNode:
         copied = copy_function(function)
