@@ -152,10 +152,12 @@ def _listed(entry: Mapping[str, Any]) -> KnownTool:
     text = description if isinstance(description, str) else ""
     annotations = entry.get("annotations")
     hint = annotations.get("readOnlyHint") if isinstance(annotations, Mapping) else None
+    returns = entry.get("outputSchema")
     return KnownTool(
         name=entry["name"],
         description=text,
         parameters=entry["inputSchema"],
+        returns=returns if isinstance(returns, Mapping) else None,
         read_only=hint if isinstance(hint, bool) else None,
     )
 
@@ -263,6 +265,8 @@ class KnownTool:
     description: str = ""
     parameters: Mapping[str, Any] | None = None
     """JSON Schema of the arguments."""
+    returns: Mapping[str, Any] | None = None
+    """JSON Schema of the result, according to an MCP server's list."""
     declared: str = ""
     """The whole line, if the user declared the tool for judges."""
     read_only: bool | None = None
@@ -278,6 +282,7 @@ def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...
             known,
             description=known.description or tool.description,
             parameters=known.parameters or tool.parameters,
+            returns=known.returns or tool.returns,
             read_only=tool.read_only if known.read_only is None else known.read_only,
         )
     return tuple(tools.values())

@@ -145,6 +145,8 @@ class Scenario:
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
     tools: Mapping[str, Mock] = field(default_factory=dict)
+    simulates_tools: bool = False
+    """True if a model answers all tools that have no mock."""
     trajectory: tuple[Trajectory, ...] = ()
     """Trajectories of the whole conversation; all of them must hold."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
