@@ -118,7 +118,7 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     discovered = discover_file(output.resolve(), Imports())
     notes += [message for _, _, message in discovered.problems]
     invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
-    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions), 'session')}"
+    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
     return ImportedTraces(output=output, summary=summary, notes=tuple(notes), is_valid=not invalid)
 
 
@@ -131,13 +131,16 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
         notes.append(f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}")
     if found.broken:
         notes.append(f"left out {count(found.broken, 'broken line')}: {'; '.join(found.broken_lines)}")
+    if found.silent_spans:
+        notes.append(
+            f"{count(found.silent_spans, 'model request')} had no messages, perhaps because they were not "
+            "recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT) or are in logs: import those, too"
+        )
     silent = len(found.sessions) - len(sessions)
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
-    if chosen < len(sessions):
-        notes.append(
-            f"left out {count(len(sessions) - chosen, 'session')} like the others; --count N keeps more"
-        )
+    if alike := len(sessions) - chosen + found.alike * bool(sessions):
+        notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")
     if lost := sum(each.without_result for each in sessions):
         notes.append(f"{count(lost, 'call')} had no recorded result: its mock answers null")
     return notes
