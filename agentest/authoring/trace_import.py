@@ -96,7 +96,7 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     is_data = output.name.endswith(DATA_ENDINGS)
     hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
     worded, wording_notes = _worded(hidden, request.model)
-    exportable = list(_exportable(chosen, hidden, worded, DATA if is_data else PYTHON))
+    exportable = list(_exportable(chosen, hidden, worded, personal, DATA if is_data else PYTHON))
     source = (export_data if is_data else export_script)(exportable)
     if any(worded):
         from agentest.authoring.trace_wording import with_citations
@@ -250,13 +250,14 @@ def _exportable(
     sessions: Sequence[_Session],
     hidden: Sequence[tuple[Turn, ...]],
     worded: Sequence[WordedSession | None],
+    personal: PersonalData,
     notation: Any,
 ) -> Iterator[ExportableConversation]:
     names: set[str] = set()
     for each, turns, wording in zip(sessions, hidden, worded, strict=True):
         about = wording.name if wording and wording.name.strip() else turns[0].user_message
         name = shortened(" ".join(about.split()), _NAME_CHARS)
-        origin = f"{Path(each.recorded.file).name}, session {each.recorded.id}"
+        origin = f"{Path(each.recorded.file).name}, session {personal.text(each.recorded.id)}"
         unique = f"{name} ({origin})"
         number = 2
         while unique in names:

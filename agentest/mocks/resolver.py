@@ -236,7 +236,7 @@ class MockResolver:
             by_hand = await self._attendant.answer(call, proposed) if self._attendant else None
             outcome = by_hand.outcome if by_hand else proposed or MockOutcome()
         except AgentestError as error:
-            self._record.finish(call, None, error=self._redact(str(error)))
+            self._record.finish(call, None, error=self._redact(str(error)), simulated=False)
             raise
         call.http = outcome.http
         self._record.finish(

@@ -353,6 +353,7 @@ def test_a_name_that_a_tool_returned_is_hidden_wherever_it_occurs(name: str) -> 
     for text in shown[:-1]:
         assert not any(part.lower() in text.lower().split("%20")[0] for part in name.split() if len(part) > 2)
     assert len({*map(personal.text, PEOPLE)}) == len(PEOPLE)
+    assert name not in str(personal.hidden({"by": {name: {"orders": 1}}}))
 
 
 _NUMBERS = [

@@ -95,6 +95,7 @@ def test_without_a_usable_answer_the_conversation_is_errored(
     assert failure
     assert message in failure.message
     assert len(model.requests) == (2 if answer else 0)
+    assert not any(each.code == "simulated-tools" for each in result.verdict_warnings)
 
 
 def test_a_result_obeys_the_schema_of_its_tool() -> None:
