@@ -218,8 +218,8 @@ class PersonalData:
         return value
 
     def _key(self, key: Any) -> Any:
-        is_name = isinstance(key, str) and (key[:1].isupper() or not key.isidentifier())
-        return self.text(key) if is_name else key
+        is_plain = not isinstance(key, str) or (key.isascii() and key.isidentifier() and key.islower())
+        return key if is_plain else self.text(key)
 
     def text(self, text: str) -> str:
         """Return a text with stand-ins."""

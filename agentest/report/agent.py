@@ -21,6 +21,7 @@ from agentest.domain.results import (
     RootCause,
     ScenarioResult,
     Status,
+    WarningCode,
 )
 from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
@@ -243,6 +244,9 @@ def _about_run(report: RunReport) -> Iterator[str]:
         yield shortened(report.early_end, _SIDE_CHARS)
         if report.next_step:
             yield f"continue: {shortened(report.next_step, _SIDE_CHARS)}"
+    simulated = (each for each in report.result.verdict_warnings if each.code is WarningCode.SIMULATED_TOOLS)
+    if tools := sorted({tool for each in simulated for tool in each.tools}):
+        yield shortened(f"simulated by a model: {', '.join(tools)}", _SIDE_CHARS)
     unclaimed = report.result.unclaimed
     for warning in unclaimed[:_MOST_REASONS]:
         yield shortened(warning.message, _SIDE_CHARS)
