@@ -217,6 +217,9 @@ def report_text(
     """Return the report in at most `most` characters, and how many blocks it has. A pass is one line."""
     counts = ", ".join(f"{number:,} {words}" for number, words, _ in report.counts) or "no scenario ran"
     head = f"{report.status}: {counts}"
+    simulated = (each for each in report.result.verdict_warnings if each.code is WarningCode.SIMULATED_TOOLS)
+    if tools := sorted({tool for each in simulated for tool in each.tools}):
+        head += f"; simulated by a model: {shortened(clean_rows(', '.join(tools)), _SIDE_CHARS)}"
     if report.result.explored:
         from agentest.report.console.exploration import finding_texts
 
@@ -244,9 +247,6 @@ def _about_run(report: RunReport) -> Iterator[str]:
         yield shortened(report.early_end, _SIDE_CHARS)
         if report.next_step:
             yield f"continue: {shortened(report.next_step, _SIDE_CHARS)}"
-    simulated = (each for each in report.result.verdict_warnings if each.code is WarningCode.SIMULATED_TOOLS)
-    if tools := sorted({tool for each in simulated for tool in each.tools}):
-        yield shortened(f"simulated by a model: {', '.join(tools)}", _SIDE_CHARS)
     unclaimed = report.result.unclaimed
     for warning in unclaimed[:_MOST_REASONS]:
         yield shortened(warning.message, _SIDE_CHARS)

@@ -12,6 +12,8 @@ import pytest
 from agentest.conversation.simulated_tools import SimulatedTools
 from agentest.domain.results import Status
 from agentest.domain.transcript import ToolCall
+from agentest.report.agent import report_text
+from agentest.report.content import RunReport
 from agentest.scenarios.definition import scenario
 from agentest.store.codec import CODECS
 from agentest.testing import CallKey, ChatRequest, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
@@ -58,6 +60,7 @@ def test_a_model_keeps_one_state_and_reads_agree_with_writes() -> None:
     assert CODECS.write(calls[0])["simulated"] is True
     assert "simulated-tools" in [each.code for each in result.verdict_warnings]
     assert run.usage.calls == 3
+    assert report_text(RunReport(run), [])[0].endswith("; simulated by a model: get_booking, move_booking")
 
 
 def test_mocks_come_first_and_the_rest_is_simulated() -> None:
