@@ -205,6 +205,11 @@ class Scenario:
         return bool(self.turns)
 
     @property
+    def is_mocked(self) -> bool:
+        """True if calls need to reach mocks, or the model that simulates tools."""
+        return bool(self.tools) or self.simulates_tools
+
+    @property
     def checks(self) -> tuple[Check, ...]:
         """All functions that check the whole conversation."""
         return (*([self.check] if self.check else ()), *self.never_checks)

@@ -16,6 +16,7 @@ from agentest.report.agent import report_text
 from agentest.report.content import RunReport
 from agentest.scenarios.definition import scenario
 from agentest.store.codec import CODECS
+from agentest.support.errors import ConfigError
 from agentest.testing import CallKey, ChatRequest, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 READ, MOVE = tool_call("get_booking", id="17"), tool_call("move_booking", id="17", day="friday")
@@ -114,3 +115,11 @@ def test_a_result_obeys_the_schema_of_its_tool() -> None:
     assert anyio.run(ask, "17") == {"day": "friday"}
     assert anyio.run(ask, "18") == {"error": "unknown id"}
     assert "5 is not of type 'string'" in model.requests[1].messages[-1]["content"]
+
+
+def test_an_agent_that_runs_its_own_tools_is_refused() -> None:
+    """Its real tools would run, and nothing would be simulated."""
+    made = scenario("moves a booking", turns=["Move booking 17"], tools="simulate")
+    agent = {"endpoint": "http://127.0.0.1:9/", "tool_visibility": "unseen"}
+    with pytest.raises(ConfigError, match="cannot reach the tools of agent"):
+        run_scenarios([made], agent=agent, model=ScriptedModel(answer=world))
