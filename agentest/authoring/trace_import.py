@@ -127,7 +127,9 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
     if found.forms:
         notes.append("read " + ", ".join(f"{n} {form}" for form, n in found.forms.items()) + " records")
     if found.unknown:
-        examples = "; ".join(f"{n} with {keys}" for keys, n in found.unknown.most_common(2))
+        examples = "; ".join(
+            f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)
+        )
         notes.append(f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}")
     if found.broken:
         notes.append(f"left out {count(found.broken, 'broken line')}: {'; '.join(found.broken_lines)}")

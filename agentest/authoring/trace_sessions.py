@@ -31,6 +31,7 @@ _MOST_SESSIONS = 4_000
 _CONTINUED = 200
 """The latest sessions, which later records may continue."""
 _OF_ONE_SHAPE = 20
+_LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
 """A file that is one JSON document is read as a whole."""
 
@@ -74,6 +75,7 @@ class ReadTraces:
     """Requests to models without the messages."""
     unknown: Counter[str] = field(default_factory=Counter)
     """Keys of records of unknown form → how many there are."""
+    examples: dict[str, str] = field(default_factory=dict)
 
     alike: int = 0
     """Sessions that were dropped while reading, because others call the same tools."""
@@ -137,6 +139,7 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
                     else type(record).__name__
                 )
                 found.unknown[keys] += 1
+                found.examples.setdefault(keys, f"{path.name}, record {number}")
     for trace, id in found.conversations.items():  # the span that names the session may be the last one
         if trace != id and (part := found.sessions.pop(trace, None)):
             session = found.session(id, part.file)
@@ -148,12 +151,11 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
 
 
 def has_sessions(path: Path) -> bool:
-    """Return True if the first record of a file is of a known form."""
+    """Return True if any of the first records of a file is of a known form."""
     try:
-        first = next(_records(path, ReadTraces()), None)
+        return any(map(_reader_of, islice(_records(path, ReadTraces()), _LOOKED_AT)))
     except UsageError:
         return False
-    return first is not None and _reader_of(first) is not None
 
 
 def _records(path: Path, found: ReadTraces) -> Iterator[Any]:
@@ -224,8 +226,6 @@ def _unwrapped(value: Any) -> Iterator[Any]:
             return
     yield value
 
-
-# Records, in each form.
 
 Read = Callable[[Mapping[str, Any], Path, int, ReadTraces], bool]
 """Adds a record to the sessions. Returns False if it has not the form."""

@@ -459,7 +459,7 @@ def test_a_history_is_joined_once(items: list[Item], cut: int) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"colour": 1, "size": 2}]', "left out 1 record of unknown form: 1 with colour, size"),
+        ('[{"colour": 1, "size": 2}]', "unknown form: 1 with colour, size (traces.json, record 1)"),
         ("{broken", "is not JSON"),
         (
             '{"messages": [{"role": "assistant", "content": "Hi"}]}',
