@@ -153,7 +153,7 @@ class PersonalData:
             if is_person and re.search(r"[^\W\d_]", text) and "@" not in text:
                 self._learn_name(text.strip())
             elif _PLACE_KEYS.search(key) and re.search(r"\d", text):
-                self._learn(text.strip(), self._replaced("address", text.strip(), _address))
+                self._learn(text.strip(), self._replaced("street", text.strip(), _address))
             elif _NUMBER_KEYS.search(key) and re.search(r"\d", text) and len(text) > 3:
                 self._learn(text.strip(), self._replaced("number", text.strip(), _same_shape))
             elif _KEPT_KEYS.search(key):
@@ -209,16 +209,17 @@ class PersonalData:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {
-                self.text(key) if isinstance(key, str) and not key.isidentifier() else key: self.hidden(item)
-                for key, item in value.items()
-            }
+            return {self._key(key): self.hidden(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.hidden(item) for item in value]
         if isinstance(value, int) and not isinstance(value, bool) and value > 999:
             other = self.text(str(value))
             return int(other) if other.isdecimal() else value
         return value
+
+    def _key(self, key: Any) -> Any:
+        is_plain = not isinstance(key, str) or (key.isascii() and key.isidentifier() and key.islower())
+        return key if is_plain else self.text(key)
 
     def text(self, text: str) -> str:
         """Return a text with stand-ins."""
@@ -290,7 +291,7 @@ class PersonalData:
             address = ip_address(match[0])
         except ValueError:
             return match[0]
-        return self._replaced("IP address", match[0], _ip if address.version == 4 else _ipv6)
+        return self._replaced("IP number", match[0], _ip if address.version == 4 else _ipv6)
 
     def _phone(self, match: re.Match[str]) -> str:
         digits = re.sub(r"\D", "", match[0])
@@ -300,7 +301,7 @@ class PersonalData:
     def _street(self, match: re.Match[str]) -> str:
         if "Example Street" in match[0]:
             return match[0]
-        return self._replaced("address", match[0], _address)
+        return self._replaced("street", match[0], _address)
 
     def _more_of(self, kind: str, match: re.Match[str]) -> str:
         return self._shaped(kind, match[0])

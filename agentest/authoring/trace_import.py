@@ -96,7 +96,7 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     is_data = output.name.endswith(DATA_ENDINGS)
     hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
     worded, wording_notes = _worded(hidden, request.model)
-    exportable = list(_exportable(chosen, hidden, worded, DATA if is_data else PYTHON))
+    exportable = list(_exportable(chosen, hidden, worded, personal, DATA if is_data else PYTHON))
     source = (export_data if is_data else export_script)(exportable)
     if any(worded):
         from agentest.authoring.trace_wording import with_citations
@@ -118,7 +118,7 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     discovered = discover_file(output.resolve(), Imports())
     notes += [message for _, _, message in discovered.problems]
     invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
-    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions), 'session')}"
+    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
     return ImportedTraces(output=output, summary=summary, notes=tuple(notes), is_valid=not invalid)
 
 
@@ -127,17 +127,22 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
     if found.forms:
         notes.append("read " + ", ".join(f"{n} {form}" for form, n in found.forms.items()) + " records")
     if found.unknown:
-        examples = "; ".join(f"{n} with {keys}" for keys, n in found.unknown.most_common(2))
+        examples = "; ".join(
+            f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)
+        )
         notes.append(f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}")
     if found.broken:
         notes.append(f"left out {count(found.broken, 'broken line')}: {'; '.join(found.broken_lines)}")
+    if found.silent_spans:
+        notes.append(
+            f"{count(found.silent_spans, 'model request')} had no messages, perhaps because they were not "
+            "recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT) or are in logs: import those, too"
+        )
     silent = len(found.sessions) - len(sessions)
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
-    if chosen < len(sessions):
-        notes.append(
-            f"left out {count(len(sessions) - chosen, 'session')} like the others; --count N keeps more"
-        )
+    if alike := len(sessions) - chosen + found.alike * bool(sessions):
+        notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")
     if lost := sum(each.without_result for each in sessions):
         notes.append(f"{count(lost, 'call')} had no recorded result: its mock answers null")
     return notes
@@ -247,13 +252,14 @@ def _exportable(
     sessions: Sequence[_Session],
     hidden: Sequence[tuple[Turn, ...]],
     worded: Sequence[WordedSession | None],
+    personal: PersonalData,
     notation: Any,
 ) -> Iterator[ExportableConversation]:
     names: set[str] = set()
     for each, turns, wording in zip(sessions, hidden, worded, strict=True):
         about = wording.name if wording and wording.name.strip() else turns[0].user_message
         name = shortened(" ".join(about.split()), _NAME_CHARS)
-        origin = f"{Path(each.recorded.file).name}, session {each.recorded.id}"
+        origin = f"{Path(each.recorded.file).name}, session {personal.text(each.recorded.id)}"
         unique = f"{name} ({origin})"
         number = 2
         while unique in names:

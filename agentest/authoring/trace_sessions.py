@@ -10,8 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.authoring.trace_messages import (
     Item,
@@ -26,6 +27,11 @@ from agentest.support.lazy_dataclasses import dataclass
 
 FORMS = ("otlp", "langfuse", "langsmith", "phoenix", "openai", "adk", "agentest", "jsonl")
 """The forms that can be named; without a name they are recognised by their keys."""
+_MOST_SESSIONS = 4_000
+_CONTINUED = 200
+"""The latest sessions, which later records may continue."""
+_OF_ONE_SHAPE = 20
+_LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
 """A file that is one JSON document is read as a whole."""
 
@@ -63,11 +69,34 @@ class ReadTraces:
     broken_lines: list[str] = field(default_factory=list)
     """`FILE:LINE: problem` of the first ones."""
     broken: int = 0
+    conversations: dict[str, str] = field(default_factory=dict)
+    """Trace → the session that one of its spans names."""
+    silent_spans: int = 0
+    """Requests to models without the messages."""
     unknown: Counter[str] = field(default_factory=Counter)
     """Keys of records of unknown form → how many there are."""
+    examples: dict[str, str] = field(default_factory=dict)
+
+    alike: int = 0
+    """Sessions that were dropped while reading, because others call the same tools."""
 
     def session(self, id: str, file: str) -> RecordedSession:
+        if id not in self.sessions and len(self.sessions) >= _MOST_SESSIONS:
+            self._thin()
         return self.sessions.setdefault(id, RecordedSession(id, file))
+
+    def _thin(self) -> None:
+        """Drop sessions that others resemble, so that files of any size fit. The latest may continue."""
+        seen: Counter[Any] = Counter()
+        kept = 0
+        for id in list(self.sessions)[:-_CONTINUED]:
+            session = self.sessions[id]
+            shape = session.failed, *(item.text for item in session.items if item.kind == "call")
+            seen[shape] += 1
+            kept += seen[shape] <= _OF_ONE_SHAPE
+            if seen[shape] > _OF_ONE_SHAPE or kept > _MOST_SESSIONS // 2:
+                del self.sessions[id]
+                self.alike += 1
 
 
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
@@ -110,16 +139,23 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
                     else type(record).__name__
                 )
                 found.unknown[keys] += 1
+                found.examples.setdefault(keys, f"{path.name}, record {number}")
+    for trace, id in found.conversations.items():  # the span that names the session may be the last one
+        if trace != id and (part := found.sessions.pop(trace, None)):
+            session = found.session(id, part.file)
+            session.add(part.items, ())
+            session.failed |= part.failed
+            for key, results in part.results.items():
+                session.results.setdefault(key, []).extend(results)
     return found
 
 
 def has_sessions(path: Path) -> bool:
-    """Return True if the first record of a file is of a known form."""
+    """Return True if any of the first records of a file is of a known form."""
     try:
-        first = next(_records(path, ReadTraces()), None)
+        return any(map(_reader_of, islice(_records(path, ReadTraces()), _LOOKED_AT)))
     except UsageError:
         return False
-    return first is not None and _reader_of(first) is not None
 
 
 def _records(path: Path, found: ReadTraces) -> Iterator[Any]:
@@ -191,48 +227,109 @@ def _unwrapped(value: Any) -> Iterator[Any]:
     yield value
 
 
-# Records, in each form.
-
 Read = Callable[[Mapping[str, Any], Path, int, ReadTraces], bool]
 """Adds a record to the sessions. Returns False if it has not the form."""
 
 
+class _OtlpRow(NamedTuple):
+    """A span, or the log records of one."""
+
+    at: int
+    trace: str
+    attributes: Mapping[str, Any]
+    events: Sequence[tuple[str, Mapping[str, Any]]]
+    failed: bool = False
+
+
 def _otlp(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -> bool:
-    groups = record.get("resourceSpans", record.get("resource_spans"))
+    rows = [*_span_rows(record), *_log_rows(record)]
+    for row in rows:
+        for attributes in (row.attributes, *(event for _name, event in row.events)):
+            if named := attributes.get("gen_ai.conversation.id", attributes.get("session.id")):
+                found.conversations[row.trace] = str(named)
+    for row in sorted(rows, key=lambda row: row.at):
+        attributes = row.attributes
+        session = found.session(found.conversations.get(row.trace, row.trace), str(path))
+        session.failed |= row.failed
+        if "gen_ai.tool.call.result" in attributes:
+            key = attributes.get("gen_ai.tool.call.id") or attributes.get("gen_ai.tool.name")
+            session.add_result(key, attributes.get("gen_ai.tool.call.result"))
+        received = items_of(attributes.get("gen_ai.input.messages"))
+        answered = answer_items(attributes.get("gen_ai.output.messages"))
+        for name, event in row.events:
+            received += items_of(event.get("gen_ai.input.messages"))
+            answered += answer_items(event.get("gen_ai.output.messages"))
+            (answered if name == "gen_ai.choice" else received).extend(_event_items(name, event))
+        if received or answered:
+            found.forms["otlp"] += 1
+            session.add(received, answered)
+        elif any(str(key).startswith(("llm.", "openinference.")) for key in attributes):
+            _openinference(attributes, session, found)
+        else:
+            found.silent_spans += "gen_ai.request.model" in attributes
+    return bool(rows)
+
+
+def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
+    """Yield the spans of a request, or the one that a console exporter wrote."""
+    groups = record.get("resourceSpans", record.get("resource_spans")) or ()
     spans = [
         span
-        for resource in groups or ()
+        for resource in groups
         for scope in resource.get("scopeSpans", resource.get("scope_spans", ()))
         for span in scope.get("spans", ())
     ]
-    conversations: dict[str, str] = {}
-    rows = []
+    if isinstance(record.get("context"), Mapping):
+        spans.append({**record, **record["context"]})
     for span in spans:
-        attributes = {each["key"]: _attribute(each.get("value")) for each in span.get("attributes", ())}
-        for event in span.get("events", ()):
-            for each in event.get("attributes", ()):
-                attributes.setdefault(each["key"], _attribute(each.get("value")))
+        events = [
+            (str(each.get("name")), _attributes(each.get("attributes"))) for each in span.get("events", ())
+        ]
+        attributes = _attributes(span.get("attributes"))
+        attributes = {key: value for _, event in events for key, value in event.items()} | attributes
+        status = span.get("status") or {}
+        failed = status.get("code") in (2, "STATUS_CODE_ERROR") or status.get("status_code") == "ERROR"
+        start = span.get("startTimeUnixNano") or 0
         trace = str(span.get("traceId", span.get("trace_id", "")))
-        if named := attributes.get("gen_ai.conversation.id", attributes.get("session.id")):
-            conversations[trace] = str(named)
-        rows.append((int(span.get("startTimeUnixNano") or 0), trace, span, attributes))
-    for _at, trace, span, attributes in sorted(rows, key=lambda row: row[0]):
-        session = found.session(conversations.get(trace, trace), str(path))
-        session.failed |= (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR")
-        if (
-            attributes.get("gen_ai.operation.name") == "execute_tool"
-            or "gen_ai.tool.call.result" in attributes
-        ):
-            key = attributes.get("gen_ai.tool.call.id") or attributes.get("gen_ai.tool.name")
-            session.add_result(key, attributes.get("gen_ai.tool.call.result"))
-        received = attributes.get("gen_ai.input.messages")
-        answered = attributes.get("gen_ai.output.messages")
-        if received is not None or answered is not None:
-            found.forms["otlp"] += 1
-            session.add(items_of(received), answer_items(answered))
-        elif any(str(key).startswith(("llm.", "openinference.")) for key in attributes):
-            _openinference(attributes, session, found)
-    return bool(spans)
+        named = [
+            each
+            for each in events
+            if each[0].startswith("gen_ai.") and "gen_ai.input.messages" not in each[1]
+        ]
+        yield _OtlpRow(int(start), trace, attributes, named, failed)
+
+
+def _log_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
+    """Yield the log records of each span: some instrumentations write messages there."""
+    groups = record.get("resourceLogs", record.get("resource_logs")) or ()
+    spans: dict[tuple[str, str], list[tuple[int, str, Mapping[str, Any]]]] = {}
+    for resource in groups:
+        for scope in resource.get("scopeLogs", resource.get("scope_logs", ())):
+            for log in scope.get("logRecords", scope.get("log_records", ())):
+                attributes = _attributes(log.get("attributes"))
+                body = _attribute(log.get("body"))
+                name = log.get("eventName") or attributes.get("event.name") or ""
+                at = int(log.get("timeUnixNano") or log.get("observedTimeUnixNano") or 0)
+                event = {**attributes, **(body if isinstance(body, Mapping) else {})}
+                key = str(log.get("traceId") or ""), str(log.get("spanId") or "")
+                spans.setdefault(key, []).append((at, str(name), event))
+    for (trace, _span), logs in spans.items():
+        logs.sort(key=lambda log: log[0])
+        yield _OtlpRow(logs[0][0], trace, {}, [(name, event) for _at, name, event in logs])
+
+
+def _event_items(name: str, event: Mapping[str, Any]) -> list[Item]:
+    """Return the steps in an event like `gen_ai.user.message` or `gen_ai.choice`."""
+    if name == "gen_ai.choice":
+        return answer_items(event.get("message", event))
+    role = name.removeprefix("gen_ai.").removesuffix(".message")
+    return message_items({**event, "role": role, "content": parsed(event.get("content"))})
+
+
+def _attributes(given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):  # of a console exporter
+        return dict(given)
+    return {each["key"]: _attribute(each.get("value")) for each in given or ()}
 
 
 def _attribute(value: Any) -> Any:
@@ -251,7 +348,9 @@ def _phoenix(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) -
     attributes = record.get("attributes", record)
     flat = dict(_flattened(parsed(attributes)))
     trace = str(record.get("trace_id") or context.get("trace_id") or record.get("context.trace_id") or "")
-    session = found.session(str(flat.get("session.id") or trace), str(path))
+    if named := flat.get("session.id"):
+        found.conversations[trace] = str(named)
+    session = found.session(str(named or found.conversations.get(trace, trace)), str(path))
     session.failed |= str(record.get("status_code") or "").upper() == "ERROR"
     kind = record.get("span_kind") or flat.get("openinference.span.kind")
     return _openinference({**flat, "openinference.span.kind": kind}, session, found)
@@ -381,7 +480,7 @@ def _openai(record: Mapping[str, Any], path: Path, number: int, found: ReadTrace
 
 def _continued(found: ReadTraces, earlier: Any, received: Sequence[Item], path: Path) -> str | None:
     """Return the session that a request continues: by response id, or because it repeats its messages."""
-    for session in reversed(found.sessions.values()):
+    for session in islice(reversed(found.sessions.values()), _CONTINUED):
         if earlier and str(earlier) in session.responses:
             return session.id
         known = [*map(_same, session.items)]
@@ -464,7 +563,7 @@ def _reader_of(record: Any) -> Read | None:
     """Return the reader for a record by its keys; None if its form is unknown."""
     if not isinstance(record, Mapping):
         return None
-    if "resourceSpans" in record or "resource_spans" in record:
+    if {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"} & record.keys():
         return _otlp
     if "run_type" in record:
         return _langsmith
@@ -479,12 +578,16 @@ def _reader_of(record: Any) -> Read | None:
     ):
         return _langfuse
     attributes = record.get("attributes")
+    if isinstance(record.get("context"), Mapping) and any(
+        str(key).startswith("gen_ai.") for key in (attributes or ())
+    ):
+        return _otlp
     if "span_kind" in record or (
         isinstance(attributes, Mapping)
         and any(str(key).startswith(("llm", "openinference")) for key in attributes)
     ):
         return _phoenix
-    if isinstance(record.get("events"), list):
+    if isinstance(record.get("events"), list) and "context" not in record:
         return _adk
     is_log = any(
         key in record for key in ("choices", "request", "response", "completion", "previous_response_id")

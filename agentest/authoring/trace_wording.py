@@ -21,7 +21,8 @@ from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
 from agentest.support.json_text import json_text
-from agentest.support.text import shortened
+from agentest.support.terminal import tell
+from agentest.support.text import count, shortened
 
 _SCOPE = "import"
 _SHOWN_CHARS = 2_000
@@ -96,7 +97,7 @@ async def word_sessions(
     sessions: Sequence[Sequence[Turn]], spec: ModelSpec, concurrency: int = 20
 ) -> WordedSessions:
     """Have a model word sessions, whose personal data is replaced already."""
-    terms = ModelTerms(concurrency=concurrency)
+    terms = ModelTerms(concurrency=concurrency, announce=lambda text: tell(f"agentest: {text}"))
     worded: list[WordedSession | None] = [None] * len(sessions)
     problems: list[str] = []
 
@@ -106,6 +107,7 @@ async def word_sessions(
         except (ModelError, ValueError) as error:
             problems.append(shortened(str(error)))
 
+    tell(f"agentest: {spec.name} words {count(len(sessions), 'session')}")
     async with open_models(spec, None, terms) as models, anyio.create_task_group() as group:
         assert models.user
         for at in range(len(sessions)):

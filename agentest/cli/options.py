@@ -177,8 +177,8 @@ offline_option = flag("--offline", "Call no model, even if one is configured.")
 
 unmocked_option = click.option(
     "--unmocked-tools",
-    type=click.Choice(["error", "passthrough"]),
-    help="End the conversation at a call without a mock, or answer null "
+    type=click.Choice(["error", "passthrough", "simulate"]),
+    help="End the conversation at a call without a mock, answer null, or have a model answer "
     "(default: `unmocked_tools`, or else error for run, passthrough for eval).",
 )
 

@@ -156,7 +156,7 @@ class Config(Section):
     """If true, models are not asked again what they have answered today, except in CI."""
     cassettes: str | None = None
     """Folder of recorded model responses. None: `cassettes` in `output_dir`."""
-    unmocked_tools: Literal["error", "passthrough"] = "error"
+    unmocked_tools: Literal["error", "passthrough", "simulate"] = "error"
     strict: bool = False
     """If true, a warning that questions a verdict makes its scenario errored."""
     redact_transcripts: bool = True

@@ -54,7 +54,7 @@ class RunSettings(TypedDict, total=False):
     fail_on_regression: bool
     cache: bool
     cassettes: str | None
-    unmocked_tools: Literal["error", "passthrough"]
+    unmocked_tools: Literal["error", "passthrough", "simulate"]
     strict: bool
     redact_transcripts: bool
     redact: Mapping[str, str]

@@ -72,6 +72,8 @@ class ToolCall:
     """The decision of the user or the configuration; None if the agent did not request approval."""
     by_real_tool: bool = field(default=False, compare=False)
     """True if the real tool answered: behind a mock server, or in the agent after it consulted us."""
+    simulated: bool = field(default=False, compare=False)
+    """True if a model stood in for the tool, so that the answer shows nothing about real data."""
 
     @property
     def failed(self) -> bool:
@@ -287,7 +289,6 @@ class SentRequest(NamedTuple):
     url: str
     content: bytes | None
     status: int | None
-    """None if no response began."""
     body: bytes
     """The beginning of the response's body, as far as it was read."""
 
@@ -401,7 +402,6 @@ class UnfinishedTurn:
     agent_ms: float | None = field(default=None, compare=False)
     """Time spent waiting for the agent, including pauses between retries; None if unknown."""
     redacted: bool = False
-    """Same as in `Turn`, like the next two fields."""
     model_ms: float | None = field(default=None, compare=False)
     model_requests: tuple[ModelRequest, ...] = ()
     faults: tuple[InjectedFault, ...] = ()

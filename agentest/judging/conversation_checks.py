@@ -83,7 +83,7 @@ async def check_conversation(
     end = _FinalMockState.of(conversation)
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
-        *await _final_state(scenario, end, timeout_s),
+        *await _final_state(scenario, conversation, end, timeout_s),
         *await _checks(scenario, conversation, end, timeout_s),
         *await _safety(scenario, conversation, timeout_s, blind),
         *_attack(conversation),
@@ -166,10 +166,14 @@ class _FinalMockState:
         return not self.inexact.isdisjoint(leading) or (cut and state.keys().isdisjoint(leading))
 
 
-async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: float) -> Checks:
+async def _final_state(
+    scenario: Scenario, conversation: Conversation, end: _FinalMockState, timeout_s: float
+) -> Checks:
     expected = scenario.final_state
     if expected is None:
         return ()
+    if tools := sorted({call.name for call in conversation.tool_calls if call.simulated}):
+        return (_undecided(FINAL_STATE, f"the state is simulated: {', '.join(tools)} had no mock"),)
     if end.state is None:
         return (_undecided(FINAL_STATE, _STATE_NOT_STORED),)
     exact = {key: value for key, value in expected.items() if not end.lacks(key)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.faults import ChangedAnswers
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, RecordedCall
 from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
@@ -186,6 +187,14 @@ class ManualAnswer:
             return MockOutcome(result=self.result, sent=self.result, as_text=isinstance(self.result, str))
         answer = {"error": self.error}
         return MockOutcome(result=answer, sent=answer, error=self.error)
+
+
+class ToolSimulator(Protocol):
+    """Answers tools that have no mock."""
+
+    async def answer(self, call: ToolCall, earlier: Sequence[ToolCall]) -> Any:
+        """Return the result of a call, given the earlier ones. Raises an AgentestError."""
+        ...
 
 
 class Attendant(Protocol):

@@ -326,6 +326,7 @@ def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
         round=other.round if best.round is None else best.round,
         approval=best.approval or other.approval,
         by_real_tool=best.by_real_tool or other.by_real_tool,
+        simulated=best.simulated or other.simulated,
     )
     if best.mocked or best.result is not None or best.error:
         return merged

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import CUT_OFF, NO_MOCK, UNANSWERED, ToolCall
-from agentest.mocks.answering import Attendant, ConversationMocks, MockOutcome
+from agentest.mocks.answering import Attendant, ConversationMocks, MockOutcome, ToolSimulator
 from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
 from agentest.mocks.calls import (
     CallRecord,
@@ -50,6 +50,7 @@ class MockResolver:
         conversation_id: str,
         recorded: Sequence[RecordedAnswer] | None = None,
         unmocked_tools: Literal["error", "passthrough"] = "error",
+        simulator: ToolSimulator | None = None,
         timeout_s: float = 30.0,
         redact: Callable[[str], str] = str,
         state: Mapping[str, Any] | None = None,
@@ -59,7 +60,8 @@ class MockResolver:
         self._of_a_case = recorded is not None
         self._scenario = scenario
         self._conversation_id = conversation_id
-        self._passthrough = unmocked_tools == "passthrough"
+        self._simulator = simulator
+        self._passthrough = unmocked_tools == "passthrough" and simulator is None
         self._timeout_s = timeout_s
         self._redact = redact
         self._initial = state
@@ -234,7 +236,7 @@ class MockResolver:
             by_hand = await self._attendant.answer(call, proposed) if self._attendant else None
             outcome = by_hand.outcome if by_hand else proposed or MockOutcome()
         except AgentestError as error:
-            self._record.finish(call, None, error=self._redact(str(error)))
+            self._record.finish(call, None, error=self._redact(str(error)), simulated=False)
             raise
         call.http = outcome.http
         self._record.finish(
@@ -251,6 +253,11 @@ class MockResolver:
         if call.name in self._tools:
             return await self._mocks.outcome(call.name, args, call.turn_index)
         answers = self._recorded_for(call.name, args)
+        if not answers and self._simulator:
+            result = await self._simulator.answer(
+                call, [each for each in self._record.calls if each is not call]
+            )
+            return MockOutcome(result=result, sent=result, as_text=isinstance(result, str))
         if not answers:
             return None
         # Recorded answers are given in order, and the last one is repeated.
@@ -273,7 +280,9 @@ class MockResolver:
         check_tool_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         by_hand = self._attendant is not None and not self._passthrough and not misfit
-        mocked = by_hand or name in self._tools or bool(self._recorded_for(name, args))
+        has_answer = name in self._tools or bool(self._recorded_for(name, args))
+        simulated = self._simulator is not None and not has_answer and not misfit
+        mocked = by_hand or has_answer or simulated
         call = self._record.begin(
             ToolCall(
                 name,
@@ -285,6 +294,7 @@ class MockResolver:
                 seen_by=seen_by,
                 call_id=call_id,
                 round=round,
+                simulated=simulated,
             )
         )
         if not mocked and not self._passthrough and not misfit:

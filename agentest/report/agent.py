@@ -21,6 +21,7 @@ from agentest.domain.results import (
     RootCause,
     ScenarioResult,
     Status,
+    WarningCode,
 )
 from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
@@ -216,6 +217,9 @@ def report_text(
     """Return the report in at most `most` characters, and how many blocks it has. A pass is one line."""
     counts = ", ".join(f"{number:,} {words}" for number, words, _ in report.counts) or "no scenario ran"
     head = f"{report.status}: {counts}"
+    simulated = (each for each in report.result.verdict_warnings if each.code is WarningCode.SIMULATED_TOOLS)
+    if tools := sorted({tool for each in simulated for tool in each.tools}):
+        head += f"; simulated by a model: {shortened(clean_rows(', '.join(tools)), _SIDE_CHARS)}"
     if report.result.explored:
         from agentest.report.console.exploration import finding_texts
 

@@ -322,7 +322,7 @@ def _units_of(plan: Plan, agent: str) -> list[Unit]:
 def check_mocks(plan: Plan) -> None:
     """Raise ConfigError if scenarios mock tools that the agent runs itself, so that real tools would run."""
     for name, agent in plan.agents.items():
-        mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
+        mocked = [unit for unit in _units_of(plan, name) if unit.scenario.is_mocked]
         reached = agent.mock_servers or agent.mocks_calls_of_model
         if mocked and not returns_calls(agent) and not reached:
             may_run = "remove the mocks (`tools`, --mocks), and set unmocked_tools: passthrough"

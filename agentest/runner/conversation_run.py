@@ -318,7 +318,7 @@ class Trials:
 
     def are_needed(self, unit: Unit) -> bool:
         """Return True if this unit's conversations must run alone, as far as known now."""
-        wanted = self._live and unit.traits.tools_on_either_side and unit.scenario.tools
+        wanted = self._live and unit.traits.tools_on_either_side and unit.scenario.is_mocked
         return bool(wanted) and unit.agent not in self._settled
 
     def begin(self, agent: str) -> Trial:

@@ -82,7 +82,7 @@ class ResumedRun:
     """Warnings about its calls that belonged to no conversation."""
 
 
-UnmockedTools = Literal["error", "passthrough"]
+UnmockedTools = Literal["error", "passthrough", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,9 @@ from agentest.runner.agents import (
 from agentest.runner.plan import Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
-from agentest.runner.tools import read_mock_server_tools
+from agentest.runner.tools import known_tools, read_mock_server_tools, tools_of_unit
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
@@ -43,6 +44,7 @@ from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
     from agentest.conversation.attacker import AttackUser
+    from agentest.conversation.simulated_tools import SimulatedTools
     from agentest.conversation.simulated_user import UserTools
     from agentest.domain.attacks import Attack
     from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
@@ -252,7 +254,7 @@ class LiveConversations:
             keeps_state=scenario.keeps_state,
             approve=scenario.approve_in,
         )
-        mocks = self._mocks(unit, conversation_id)
+        mocks = self._mocks(unit, conversation_id, number, attempt)
         if self.on_mocks:
             self.on_mocks(conversation_id, mocks)
         user_tools = self._user_tools(unit, mocks)
@@ -326,21 +328,37 @@ class LiveConversations:
             open_tape=self.models.agent_tape,
         )
 
-    def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
+    def _mocks(self, unit: Unit, conversation_id: str, number: int, attempt: int) -> MockResolver:
         prepared = self.prepared
         unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
         gateway = prepared.plan.agents[unit.agent].model_gateway
         if gateway and not gateway.mocks:  # calls are only seen
             unmocked_tools = "passthrough"
+        simulates = unit.scenario.simulates_tools or unmocked_tools == "simulate"
+        if unmocked_tools == "simulate":
+            unmocked_tools = "error"
         return MockResolver(
             unit.scenario.tools,
             scenario=unit.scenario.name,
             conversation_id=conversation_id,
             unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
+            simulator=self._simulated_tools(unit, number, attempt) if simulates else None,
             recorded=unit.scenario.recorded,
             timeout_s=max(_MIN_MOCK_TIMEOUT_S, prepared.loaded.config.request_timeout_ms / 1000),
             redact=prepared.loaded.redact,
             state=unit.scenario.state,
+        )
+
+    def _simulated_tools(self, unit: Unit, number: int, attempt: int) -> SimulatedTools:
+        from agentest.conversation.simulated_tools import SimulatedTools  # needed only for simulated tools
+
+        scenario, known = unit.scenario, unit.traits.tools
+        return SimulatedTools(
+            self.models.user,
+            CallKey("user", unit.scope, number, sample=attempt),
+            facts=[f"It is now {format_date(scenario.date)}.", *scenario.knowledge],
+            tools=known_tools(known, scenario.tools, scenario.named_tools).text,
+            returns={each.name: each.returns for each in tools_of_unit(known, {}) if each.returns},
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:

@@ -319,6 +319,14 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
         yield message, [tool]
 
 
+def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
+    calls = (call for each in evidence.conversations for call in each.conversation.tool_calls)
+    if tools := sorted({call.name for call in calls if call.simulated}):
+        names = ", ".join(tools[:_SHOWN_TOOLS])
+        message = f"a model answered {names}, which had no mock. Add mocks before you rely on the verdict"
+        yield message, tools
+
+
 def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
     """Find replies with the session id of another conversation."""
     for result in evidence.conversations:
@@ -516,11 +524,17 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.MOCK_NEVER_CALLED: _mocks_never_called,
     WarningCode.MOCK_MISFIT: _mocks_that_fit_no_call,
     WarningCode.MOCK_RAISED: _mocks_that_raised,
+    WarningCode.SIMULATED_TOOLS: _simulated_tools,
     WarningCode.SHARED_SESSION: _shared_sessions,
     WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
-_ALWAYS = (WarningCode.MOCK_RAISED, WarningCode.SHARED_SESSION, WarningCode.PARTIAL_VISIBILITY)
+_ALWAYS = (
+    WarningCode.MOCK_RAISED,
+    WarningCode.SIMULATED_TOOLS,
+    WarningCode.SHARED_SESSION,
+    WarningCode.PARTIAL_VISIBILITY,
+)
 """Warnings about a unit that need neither all of its conversations nor one without a failure."""
 RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, Finding]]]] = {
     WarningCode.UNKNOWN_TOOL: _unknown_tools,

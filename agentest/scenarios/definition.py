@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, cast
 
 from agentest.domain.faults import Fault
 from agentest.domain.messages import Session
@@ -161,7 +161,7 @@ def scenario(
     agent: str | None = None,
     turns: Sequence[str | Mapping[str, Any]] | None = None,
     user: str | Attack | Mapping[str, Any] | None = None,
-    tools: Mapping[str, Any] | None = None,
+    tools: Mapping[str, Any] | Literal["simulate"] | None = None,
     mocks: Mapping[str, Any] | None = None,
     trajectory: Mapping[str, Any] | CallOrder | Sequence[Mapping[str, Any] | CallOrder] | None = None,
     assertions: Mapping[str, Any] | None = None,
@@ -210,6 +210,7 @@ def scenario(
             `expect`.
         user: an adversarial user: `crescendo`, `goat`, `pair`, …, or `attack("goat", objective="…")`.
         tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
+            `"simulate"`: a model answers every tool.
         trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
             must hold. `assertions={"toolCalls": …}` is the same.
         expect: what the agent `says` and `never_says` in the whole conversation.
@@ -421,6 +422,7 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         goal=goal,
         turns=turns,
         tools=tools,
+        simulates_tools=options.get("tools") == "simulate",
         trajectory=trajectories,
         expect=expect,
         user_tools=user_tools,

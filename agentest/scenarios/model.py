@@ -149,6 +149,8 @@ class Scenario:
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
     tools: Mapping[str, Mock] = field(default_factory=dict)
+    simulates_tools: bool = False
+    """True if a model answers all tools that have no mock."""
     trajectory: tuple[Trajectory, ...] = ()
     """Trajectories of the whole conversation; all of them must hold."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -220,6 +222,11 @@ class Scenario:
         """Every `approve` of the scenario and its turns, by key."""
         of_turns = {f"turns[{at}].approve": turn.approve for at, turn in enumerate(self.turns)}
         return {key: each for key, each in {"approve": self.approve, **of_turns}.items() if each is not None}
+
+    @property
+    def is_mocked(self) -> bool:
+        """True if calls need to reach mocks, or the model that simulates tools."""
+        return bool(self.tools) or self.simulates_tools
 
     @property
     def checks(self) -> tuple[Check, ...]:

@@ -104,7 +104,7 @@ def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
         tools = known_keys(options["mocks"], ("tools",), "mocks").get("tools", {})
     else:
         tools = options.get("tools", {})
-    return _mocks(tools, "tools")
+    return {} if tools == "simulate" else _mocks(tools, "tools")
 
 
 def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> dict[str, Mock]:

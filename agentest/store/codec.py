@@ -229,7 +229,7 @@ CODECS = Codecs(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
             only_if_set=(
                 *("also_seen_by", "call_id", "duration_ms", "round"),
-                *("raised", "approval", "by_real_tool"),
+                *("raised", "approval", "by_real_tool", "simulated"),
             ),
             names={"call_id": "id"},
         ),

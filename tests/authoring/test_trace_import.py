@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentest.authoring.personal_data import PersonalData
 from agentest.authoring.trace_import import TraceRequest, import_traces
 from agentest.authoring.trace_messages import Item
-from agentest.authoring.trace_sessions import joined
+from agentest.authoring.trace_sessions import joined, read_traces
 from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
@@ -255,6 +255,32 @@ def test_every_form_gives_the_session_with_mocks_and_its_writes(
     assert [(each.name, each.args) for each in trajectory.expected] == [("cancel_order", {"id": "17"})]
 
 
+EXPORTS = Path(__file__).parent / "exports"
+"""The same session, recorded by the tools themselves against a model on loopback."""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("otlp_logs", "otlp_spans"), ("phoenix_spans",), ("langsmith_runs",), ("adk_session",)],
+    ids=lambda names: names[0],
+)
+def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path) -> None:
+    """OpenTelemetry's instrumentation writes messages to logs; the span that names the session comes last."""
+    paths = tuple(EXPORTS / f"{name}.json" for name in names)
+    result = import_traces(TraceRequest(paths=paths, output=tmp_path / "out.sim.py"))
+    (scenario,) = discover_file(result.output, Imports()).scenarios
+    assert "session s-1)" in scenario.name
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
+    assert scenario.tools == {name: answer for _, name, _, answer in CALLS}
+    assert "cancel_order" in str(scenario.trajectory)
+
+
+def test_spans_without_messages_are_explained(tmp_path: Path) -> None:
+    """The instrumentation records no messages unless it is asked to."""
+    with pytest.raises(UsageError, match="4 model requests had no messages"):
+        import_traces(TraceRequest(paths=(EXPORTS / "otlp_spans.json",), output=tmp_path / "out.sim.py"))
+
+
 def test_sessions_that_show_nothing_new_are_left_out(tmp_path: Path) -> None:
     """Thirty refunds of which one fails are two scenarios, and the failing one expects no call."""
     lines = []
@@ -327,6 +353,7 @@ def test_a_name_that_a_tool_returned_is_hidden_wherever_it_occurs(name: str) -> 
     for text in shown[:-1]:
         assert not any(part.lower() in text.lower().split("%20")[0] for part in name.split() if len(part) > 2)
     assert len({*map(personal.text, PEOPLE)}) == len(PEOPLE)
+    assert name not in str(personal.hidden({"by": {name: {"orders": 1}}}))
 
 
 _NUMBERS = [
@@ -432,7 +459,7 @@ def test_a_history_is_joined_once(items: list[Item], cut: int) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"colour": 1, "size": 2}]', "left out 1 record of unknown form: 1 with colour, size"),
+        ('[{"colour": 1, "size": 2}]', "unknown form: 1 with colour, size (traces.json, record 1)"),
         ("{broken", "is not JSON"),
         (
             '{"messages": [{"role": "assistant", "content": "Hi"}]}',
@@ -560,3 +587,16 @@ def test_scripts_and_offline_call_no_model(tmp_path: Path, monkeypatch: pytest.M
         done = CliRunner().invoke(import_, ["log.jsonl", "--force", option], standalone_mode=False)
         assert done.exception is None
         assert "turns=" in (tmp_path / "log.sim.py").read_text()
+
+
+def test_a_file_of_any_size_fits_into_memory_and_the_rare_session_is_found(tmp_path: Path) -> None:
+    """Sessions like others are dropped while the lines are read, and counted."""
+    usual, rare = jsonl(), jsonl().replace("cancel_order", "refund_order")
+    path = tmp_path / "big.jsonl"
+    with path.open("w") as file:
+        for at in range(9_000):
+            file.write((rare if at == 5_000 else usual).replace('"s-1"', f'"s-{at}"') + "\n")
+    found = read_traces([path])
+    assert len(found.sessions) <= 4_000
+    assert len(found.sessions) + found.alike == 9_000
+    assert "s-5000" in found.sessions

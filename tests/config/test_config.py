@@ -303,7 +303,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         (AGENT + "provider_options: {body: {since: 2024-01-31}}\n", "provider_options.body: cannot be sent"),
         (
             AGENT + "unmocked_tools: null\n",
-            "FILE:3: unmocked_tools: found None; input should be 'error' or 'pass",
+            "FILE:3: unmocked_tools: found None; input should be 'error', 'pass",
         ),
         (AGENT + "fail_on_error_severity: awful\n", "input should be 'low', 'medium', 'high' or 'critical'"),
         (AGENT + "reporters: [jsn]\n", "FILE:3: reporters: there is no reporter 'jsn'; did you mean `json`?"),

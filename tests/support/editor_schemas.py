@@ -550,7 +550,7 @@ def _option_schemas() -> dict[str, Schema]:
         "knowledge": any_of({"type": "array", "items": fact}, _COLUMN),
         "repeat": any_of(_TEXT, _ANY_OBJECT),
         "turns": any_of({"type": "array", "items": any_of(_TEXT, ref("Turn")), "minItems": 1}, _COLUMN),
-        "tools": tools,
+        "tools": any_of(tools, {"const": "simulate"}),
         "user_tools": tools,
         "mocks": an_object("The original form of `tools`.", ("tools",), {"tools": tools}),
         "trajectory": any_of(one_or_more(ref("Trajectory")), _COLUMN),

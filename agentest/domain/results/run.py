@@ -111,6 +111,8 @@ class WarningCode(StrEnum):
     """No call of a tool had arguments that its mock accepts."""
     MOCK_RAISED = "mock-raised"
     """A mock's own code raised an unintended exception."""
+    SIMULATED_TOOLS = "simulated-tools"
+    """A model answered tools, so nothing shows that the agent works with the real ones."""
     SHARED_SESSION = "shared-session"
     """A reply carries the session id of another conversation: the agent shares state between them."""
     PARTIAL_VISIBILITY = "partial-visibility"

@@ -377,6 +377,8 @@ def _remarks(call: ToolCall) -> list[Part]:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
     elif not call.mocked and not call.invalid_arguments and call.seen_by is SeenBy.CALLER:
         remarks.append("not mocked")
+    if call.simulated:
+        remarks.append("simulated by a model")
     return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
 
 

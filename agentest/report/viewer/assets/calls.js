@@ -52,8 +52,8 @@ export function valueText(value) {
 }
 
 // How a call became known.
-export function callTags({ mocked, seenBy }) {
-  const tags = [mocked ? "mocked" : seenBy === "caller" ? "no mock" : "not mocked", seenBy !== "caller" && SEEN[seenBy]];
+export function callTags({ mocked, simulated, seenBy }) {
+  const tags = [simulated ? "simulated" : mocked ? "mocked" : seenBy === "caller" ? "no mock" : "not mocked", seenBy !== "caller" && SEEN[seenBy]];
   return tags.map((text) => text && [" ", h("span.tag", text)]);
 }
 
@@ -79,10 +79,10 @@ export function callItem(call, { id, row, brief }) {
   );
 }
 
-export function callDetails({ seenBy, alsoSeenBy = [], args, mocked, result, id, approval }) {
+export function callDetails({ seenBy, alsoSeenBy = [], args, mocked, simulated, result, id, approval }) {
   return facts([
     ["Arguments", tree(args, "the arguments")],
-    [mocked ? "Result, from a mock" : "Result", tree(result, "the result")],
+    [simulated ? "Result, simulated by a model" : mocked ? "Result, from a mock" : "Result", tree(result, "the result")],
     ["Known", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
     ["Approval", approval],
     ["Id", id && foreign(id)],
