@@ -194,8 +194,9 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         or not (_can_combine(first) and _can_combine(second))
     ):
         return None
-    turns = other.turns if second in mutations else plain.turns
-    scenario = replace(plain, turns=turns, tools={**other.tools, **plain.tools})
+    said = other if second in mutations else plain
+    tools = {**other.tools, **plain.tools}
+    scenario = replace(plain, turns=said.turns, mutations=said.mutations, tools=tools)
     part = second.part if first in mutations else first.part
     return Variation(
         part=part,
