@@ -71,7 +71,9 @@ def test_an_exploration_ends_cleanly_when_its_money_is_spent(tmp_path: Path) -> 
     with endpoint_of(clerk) as url, ModelServer(script=priced) as server:
         keys = {"model": "openai/gpt-4o-mini", "provider_options": {"base_url": server.base_url}}
         project.config(url, **keys)
-        done = project.agentest("explore", "--max-cost=0.05", "--no-save", "-q", env={"OPENAI_API_KEY": "sk-x"})
+        done = project.agentest(
+            "explore", "--max-cost=0.05", "--no-save", "-q", env={"OPENAI_API_KEY": "sk-x"}
+        )
     explored = results_of(project)["explored"]
     assert done.returncode == 0, done.stdout + done.stderr
     assert 0 < explored["cost"] <= 0.05
