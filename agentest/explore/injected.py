@@ -362,15 +362,18 @@ def _outdated(seen: Observation, met: MetFault) -> Iterator[Violation]:
     name, turn_index, calls = met.call.name, met.call.turn_index, seen.conversation.tool_calls
     own = [n for n, call in enumerate(calls) if call.name == name]
     place = own.index(met.position)
-    since = calls[own[place - 1] : met.position] if place else ()
+    changed = {call.name for call in calls[: met.position] if took_effect(call, seen.effects)}
     is_read_again = any(calls[n].turn_index == turn_index for n in own[place + 1 :])
     reply = next(
         (each.agent_message for each in seen.conversation.turns if each.turn_index == turn_index), ""
     )
-    if is_read_again or not any(took_effect(call, seen.effects) for call in since):
+    if is_read_again:
         return
     for base in seen.base_conversations:
         usual = base.calls(name)[place : place + 1]
+        needed = write_names(base, seen.effects)
+        if not needed or not needed <= changed:
+            continue  # nothing has been changed, or not all that the usual answer is about
         replies = [each.agent_message for each in base.turns if each.turn_index == turn_index]
         for path, value in leaves(met.call.result) if usual and replies else ():
             fresh = value_at(usual[0].result, path)

@@ -143,9 +143,13 @@ class Search:
             parent.energy /= 2
             scope = parent.base.unit.scope
             draws = random.Random(f"{self._seed} {scope} {parent.variation.name} {parent.visits}")
-            singles = list(self._singles[scope].values())
-            for each in draws.sample(singles, min(_DRAWS, len(singles))):
-                made = combined(parent.variation, each)
+            groups: defaultdict[ExploredPart, defaultdict[str, list[Variation]]]
+            groups = defaultdict(lambda: defaultdict(list))
+            for each in self._singles[scope].values():
+                groups[each.part][each.group].append(each)
+            for _ in range(_DRAWS):  # a part and a group first: most single changes are injections
+                group = draws.choice([*groups[draws.choice([*groups])].values()])
+                made = combined(parent.variation, draws.choice(group))
                 if made and self._is_fresh(parent.base, made.names):
                     return self._taken(parent.base, made)
         return None
