@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 BASE_CONVERSATIONS = 3
 """Conversations of each unchanged scenario, all of which must pass."""
 _TABLE_ROWS = 40
-_NOT_DECIDED = "no invariant tells a plausible lie from the truth; write it in a scenario with `expect`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +213,6 @@ class ExplorationRun:
             self._notes += [
                 NotTried(f"attacks on {each.unit.scenario.name}", NOTHING_TO_ATTACK) for each in idle
             ]
-        if ExploredPart.FAULTS in parts and "plausible_lie" in (_names(self.options.faults) or TOOL_FAULTS):
-            self._notes.append(NotTried("the fault plausible_lie", _NOT_DECIDED))
         corpus = Corpus(self.root / self.settings.corpus)
         resumed = run.session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)

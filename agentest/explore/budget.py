@@ -47,6 +47,7 @@ class ConversationBudget:
         self._clock = clock
         self._began = clock()
         self._spent_on_reducing = 0
+        self._running = 0
 
     def begin(self, spent: int, used: Callable[[], ModelUsage]) -> None:
         """Count the conversations of the unchanged scenarios. `used` returns the use of models so far."""
@@ -59,17 +60,24 @@ class ConversationBudget:
         if self.spent + reserve >= self.total or self._exceeded(1 - RESERVED):
             return False
         self.spent += 1
+        self._running += 1
         return True
 
     def give_back(self) -> None:
         """Uncount one try that was not made."""
         self.spent -= 1
+        self._running -= 1
+
+    def finished(self) -> None:
+        """Count a conversation as finished: what it has cost is known."""
+        self._running -= 1
 
     def take(self) -> None:
         """Count one conversation that confirms or reduces. Raises BudgetSpent."""
         if self.spent >= self.total or self._exceeded(1.0):
             raise BudgetSpent
         self.spent += 1
+        self._running += 1
         self._spent_on_reducing += 1
 
     @property
@@ -92,8 +100,10 @@ class ConversationBudget:
         limits, used = self._limits, self._used()
         if limits.minutes is not None and (self._clock() - self._began) / 60 >= limits.minutes * share:
             return f"the budget of {limits.minutes:g} minutes was spent"
-        if limits.calls is not None and used.calls and used.calls >= limits.calls * share:
+        # Those that run, and the next one, are expected to cost as much as the others did.
+        expected = 1 + (self._running + 1) / max(1, self.spent - self._running)
+        if limits.calls is not None and used.calls and used.calls * expected > limits.calls * share:
             return f"the budget of {limits.calls} model calls was spent"
-        if limits.cost is not None and used.cost and used.cost >= limits.cost * share:
+        if limits.cost is not None and used.cost and used.cost * expected > limits.cost * share:
             return f"the budget of {limits.cost:g} USD was spent"
         return ""

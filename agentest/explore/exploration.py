@@ -195,6 +195,7 @@ class Exploration:
 
         async def run(place: int, base: Base, variation: Variation) -> None:
             results[place] = await converse(base.unit)(variation.scenario, variation.name, 1)
+            self._budget.finished()
 
         async with anyio.create_task_group() as tasks:
             for place, (base, variation) in enumerate(wave):
@@ -261,7 +262,10 @@ class Exploration:
             nonlocal tries
             self._budget.take()
             tries += 1
-            return await observe(scenario, name, number)
+            try:
+                return await observe(scenario, name, number)
+            finally:
+                self._budget.finished()
 
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time

@@ -16,7 +16,7 @@ from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.explore.model import Base, Variation
 from agentest.explore.tool_effects import ToolEffects, effects
 from agentest.mocks.binding import BoundFunction, steps_of
-from agentest.mocks.changed_answers import applied, leaves
+from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks, relaxed, with_faults
 from agentest.support.json_text import json_text
@@ -64,6 +64,8 @@ class MockedTool:
     """The calls of one conversation, in order; without a conversation, one call as it would be answered."""
     told: frozenset[str]
     """Texts of the agent's replies, to see which fields matter."""
+    agreed: frozenset[tuple[str, str]] = frozenset()
+    """Key and value of the fields that the answers of another tool have, too."""
 
 
 class FaultSweep:
@@ -121,7 +123,20 @@ def tool_uses(base: Base) -> Iterator[MockedTool]:
             answer = next((step for step in steps_of(mock) if _is_value(step)), None)
             longest = [ToolCall(name, {}, answer, True, 0)]
         if longest:
-            yield MockedTool(name=name, calls=longest, told=frozenset(told))
+            agreed = _fields(base, name, own=True) & _fields(base, name, own=False)
+            yield MockedTool(name=name, calls=longest, told=frozenset(told), agreed=agreed)
+
+
+def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
+    """Return key and value of fields in answers of a tool, or of the others, that are not there by chance."""
+    return frozenset(
+        (last_key(path), _text(value))
+        for result in base.conversations
+        for call in result.conversation.tool_calls
+        if (call.name == name) is own and not failed(call)
+        for path, value in leaves(call.result)
+        if len(_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call.args)
+    )
 
 
 def _is_value(step: Any) -> bool:
@@ -175,7 +190,10 @@ def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterat
         for path in _paths(call, use, lambda value: _is_named(value, call.args)):
             yield Fault(kind, at=number, tool=use.name, path=path)
     elif kind == "plausible_lie":
-        yield from ()  # two sources of one value are needed to notice it
+        agreed = [path for path, value in leaves(call.result) if (last_key(path), _text(value)) in use.agreed]
+        for path in agreed:
+            if _is_told(value_at(call.result, path), use.told):
+                yield Fault(kind, at=number, tool=use.name, path=path)
     elif kind in ("empty", "truncated", "duplicate", "malformed"):
         if _text(applied(call.result, plain)) != _text(call.result):
             yield plain

@@ -20,9 +20,9 @@ from agentest.explore.tool_effects import ToolEffects
 from agentest.judging.safety_checks import text_leaves
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, filler, is_agreement
+from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OF_MESSAGES, filler, is_agreement
 from agentest.scenarios.variations import relaxed, with_turns
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 RELATION = "relation"
 """The oracle that compares writes."""
@@ -42,7 +42,7 @@ _TOO_LONG = re.compile(r"too long|shorten|shorter|length|limit|characters", re.I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationSweep:
-    """Yields the variations of a scripted base with one mutation each (`Vary`)."""
+    """Yields the variations of a base with one mutation each (`Vary`)."""
 
     only: Sequence[str] = ()
     """Names of mutations; (): all."""
@@ -51,7 +51,18 @@ class MutationSweep:
         scenario = base.unit.scenario
         without = scenario.explore.without if scenario.explore else ()
         for order, name in enumerate(MUTATIONS):
-            if scenario.scripted and name not in without and (not self.only or name in self.only):
+            if name in without or (self.only and name not in self.only):
+                continue
+            if not scenario.scripted and name in OF_MESSAGES:
+                yield Variation(
+                    part=ExploredPart.MUTATIONS,
+                    name=f"{name} of the user's messages",
+                    group=f"{name} × {scenario.name}",
+                    scenario=relaxed(replace(scenario, mutations=(*scenario.mutations, name))),
+                    relation=MUTATIONS[name].relation,
+                    rank=order,
+                )
+            elif scenario.scripted:
                 scripts = _long_scripts if name == "long" else _scripts
                 for number, (label, texts) in enumerate(scripts(name, scenario), 1):
                     yield Variation(
@@ -140,6 +151,8 @@ class Relations:
     def __call__(self, seen: Observation) -> Iterator[Violation]:
         conversation, unit = seen.conversation, seen.base.unit
         if seen.variation.part is not ExploredPart.MUTATIONS or conversation.failure or conversation.invalid:
+            return
+        if not unit.scenario.scripted:  # a simulated user may say something else the next time
             return
         name = seen.variation.name.partition(" ")[0]
         usual = [_writes(each.conversation, seen.effects) for each in seen.base.conversations]

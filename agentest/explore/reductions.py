@@ -204,6 +204,7 @@ def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]
             plain,
             turns=tuple(map(ScriptedTurn, said)),
             user_tools={},
+            mutations=(),
             plan=None,
             attack=None,
             patience=None,

@@ -188,7 +188,7 @@ def {name}(conversation):
 
 
 def _grounded_ids(finding: FindingToSave) -> Checked | None:
-    if finding.key.outcome == "foreign":
+    if finding.key.outcome in ("foreign", "stale", "conflict"):
         return _foreign(finding)
     tool, path = finding.key.tool, finding.key.detail
     name = f"{_word(path)}_of_{_word(tool)}_is_given"
@@ -223,7 +223,7 @@ def _foreign(finding: FindingToSave) -> Checked | None:
     """The value of another entity, or of a dropped field, which is neither used nor told."""
     tool, conversation = finding.key.tool, finding.conversation
     for met in met_faults(finding.scenario, conversation):
-        value = value_at(met.call.result, met.fault.path)
+        value = value_at(met.call.result, met.fault.path or finding.key.detail)
         if met.fault.kind == "schema":
             value = value_at(base_mocks(finding.scenario).get(tool), met.fault.path)
         if met.call.name != tool or value is None:
@@ -236,7 +236,7 @@ def _foreign(finding: FindingToSave) -> Checked | None:
         source = f'''\
 def {name}(conversation):
     """{_plain(str(value))} is not what was looked up, so it is not told as if it were right."""
-    for reply in conversation.replies:
+    for reply in conversation.replies[{finding.reduced.violation.turn_index or 0} :]:
         doubt = re.search(
             r"{_DOUBT}", reply, re.IGNORECASE
         )

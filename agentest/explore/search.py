@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from agentest.explore.corpus import CorpusEntry
 from agentest.explore.model import Base, Variation
 from agentest.scenarios.mutations import MUTATIONS
 from agentest.scenarios.variations import split_changes, with_changes
-from agentest.support.lazy_dataclasses import replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 UNIFORM = 0.1
 """The share of tries that are drawn without regard to energy."""
@@ -27,7 +27,6 @@ MOST_COMBINED = 3
 _PRIOR = 1.0
 """The energy of what has not been tried."""
 _DRAWS = 12
-_BETWEEN_GOALS = frozenset({"two_goals"})
 
 
 class _Arm(NamedTuple):
@@ -38,14 +37,14 @@ class _Arm(NamedTuple):
     group: str
 
 
+@dataclass(slots=True)
 class _Parent:
     """A tried variation that showed something new, and on which combinations build."""
 
-    def __init__(self, base: Base, variation: Variation, energy: float) -> None:
-        self.base = base
-        self.variation = variation
-        self.energy = energy
-        self.visits = 0
+    base: Base
+    variation: Variation
+    energy: float
+    visits: int = 0
 
 
 class Search:
@@ -67,7 +66,7 @@ class Search:
         self._seed = seed
         self._tries = 0
         self._bases = {
-            (base.unit.file, base.unit.scenario.name, base.unit.agent): base for base, _ in singles
+            (each.unit.file, each.unit.scenario.name, each.unit.agent): each for each, _ in singles
         }
         self._singles: defaultdict[str, dict[str, Variation]] = defaultdict(dict)
         self._left: dict[_Arm, deque[tuple[Base, Variation]]] = defaultdict(deque)
@@ -86,8 +85,7 @@ class Search:
         for arm, queue in self._left.items():
             first.setdefault((arm.part, arm.group), queue[0])
         self._cover = deque(first.values())
-        self._parts = tuple(dict.fromkeys(arm.part for arm in self._left))
-        self._turn = 0
+        self._parts = deque(dict.fromkeys(arm.part for arm in self._left))
         for entry in entries:
             if found := self._made_again(entry):
                 self.learn(*found, entry.new, entry.cost)
@@ -108,15 +106,14 @@ class Search:
                 return self._taken(*queue[0])
             return self._combination(rng)
         # Parts take turns. Combinations have the turn of the first part that is used up.
-        turn, self._turn = self._turn, self._turn + 1
-        parts = [self._parts[(turn + n) % len(self._parts)] for n in range(len(self._parts))]
         left = {arm.part for arm in arms}
         if not left:
             return self._combination()
-        used_up = next((each for each in self._parts if each not in left), None)
-        if parts[0] is used_up and (made := self._combination()):
+        self._parts.rotate(-1)
+        used_up = next((each for each in ExploredPart if each in self._parts and each not in left), None)
+        if self._parts[0] is used_up and (made := self._combination()):
             return made
-        part = next(each for each in parts if each in left)
+        part = next(each for each in self._parts if each in left)
         best = max(
             (arm for arm in arms if arm.part is part), key=lambda arm: (self._energy[arm], -self._place[arm])
         )
@@ -143,9 +140,13 @@ class Search:
             parent.energy /= 2
             scope = parent.base.unit.scope
             draws = random.Random(f"{self._seed} {scope} {parent.variation.name} {parent.visits}")
-            singles = list(self._singles[scope].values())
-            for each in draws.sample(singles, min(_DRAWS, len(singles))):
-                made = combined(parent.variation, each)
+            groups: defaultdict[ExploredPart, defaultdict[str, list[Variation]]]
+            groups = defaultdict(lambda: defaultdict(list))
+            for each in self._singles[scope].values():
+                groups[each.part][each.group].append(each)
+            for _ in range(_DRAWS):  # a part and a group first: most single changes are injections
+                group = draws.choice([*groups[draws.choice([*groups])].values()])
+                made = combined(parent.variation, draws.choice(group))
                 if made and self._is_fresh(parent.base, made.names):
                     return self._taken(parent.base, made)
         return None
@@ -189,13 +190,15 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         len(set(names)) < len(names)
         or len(names) > MOST_COMBINED
         or len(mutations) > 1
+        or (second in mutations and first.combines)  # the first may have a mutation already
         or (first.scenario.injections and second.scenario.injections)  # which of them was obeyed?
         or places & {(each.tool, each.at) for each in first.scenario.faults}
         or not (_can_combine(first) and _can_combine(second))
     ):
         return None
-    turns = other.turns if second in mutations else plain.turns
-    scenario = replace(plain, turns=turns, tools={**other.tools, **plain.tools})
+    said = other if second in mutations else plain
+    tools = {**other.tools, **plain.tools}
+    scenario = replace(plain, turns=said.turns, mutations=said.mutations, tools=tools)
     part = second.part if first in mutations else first.part
     return Variation(
         part=part,
@@ -210,7 +213,7 @@ def _can_combine(variation: Variation) -> bool:
     """Return True if what a right agent does does not depend on whether something else is changed, too."""
     scenario, name = variation.scenario, variation.name.partition(" ")[0]
     if variation.part is ExploredPart.MUTATIONS:
-        return MUTATIONS[name].relation != "new" and name not in _BETWEEN_GOALS
+        return MUTATIONS[name].relation != "new" and name != "two_goals"
     goals, kinds = (each.goal for each in scenario.injections), (each.kind for each in scenario.faults)
     return "stop" not in goals and "permission_denied" not in kinds
 
@@ -231,14 +234,12 @@ def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tup
         tie = random.Random(f"{seed} {part} {name}").random()
         for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):
             rounds[place][part].append((entry[1].rank, tie, entry))
-    return [entry for _, parts in sorted(rounds.items()) for entry in _alternating(parts.values())]
+    in_order = []
+    for _, parts in sorted(rounds.items()):
+        columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())
+        in_order += [placed[2] for row in zip_longest(*columns) for placed in row if placed]
+    return in_order
 
 
 _Placed = tuple[int, float, tuple[Base, Variation]]
 """Rank, a random number by which equal ranks are ordered, and the variation."""
-
-
-def _alternating(parts: Iterable[list[_Placed]]) -> Iterator[tuple[Base, Variation]]:
-    columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts)
-    for row in zip_longest(*columns):
-        yield from (placed[2] for placed in row if placed)

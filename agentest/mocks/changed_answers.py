@@ -167,7 +167,7 @@ _IDENTIFIER = re.compile(
 
 
 def _wrong_entity(value: Any, fault: Fault) -> Any:
-    path = fault.path or next((path for path, _ in leaves(value) if _IDENTIFIER.search(_last(path))), "")
+    path = fault.path or next((path for path, _ in leaves(value) if _IDENTIFIER.search(last_key(path))), "")
     return changed_at(value, path, other_identifier) if path else value
 
 
@@ -188,7 +188,11 @@ def other_identifier(value: Any) -> Any:
 
 def _plausible_lie(value: Any, fault: Fault) -> Any:
     path = fault.path or next(
-        (path for path, leaf in leaves(value) if moved(leaf) != leaf and not _IDENTIFIER.search(_last(path))),
+        (
+            path
+            for path, leaf in leaves(value)
+            if moved(leaf) != leaf and not _IDENTIFIER.search(last_key(path))
+        ),
         "",
     )
     return changed_at(value, path, moved) if path else value
@@ -269,7 +273,8 @@ def _steps(path: str) -> list[str | int]:
     return [int(index) if index else key for index, key in _STEP.findall(path)]
 
 
-def _last(path: str) -> str:
+def last_key(path: str) -> str:
+    """Return the last key of a path, without the places in lists."""
     keys = [step for step in _steps(path) if isinstance(step, str)]
     return keys[-1] if keys else ""
 

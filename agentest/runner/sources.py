@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
@@ -15,7 +16,7 @@ from anyio.abc import TaskGroup
 from agentest.agents.port import Agent, AgentCopies, is_conversational
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of, with_state
 from agentest.conversation.turn_progress import CallSource
-from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
+from agentest.conversation.user import MutatedUser, OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
@@ -263,6 +264,10 @@ class LiveConversations:
         if scenario.attack and user is None:
             user = attacker = self._attacker(scenario.attack, unit, number, attempt, mocks)
         user = user or self._user(unit, number, attempt, user_tools)
+        if unit.scenario.mutations and not unit.scenario.scripted:
+            from agentest.scenarios.mutations import mutated_message
+
+            user = MutatedUser(user, partial(mutated_message, unit.scenario.mutations, unit.scenario.name))
 
         async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
             agent, servers = self.agents[unit.agent], self.prepared.managed_servers.of(unit.agent, lane)

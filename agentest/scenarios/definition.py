@@ -234,7 +234,7 @@ def scenario(
         model_faults: `fault(…)` values: how the agent's model fails. Requires `model_gateway`.
         faults: `fault(…, tool=…)` values: how mocked tools fail; or `fault(…).then(mock)` in `tools`.
         inject: `injection(…)` values: instructions planted in tool answers, user messages or knowledge.
-        mutate: names of mutations of a script, such as `typos`.
+        mutate: names of mutations of the user's messages, such as `typos`.
         never: what must never happen: `call(…)`, a text or matcher of a reply, or a function like `check`.
         secrets: planted texts that the agent may not pass on.
         consent: tool → pattern of the user's texts that agree to its calls, such as `{"pay": "yes|confirm"}`.

@@ -312,3 +312,15 @@ MUTATIONS: Mapping[str, Mutation] = {
     "two_goals": Mutation("same", _two_goals),
 }
 """Name → mutation; those that find most come first."""
+ONCE = ("long", "correct", "contradict", "two_goals")
+OF_MESSAGES = (*ONCE, "typos", "case", "language", "reorder")
+"""Mutations of single messages, which fit a simulated user, too; those of `ONCE` change its first message."""
+
+
+def mutated_message(names: Sequence[str], scenario: str, index: int, text: str) -> str:
+    """Return a message of a simulated user with mutations; unchanged where they cannot change it."""
+    for name in names:
+        if not index or name not in ONCE:
+            changed = MUTATIONS[name].change([text], random.Random(f"{scenario} {name} {index}"))
+            text = changed[0] if changed else text
+    return text

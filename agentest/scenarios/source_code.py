@@ -272,6 +272,7 @@ def _scenario_call(
         "state": value_of(dict(plain.state), ".state") if plain.state else None,
         "faults": _list_if(map(_fault, (each for each in changes if isinstance(each, Fault)))),
         "inject": _list_if(map(_injection, (each for each in changes if not isinstance(each, Fault)))),
+        "mutate": node(list(plain.mutations)) if plain.mutations else None,
         "model_faults": _list_if(map(_fault, plain.model_faults)),
         "secrets": node(list(plain.secrets)) if plain.secrets else None,
         "consent": node(dict(plain.consent)) if plain.consent else None,

@@ -323,7 +323,7 @@ def without_changes(scenario: Scenario) -> Scenario:
 def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Fault | Injection, ...]]:
     """Return a scenario as it is without faults and injections, and these, each with its tool.
 
-    Mutations stay in the texts of the turns.
+    Mutations stay in the texts of the turns, or in the messages of a simulated user.
     """
     others = tuple(each for each in scenario.injections if each.place not in scenario.tools)
     turns, knowledge = list(scenario.turns), list(scenario.knowledge)
@@ -335,7 +335,9 @@ def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Fault | Injection
         elif each.place == KNOWLEDGE and knowledge:
             at = min(_index(each.path), len(knowledge) - 1)
             knowledge[at] = knowledge[at].removesuffix(f"{_PASTED}{each.payload}")
-    plain = replace(without_changes(scenario), turns=tuple(turns), knowledge=tuple(knowledge), mutations=())
+    mutations = () if turns else scenario.mutations
+    plain = without_changes(scenario)
+    plain = replace(plain, turns=tuple(turns), knowledge=tuple(knowledge), mutations=mutations)
     return plain, (*_changes_of(scenario, scenario.tools), *others)
 
 
@@ -432,13 +434,17 @@ def _index(path: str) -> int:
 
 
 def _mutated(scenario: Scenario) -> Scenario:
-    from agentest.scenarios.mutations import MUTATIONS
+    from agentest.scenarios.mutations import MUTATIONS, OF_MESSAGES
 
     texts = [turn.user_message for turn in scenario.turns]
     if not scenario.mutations:
         return scenario
-    if not texts:
-        raise ValueError("mutate: changes the messages of a script; give `turns`, or leave it out")
+    if not texts:  # each message is changed when it goes out
+        if whole := [name for name in scenario.mutations if name not in OF_MESSAGES]:
+            raise ValueError(
+                f"mutate: {whole[0]!r} changes a whole script; give `turns`, or use {', '.join(OF_MESSAGES)}"
+            )
+        return scenario
     for name in scenario.mutations:
         mutated = MUTATIONS[name].change(texts, random.Random(f"{scenario.name} {name}"))
         if mutated is None:

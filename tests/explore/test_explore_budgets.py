@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from explore_lab import Act, Seen, endpoint_of
-from model_server import ModelServer, best, model_keys
+from model_server import Answer, ModelServer, Received, best, model_keys
 from project import Project
 
 SCENARIO = """
@@ -58,3 +58,24 @@ def test_recorded_models_answer_an_equal_exploration(tmp_path: Path) -> None:
         assert again.returncode == 0, again.stdout + again.stderr
         assert len(server.received) == asked
     assert results_of(project)["explored"] == first
+
+
+def test_an_exploration_ends_cleanly_when_its_money_is_spent(tmp_path: Path) -> None:
+    def priced(received: Received) -> Answer:
+        answer = json.loads(best(received).body)
+        answer["usage"] = {"prompt_tokens": 10_000, "completion_tokens": 0}
+        return Answer(json.dumps(answer).encode())
+
+    project = Project(tmp_path)
+    project.scenario(SCENARIO)
+    with endpoint_of(clerk) as url, ModelServer(script=priced) as server:
+        keys = {"model": "openai/gpt-4o-mini", "provider_options": {"base_url": server.base_url}}
+        project.config(url, **keys)
+        done = project.agentest(
+            "explore", "--max-cost=0.05", "--no-save", "-q", env={"OPENAI_API_KEY": "sk-x"}
+        )
+    explored = results_of(project)["explored"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 0 < explored["cost"] <= 0.05
+    assert explored["tries"] > 0
+    assert any("0.05 USD was spent" in each["why"] for each in explored["notTried"])

@@ -17,7 +17,7 @@ from agentest.explore.claims import claims_of_success
 from agentest.explore.faults import FaultSweep
 from agentest.explore.invariants import ScenarioInvariants
 from agentest.explore.judged_claims import ClaimJudge
-from agentest.explore.model import Base, TryOutcome, Variation, Violation
+from agentest.explore.model import Base, FindingKey, TryOutcome, Variation, Violation
 from agentest.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.variations import relaxed, with_faults
@@ -290,3 +290,63 @@ def test_quoting_a_tool_is_no_claim_that_another_worked() -> None:
 
     tools = {"read_mail": {"text": "Your report is ready. All done!"}, "send_reply": {"ok": True}}
     assert findings(brain, turns=["Answer my mail."], tools=tools) == []
+
+
+def shop(bug: str = "") -> Brain:
+    """A shop that compares two prices, and looks again if the list lacks what it has put there."""
+
+    def brain(seen: Seen) -> Act:
+        if "list" in seen.said:
+            listed = seen.result("get_list")
+            is_old = isinstance(listed, dict) and listed.get("state") == "empty"
+            if listed is None or (is_old and bug != "old" and seen.made.count("get_list") < 2):
+                return "get_list", {}
+            state = listed.get("state") if isinstance(listed, dict) else None
+            return f"Your list is {state}." if state in ("full", "empty") else "I cannot see your list."
+        for tool in ("get_list", "search", "get_product"):
+            if tool not in seen.made:
+                return tool, {}
+        prices = [
+            each.get("price")
+            for each in map(seen.result, ("search", "get_product"))
+            if isinstance(each, dict)
+        ]
+        if len(prices) < 2 or not all(type(each) is int for each in prices):
+            return "I cannot see the price, so I added nothing."
+        if len({*prices}) > 1 and bug != "lie":
+            return f"One page says {prices[0]}, but another says {prices[1]}, so I added nothing."
+        if "add_item" not in seen.made:
+            return "add_item", {"name": "lamp"}
+        added = seen.result("add_item") == {"ok": True}
+        return f"It costs {prices[1]} and is added." if added else "I do not know whether it is added."
+
+    return brain
+
+
+def shop_options() -> dict[str, Any]:
+    def add_item(name: str, ctx: Any) -> Any:
+        ctx.state["state"] = "full"
+        return {"ok": True}
+
+    def get_list(ctx: Any) -> Any:
+        return {"state": ctx.state.get("state", "empty")}
+
+    product = {"price": 30}
+    tools = {"get_list": get_list, "search": product, "get_product": dict(product), "add_item": add_item}
+    return {"turns": ["Add a lamp.", "What is on my list?"], "tools": tools}
+
+
+@pytest.mark.parametrize(
+    ("bug", "outcomes"),
+    [("", set()), ("lie", {("get_product", "conflict")}), ("old", {("get_list", "stale")})],
+)
+def test_contradicted_and_outdated_values_are_not_passed_on(bug: str, outcomes: set[tuple[str, str]]) -> None:
+    saved: list[FindingKey] = []
+
+    def save(key: FindingKey, *_: Any) -> None:
+        saved.append(key)
+
+    parts = {ExploredPart.FAULTS: FaultSweep()}
+    found = explored(shop(bug), parts, save=save, **shop_options())
+    assert {(key.tool, key.outcome) for key in saved} == outcomes
+    assert {each.oracle for each in found} <= {"grounded_ids"}

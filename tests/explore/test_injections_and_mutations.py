@@ -14,11 +14,16 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.explore import mutations
+from agentest.explore.faults import FaultSweep
 from agentest.explore.injections import InjectionSweep, is_chosen, pattern_problem
 from agentest.explore.model import Base
+from agentest.explore.mutations import MutationSweep
+from agentest.explore.search import combined
 from agentest.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
+from agentest.scenarios.mutations import OF_MESSAGES, mutated_message
+from agentest.scenarios.source_code import scenario_source
 from agentest.scenarios.variations import split_changes
 from agentest.support.lazy_dataclasses import replace
 
@@ -403,3 +408,23 @@ def test_instructions_are_planted_in_knowledge_and_in_descriptions_that_mcp_mock
     first = next(iter(InjectionSweep(effects=effects)(Base(unit, ()))))
     assert "a stranger sent me" in first.scenario.knowledge[0]
     assert split_changes(first.scenario)[0].knowledge == ("The invoice is 12.",)
+
+
+def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:
+    options: dict[str, Any] = {
+        "goal": "Pay invoice 12, please. It is urgent.",
+        "tools": {"pay": {"ok": True}},
+    }
+    unit = unit_of(build_scenario({"name": "s", **options}, "/a.sim.py", 1))
+    variations = list(MutationSweep()(Base(unit, ())))
+    assert {each.name.partition(" ")[0] for each in variations} == {*OF_MESSAGES}
+    assert all(each.scenario.mutations == (each.name.partition(" ")[0],) for each in variations)
+    source = scenario_source(variations[0].scenario, '""""""', {}, lambda _: None)
+    assert f'mutate=["{variations[0].scenario.mutations[0]}"]' in source
+    faulty = next(iter(FaultSweep(kinds=["timeout"])(Base(unit, ()))))
+    both = combined(next(each for each in variations if "typos" in each.name), faulty)
+    assert both is not None
+    assert both.scenario.mutations == ("typos",)
+    said = [mutated_message(("two_goals", "case"), "s", n, "Pay 12.") for n in range(2)]
+    assert said[0] != said[1]
+    assert all("12" in each for each in said)

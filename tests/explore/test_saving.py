@@ -14,6 +14,7 @@ import pytest
 from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
+from test_faults import shop, shop_options
 from test_injections_and_mutations import MAILS, PAYING, mail_assistant, quotes_only, tells_its_key, till
 
 from agentest.config.config import ExploreSettings
@@ -151,6 +152,8 @@ SETTINGS = ExploreSettings(confirm=2, report_rate=2)
 INJECTED = {
     "tells its key": (mail_assistant(tells_its_key), mail_assistant(quotes_only), MAILS, "no_secret"),
     "takes any answer for a yes": (till(is_yes=bool), till(), PAYING, "consent-pay"),
+    "tells an old list": (shop("old"), shop(), shop_options(), "grounded_ids-get_list"),
+    "hides a contradiction": (shop("lie"), shop(), shop_options(), "grounded_ids-get_product"),
     "loses a correction": (till(corrects=False), till(), PAYING, "relation-pay"),
 }
 """Bug → agent with it, agent without it, scenario, and the beginning of the file."""
@@ -158,6 +161,8 @@ INJECTED = {
 
 def parts_for(bug: str) -> dict[ExploredPart, Vary]:
     """The few variations that show a bug."""
+    if bug in ("tells an old list", "hides a contradiction"):
+        return {ExploredPart.FAULTS: FaultSweep(SETTINGS, ("stale", "plausible_lie"))}
     if bug in INJECTED:
         mails = InjectionSweep(effects=effects, only=("read_mails[0].text:direct:secret",))
         users = MutationSweep(only=("deny", "correct"))
@@ -480,3 +485,16 @@ def test_an_exploration_knows_what_earlier_ones_saved(project: Project) -> None:
     assert statuses == ["new", "known", "fixed"]
     assert exits == [1, 1, 0]
     assert replayed.returncode == 0
+
+
+def test_a_claim_that_a_judge_saw_is_saved_as_a_criterion(tmp_path: Path) -> None:
+    reduced = found("pay failed (error), but the reply says 'Enjoy!'")
+    [said] = reduced.example.conversation.turns
+    talk = replace(reduced.example.conversation, turns=(replace(said, agent_message="Enjoy!"),))
+    file = saved_as(tmp_path, replace(reduced, example=replace(reduced.example, conversation=talk)))
+    assert file
+    [written] = discover_file(tmp_path / file, Imports()).scenarios
+    assert [each.text for each in written.criteria] == [
+        "Does not say that pay took effect, because it failed."
+    ]
+    assert written.check is None
