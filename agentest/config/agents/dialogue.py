@@ -161,11 +161,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     def messages(self) -> Iterator[tuple[str, SocketMessage]]:
         """The messages in lists, and their places."""
         for key in _MESSAGES:
-            yield from self.messages_of(key)
-
-    def messages_of(self, key: str) -> Iterator[tuple[str, SocketMessage]]:
-        """The messages in one list, and their places."""
-        yield from ((f"{key}[{index}]", message) for index, message in enumerate(getattr(self, key)))
+            yield from ((f"{key}[{index}]", message) for index, message in enumerate(getattr(self, key)))
 
     @property
     def sent_placeholders(self) -> frozenset[str]:
