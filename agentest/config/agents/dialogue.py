@@ -175,7 +175,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     @field_validator(*_MESSAGES, mode="before")
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
-        return value if isinstance(value, list) else [value]
+        return value if value is None or isinstance(value, list) else [value]
 
     @field_validator("endpoint")
     @classmethod
