@@ -16,7 +16,7 @@ from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
 from agentest.agents.message_mapping import MessagePaths, TurnReader, check_no_error, last_results
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
 from agentest.agents.port import (
     AGENT_ANSWERED,
     AccessDenied,
@@ -222,7 +222,7 @@ class WebSocketConversation:
         """
         has_message = False
         for each in outgoing:
-            if not holds_if(each.condition, self._saved, values):
+            if each.condition and not holds_for(each.condition, self._saved, values):
                 continue
             await incoming.socket.send(self._text_of(each.send, values))
             has_message = has_message or each.has_message
