@@ -112,9 +112,9 @@ class ValuesOrNone:
             return None
 
 
-def holds_if(condition: PathTemplate | None, saved: Mapping[str, Any], values: Values) -> bool:
-    """Return True if a condition holds for the saved values, or there is none."""
-    return condition is None or condition.filled(ValuesOrNone(values)).holds(saved)
+def holds_for(condition: PathTemplate, saved: Mapping[str, Any], values: Values) -> bool:
+    """Return True if a condition holds for the saved values."""
+    return condition.filled(ValuesOrNone(values)).holds(saved)
 
 
 def last_message(messages: Sequence[Message]) -> str:

@@ -16,7 +16,7 @@ from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
 from agentest.agents.message_mapping import MessagePaths, TurnReader, check_no_error, last_results
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
 from agentest.agents.port import (
     AGENT_ANSWERED,
     AccessDenied,
@@ -85,12 +85,11 @@ class WebSocketClient:
         self.saved = {name: JsonPath(path) for name, path in config.save.items()}
         self.late_names = frozenset(config.saved_names) | ({"session_id"} if config.session else set())
         """Names without a value until a message has one."""
-        self.hello = [_Outgoing(place, message) for place, message in config.messages_of("hello")]
-        then = [_Outgoing(place, message) for place, message in config.messages_of("then")]
-        self.then = then or [_Outgoing("body", SocketMessage(send=config.body))]
-        self.first = [
-            _Outgoing(place, message) for place, message in config.messages_of("first")
-        ] or self.then
+        lists = {"hello": config.hello, "first": config.first, "then": config.then}
+        outgoing = {key: [_Outgoing(f"{key}[{i}]", m) for i, m in enumerate(lists[key])] for key in lists}
+        self.hello = outgoing["hello"]
+        self.then = outgoing["then"] or [_Outgoing("body", SocketMessage(send=config.body))]
+        self.first = outgoing["first"] or self.then
         self.late = 0
         """Number of messages that arrived after the end of a turn, over all conversations."""
 
@@ -196,11 +195,11 @@ class WebSocketConversation:
         client, values = self._client, TurnValues(messages, ctx, self._saved)
         if self._socket is None:
             self._socket, self._retries = await client.connector.connect(values, limit)
-            incoming = _Incoming(self._socket, self._note_saved, limit, None, client.form.error)
+            incoming = _Incoming(self._socket, self._note_connecting, limit, None)
             if client.welcome is not None:
                 await self._wait_for("welcome", client.welcome, incoming)
             await self._send_all(client.hello, values, incoming)
-        incoming = _Incoming(self._socket, self._note_saved, limit, hearing, None)
+        incoming = _Incoming(self._socket, self._note_saved, limit, hearing)
         if results := last_results(messages):
             for result in results:
                 await self._socket.send(_encoded(client.form.response(result)))
@@ -226,7 +225,7 @@ class WebSocketConversation:
         """
         has_message = False
         for each in outgoing:
-            if not holds_if(each.condition, self._saved, values):
+            if each.condition and not holds_for(each.condition, self._saved, values):
                 continue
             await incoming.socket.send(self._text_of(each.send, values))
             has_message = has_message or each.has_message
@@ -256,6 +255,10 @@ class WebSocketConversation:
             hearing.hear_late(message)
         self._client.late += len(late) if self._turns else 0
 
+    def _note_connecting(self, message: Any) -> None:
+        self._note_saved(message)
+        check_no_error(self._client.form.error, message)
+
     def _note_saved(self, message: Any) -> None:
         client = self._client
         if client.session is not None and "session_id" not in self._saved:
@@ -270,19 +273,13 @@ class _Incoming:
     """The messages that the agent sends in a turn, or without a reader while the connection opens."""
 
     def __init__(
-        self,
-        socket: WebSocket,
-        note: Callable[[Any], None],
-        limit: TimeLimit,
-        hearing: TurnReader | None,
-        error: JsonPath | None,
+        self, socket: WebSocket, note: Callable[[Any], None], limit: TimeLimit, hearing: TurnReader | None
     ) -> None:
         self.socket = socket
         self.first_ms: float | None = None
         self._note = note
         self._limit = limit
         self._hearing = hearing
-        self._error = error
         self._chars = 0
 
     @property
@@ -298,9 +295,7 @@ class _Incoming:
             raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
         message = _decoded(text)
         self._note(message)
-        if self._hearing is None:
-            check_no_error(self._error, message)
-        elif self._hearing.hear(message) and self.first_ms is None:
+        if self._hearing and self._hearing.hear(message) and self.first_ms is None:
             self.first_ms = self._limit.elapsed * 1000
         return message
 

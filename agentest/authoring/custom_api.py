@@ -34,6 +34,7 @@ USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke",
 _AT_ANY_PATH = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
 """Protocols whose endpoint may have any path."""
 _FORM = "application/x-www-form-urlencoded"
+_ACCEPTED = 202
 _REFUSED = (400, 415, 422, 500)
 """Statuses of a server that may expect a form in place of JSON."""
 _NAMED_FIELD = re.compile(
@@ -71,6 +72,9 @@ async def detect_custom_api(probe: EndpointProbe) -> DetectedProtocol | None:
 
 
 async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) -> dict[str, Any]:
+    if response.status == _ACCEPTED and response.headers.get("location"):
+        job = {"save": {"job": {"header": "Location"}}, "poll": {"endpoint": "{{job}}"}}
+        return {"body": _fields_read(response), **job}
     if response.is_success:
         return (
             {"body": _fields_read(response), **reply_settings(response)} if _says_something(response) else {}

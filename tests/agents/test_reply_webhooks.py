@@ -134,6 +134,32 @@ def test_replies_may_come_before_the_agent_has_named_the_conversation() -> None:
     assert replies(conversation) == ["Hi", "Bye"]
 
 
+def test_each_conversation_may_have_its_own_address_and_replies_may_be_text() -> None:
+    async def talk() -> list[Conversation]:
+        port = free_port()
+
+        async def hear(request: web.Request) -> web.Response:
+            asked = await request.json()
+            text = f"You said {asked['text']}"
+            async with aiohttp.ClientSession() as session, session.post(asked["callback"], data=text):
+                return web.Response(text="OK")
+
+        webhook = {
+            "port": port,
+            "message": "body",
+            "conversation": "request.path",
+            "id": "/to/{{session_id}}",
+            "until": "body",
+        }
+        body = {"callback": f"http://127.0.0.1:{port}/to/{{{{session_id}}}}", "text": "{{message}}"}
+        async with served({"POST /inbox": hear}) as url:
+            settings = {**SIMPLE, "endpoint": f"{url}/inbox", "body": body, "reply_webhook": webhook}
+            return await at_once(Config.model_validate({"agent": settings}).agent, 10)
+
+    for number, conversation in enumerate(anyio.run(talk)):
+        assert replies(conversation) == [f"You said {turn} {number}" for turn in TURNS]
+
+
 @pytest.mark.parametrize(
     ("calls", "agent", "problem"),
     [

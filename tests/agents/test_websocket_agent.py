@@ -349,6 +349,7 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
         ({"endpoint": "ws://h", "then": [{"a": 1}]}, 'put "{{message}}" into `then`'),
         ({"endpoint": "ws://h", "body": "{{message}}", "then": ["{{message}}"]}, "`body` is never sent"),
         ({"endpoint": "ws://h", "hello": {"send": {}, "wiat": "a"}}, "wiat"),
+        ({"endpoint": "ws://h", "hello": None}, "Input should be a valid list"),
         ({"endpoint": "ws://h", "ping": "a"}, "`ping` and `pong` belong together"),
         ({"endpoint": "ws://h", "after_tools": "a"}, "`after_tools` follows the results of `tool_request`"),
         (
@@ -362,7 +363,7 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
     ],
     ids=[
         *("http", "deaf", "half", "endless", "tool", "endpoint", "app", "missing"),
-        *("deaf list", "two bodies", "key", "ping", "after", "unsaved", "condition"),
+        *("deaf list", "two bodies", "key", "no hello", "ping", "after", "unsaved", "condition"),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], said: str) -> None:

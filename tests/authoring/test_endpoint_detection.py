@@ -25,6 +25,7 @@ from stand_ins import (
 )
 from tls_server import tls_server
 
+from agentest.agents.response_features import GREETERS
 from agentest.authoring.endpoint_detection import detect_agent
 from agentest.support.errors import UsageError
 
@@ -105,6 +106,16 @@ def sse(request: Asked) -> Given:
 def named_field(request: Asked) -> Given:
     text = request.json.get("utterance")
     return Given({"say": reply_to(text)}) if text else Given({"error": "'utterance' is required"}, 400)
+
+
+def jobs(request: Asked) -> Given:
+    """A job, whose address only a header has."""
+    if request.method == "GET":
+        return (
+            Given({"reply": reply_to("Hello, my name is Ada.")}) if request.path == "/jobs/1" else NOT_FOUND
+        )
+    plain(request)
+    return Given(b"", 202, {"location": "/jobs/1"}) if request.path == "/run" else NOT_FOUND
 
 
 def ag_ui(request: Asked) -> Given:
@@ -229,6 +240,16 @@ SESSION = {"session_id": "{{session_id}}"}
             {"type": "http", "body": {"message": "{{message}}", **SESSION}, "reply": "reply"},
         ),
         (a2a, "/", {"type": "a2a"}),
+        (
+            jobs,
+            "/run",
+            {
+                "type": "http",
+                "body": {**dict.fromkeys(GREETERS, "{{message}}"), "messages": "{{messages}}", **SESSION},
+                "save": {"job": {"header": "Location"}},
+                "poll": {"endpoint": "{{job}}"},
+            },
+        ),
     ],
     ids=[
         "fastapi-chat",
@@ -245,6 +266,7 @@ SESSION = {"session_id": "{{session_id}}"}
         "langserve",
         "fastapi-json",
         "a2a",
+        "jobs",
     ],
 )
 def test_the_agent_of_a_root_is_found_and_answers(

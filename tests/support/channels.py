@@ -137,6 +137,8 @@ class Bot:
         task = asyncio.create_task(self._reply(conversation, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self.channel.form:
+            return web.Response(text="<Response/>", content_type="text/xml")
         return web.Response()
 
     async def _reply(self, conversation: str, said: str) -> None:

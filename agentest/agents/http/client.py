@@ -42,7 +42,7 @@ from agentest.agents.message_mapping import (
     note_unmapped_calls,
     without_repeated_calls,
 )
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_if, phone_of
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for, phone_of
 from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
@@ -242,7 +242,7 @@ class HttpConversation:
         inbox, gathering, has_message = self._inbox, None, False
         steps = self._client.then if self._has_replied else self._client.first
         for index, step in enumerate(steps):
-            if not step.is_wanted({**self._shared, **self._saved}, self._values(turn)[0]):
+            if step.condition and not holds_for(step.condition, self._known, self._values(turn)[0]):
                 continue
             is_last = index == len(steps) - 1 and not inbox
             if step.polls:
@@ -256,7 +256,9 @@ class HttpConversation:
                 inbox.identify(*self._values(turn))
             has_message = has_message or step.sends_message
         if gathering is None or not has_message:
-            conditions = ", ".join(f"`{step.place}.if: {step.condition}`" for step in steps if step.condition)
+            conditions = ", ".join(
+                f"`{step.place}.if: {step.condition.text}`" for step in steps if step.condition
+            )
             raise CannotSend(
                 f"{turn_name(turn.ctx.turn_index)}: no request with the user's message was sent, because its "
                 f"condition is false: {conditions}"
@@ -342,12 +344,13 @@ class HttpConversation:
     def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
         """Return the placeholder values, and the names that have no value until the agent has responded."""
         absent = self._client.late_names - self._saved.keys()
-        values = TurnValues(turn.messages, turn.ctx, {**self._shared, **self._saved})
+        values = TurnValues(turn.messages, turn.ctx, self._known)
         return PartialValues(values, absent), absent
 
     @property
-    def _shared(self) -> Mapping[str, Any]:
-        return self._logged_in.saved if self._logged_in else {}
+    def _known(self) -> Mapping[str, Any]:
+        """The values saved by the login and in this conversation."""
+        return {**(self._logged_in.saved if self._logged_in else {}), **self._saved}
 
     def _save(self, step: TurnStep, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
         """Save the session id and the values in `save`.
@@ -443,16 +446,11 @@ class TurnStep:
         self.request = request
         self.kept = kept
         self.polls = settings if settings and settings.repeats else None
-        self.condition = settings.condition if settings else None
+        self.condition = PathTemplate(settings.condition) if settings and settings.condition else None
         self.sends_message = settings is None or settings.sends_message
         self.own_names = frozenset(settings.save) if settings else frozenset[str]()
         self.required = settings.required_names if settings else frozenset[str]()
         self.until = PathTemplate(settings.until) if settings and settings.until else None
-        self._condition = PathTemplate(self.condition) if self.condition else None
-
-    def is_wanted(self, saved: Mapping[str, Any], values: Values) -> bool:
-        """Return True if the condition holds for the saved values."""
-        return holds_if(self._condition, saved, values)
 
     @property
     def never_ended(self) -> str:

@@ -90,15 +90,16 @@ class AnswerReader:
                 if gathering.is_done:
                     return
             return self._check_complete(gathering)
-        value = self._value(text, is_text)
+        value = self._value(text, is_text, takes_xml=gathering.is_partial)
         gathering.take_answer(ResponsePiece(value, text if are_texts else value))
 
-    def _value(self, text: str, is_text: bool) -> Any:
+    def _value(self, text: str, is_text: bool, *, takes_xml: bool) -> Any:
         """Return the response's JSON value or text. Raises AgentError."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            if is_page(text.encode()) and not (self._paths.reply and self._paths.reply.is_all):
+            is_markup = is_page(text.encode()) and not (takes_xml and "<html" not in text.lower())
+            if is_markup and not (self._paths.reply and self._paths.reply.is_all):
                 raise AgentError(_web_page_message(text)) from None
             if not is_text:
                 raise AgentError(f"the agent's answer is not JSON: {text!r}") from None

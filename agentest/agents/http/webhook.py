@@ -186,7 +186,7 @@ class WebhookReceiver:
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a call, and give it to its conversation."""
         call = _value_of(request, await request.read())
-        if isinstance(call, dict) and call.get("type") == "url_verification" and "challenge" in call:
+        if call.get("type") == "url_verification" and "challenge" in call:
             return web.json_response({"challenge": call["challenge"]})
         if self.webhooks and not any(webhook.take(call) for webhook in self.webhooks):
             self.webhooks[0].report_stray(call)
@@ -197,14 +197,14 @@ class WebhookReceiver:
         return Template(self.settings.ack).filled({"call_id": str(next(self._numbers)), **paths})
 
 
-def _value_of(request: web.Request, body: bytes) -> Any:
-    """Return a call as a JSON value. An object gets the key `request`, unless it has one."""
+def _value_of(request: web.Request, body: bytes) -> dict[str, Any]:
+    """Return a call as an object with the key `request`, unless it has one. Any other value is its `body`."""
     text = body.decode("utf-8", errors="replace")
     value = read_any(text) if text.strip() else {}
     if isinstance(value, str) and "form-urlencoded" in request.content_type:
         value = dict(parse_qsl(text, keep_blank_values=True))  # many clients declare this type for JSON, too
     about = {"method": request.method, "path": request.path, "query": dict(request.query)}
-    return {"request": about, **value} if isinstance(value, dict) else value
+    return {"request": about, **(value if isinstance(value, dict) else {"body": value})}
 
 
 _receivers: WeakKeyDictionary[Sender, dict[int, WebhookReceiver]] = WeakKeyDictionary()

@@ -170,11 +170,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     def messages(self) -> Iterator[tuple[str, SocketMessage]]:
         """The messages in lists, and their places."""
         for key in _MESSAGES:
-            yield from self.messages_of(key)
-
-    def messages_of(self, key: str) -> Iterator[tuple[str, SocketMessage]]:
-        """The messages in one list, and their places."""
-        yield from ((f"{key}[{index}]", message) for index, message in enumerate(getattr(self, key)))
+            yield from ((f"{key}[{index}]", message) for index, message in enumerate(getattr(self, key)))
 
     @property
     def sent_placeholders(self) -> frozenset[str]:
@@ -188,7 +184,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     @field_validator(*_MESSAGES, mode="before")
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
-        return value if isinstance(value, list) else [value]
+        return value if value is None or isinstance(value, list) else [value]
 
     @field_validator("endpoint")
     @classmethod
