@@ -17,12 +17,12 @@ from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
+from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import first, narrow_plan, shuffled, with_units
-from agentest.runner.warnings import without_unneeded_parts
 from agentest.scenarios.discovery import ENDINGS
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file

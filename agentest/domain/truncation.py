@@ -1,4 +1,4 @@
-"""Prepare judged conversations for storage: remove secrets and cut oversized texts.
+"""Prepare judged conversations for storage: remove secrets, cut oversized texts, drop what nobody needs.
 
 Mocks, checks, metrics and the agent itself have used the complete texts. The stored form states how long a
 text was and where a secret was. The conversation and its turns are marked, so that they are not judged again
@@ -7,14 +7,24 @@ as if they were complete.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, TypeVar
 
-from agentest.domain.reasons import conversation_reasons
-from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
+from agentest.domain.reasons import conversation_reasons, threshold_counted_trajectories
+from agentest.domain.results import (
+    ConversationResult,
+    CriterionOutcome,
+    GoalOutcome,
+    MetricResult,
+    Score,
+    TrajectoryResult,
+    TurnEvaluation,
+)
 from agentest.domain.transcript import (
     CUT_OFF,
+    SESSION_ID,
     AgentExchange,
     Conversation,
     Remark,
@@ -23,12 +33,26 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
+from agentest.domain.verdict import conversation_passed
 from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
+from agentest.support.text import shortened as excerpt
 
 MAX_CHARS = 1_000_000
 """The limit for one text, and for the arguments or the result of one call."""
 _MAX_DEPTH = 100
+_ERROR_CHARS = 1_000
+_ERROR_TEXT = re.compile(
+    r"""\s*(?:
+        [\w.]*(?:error|exception)\s*:\s
+        | \{\s*"error"
+        | (?:http(?:/[\d.]+)?|error|status)\s+(?:code\s+)?[45]\d\d\b
+        | (?:[45]\d\d\s*[:-]?\s+)?
+          (?:internal\s+server\s+error|bad\s+gateway|service\s+unavailable|gateway\s+time-?out)
+        | .*traceback\s\(most\ recent\ call\ last\)
+    )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
 _EXCHANGE_CHARS = 4000
 """The limit of a request and of a response of an HTTP exchange. The end has the last message."""
 _KNOWS_NO_SECRET = Redactor()
@@ -216,3 +240,69 @@ class _Cut:
                 return [*items, f"… ({len(value) - len(items)} more, shortened)"]
             items.append(self.value(item, depth + 1))
         return items
+
+
+def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
+    """Drop what no later report needs from a passed conversation, unless it has calls left to show."""
+    if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
+        return result
+    turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
+    return replaced(
+        result,
+        conversation=replaced(result.conversation, turns=turns, mock_state=None),
+        turns=tuple(map(_slim_evaluation, result.turns)),
+        metrics=_slim_metrics(result.metrics),
+        trajectory=_slim_trajectory(result.trajectory),
+        criteria=tuple(
+            replaced(each, reason="") if each.result is CriterionOutcome.MET else each
+            for each in result.criteria
+        ),
+    )
+
+
+def _slim_turn(turn: Turn) -> Turn:
+    calls = tuple(
+        replaced(call, args={} if isinstance(call.args, Mapping) else "", result=None)
+        for call in turn.tool_calls
+    )
+    # The scenario's warnings are about replies that read like errors, and about session ids in replies.
+    reply = excerpt(turn.agent_message) if reads_like_error(turn.agent_message) else ""
+    reply = reply or " ".join(SESSION_ID.findall(turn.agent_message))
+    return replaced(
+        turn,
+        user_message="",
+        agent_message=reply,
+        tool_calls=calls,
+        remarks=(),
+        state_after=None,
+        started_at=None,
+        model_requests=(),
+    )
+
+
+def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
+    if not turn.metrics and turn.trajectory is None:
+        return turn
+    return replaced(turn, metrics=_slim_metrics(turn.metrics), trajectory=_slim_trajectory(turn.trajectory))
+
+
+def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
+    if trajectory is None:
+        return None
+    parts = tuple(filter(None, map(_slim_trajectory, trajectory.parts)))
+    return replaced(trajectory, alignment=(), alignment_more=0, parts=parts)
+
+
+def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
+    # The verdict shows why a goal was not reached or wrongly reached.
+    return {
+        name: replaced(result, reason="")
+        if isinstance(result, Score) and result.outcome in (None, GoalOutcome.REACHED)
+        else result
+        for name, result in metrics.items()
+    }
+
+
+def reads_like_error(text: str) -> bool:
+    """Return True if a text begins as an exception or a server's error page does, or has a traceback."""
+    return _ERROR_TEXT.match(text[:_ERROR_CHARS]) is not None

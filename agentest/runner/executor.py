@@ -27,6 +27,7 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
+from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import conversation_failed
 from agentest.runner.conversation_run import (
     ConversationRunner,
@@ -58,7 +59,6 @@ from agentest.runner.units import (
     report_result,
     unreached_servers,
 )
-from agentest.runner.warnings import without_unneeded_parts
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:

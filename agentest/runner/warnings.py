@@ -1,7 +1,5 @@
 """The warnings that question a verdict: a table of their codes with what finds each, and how strict mode
 treats them.
-
-`without_unneeded_parts` drops from a conversation what neither these warnings nor a later report needs.
 """
 
 from __future__ import annotations
@@ -12,12 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, PASS_RATE, Kind
-from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
-    CriterionOutcome,
-    GoalOutcome,
-    MetricResult,
     Reason,
     ReasonKind,
     RunWarning,
@@ -25,15 +19,13 @@ from agentest.domain.results import (
     Score,
     Skipped,
     Status,
-    TrajectoryResult,
-    TurnEvaluation,
     Verdict,
     VerdictWarning,
     WarningCode,
 )
 from agentest.domain.tool_visibility import Approval, ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, mismatch
-from agentest.domain.verdict import conversation_passed
+from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
@@ -43,18 +35,6 @@ from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened, turn_name
 
-_ERROR_CHARS = 1_000
-_ERROR_TEXT = re.compile(
-    r"""\s*(?:
-        [\w.]*(?:error|exception)\s*:\s
-        | \{\s*"error"
-        | (?:http(?:/[\d.]+)?|error|status)\s+(?:code\s+)?[45]\d\d\b
-        | (?:[45]\d\d\s*[:-]?\s+)?
-          (?:internal\s+server\s+error|bad\s+gateway|service\s+unavailable|gateway\s+time-?out)
-        | .*traceback\s\(most\ recent\ call\ last\)
-    )""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
 _SHOWN_TOOLS = 5
 _SHOWN_CHARS = 80
 _PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
@@ -215,7 +195,7 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
     if is_read or any(map(_is_judged, conversations)):
         return
     turns = [turn for each in conversations for turn in each.conversation.turns]
-    errors = [turn for turn in turns if _reads_like_error(turn.agent_message)]
+    errors = [turn for turn in turns if reads_like_error(turn.agent_message)]
     unchecked = [turn for turn in errors if not _is_checked(scenario, turn)]
     if not unchecked:
         return
@@ -543,69 +523,3 @@ RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, 
 }
 """Code → what finds the warning in the whole run."""
 _ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
-
-
-def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
-    """Drop what no later report needs from a passed conversation, unless it has calls left to show."""
-    if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
-        return result
-    turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
-    return replace(
-        result,
-        conversation=replace(result.conversation, turns=turns, mock_state=None),
-        turns=tuple(map(_slim_evaluation, result.turns)),
-        metrics=_slim_metrics(result.metrics),
-        trajectory=_slim_trajectory(result.trajectory),
-        criteria=tuple(
-            replace(each, reason="") if each.result is CriterionOutcome.MET else each
-            for each in result.criteria
-        ),
-    )
-
-
-def _slim_turn(turn: Turn) -> Turn:
-    calls = tuple(
-        replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
-        for call in turn.tool_calls
-    )
-    # The scenario's warnings are about replies that read like errors, and about session ids in replies.
-    reply = shortened(turn.agent_message) if _reads_like_error(turn.agent_message) else ""
-    reply = reply or " ".join(SESSION_ID.findall(turn.agent_message))
-    return replace(
-        turn,
-        user_message="",
-        agent_message=reply,
-        tool_calls=calls,
-        remarks=(),
-        state_after=None,
-        started_at=None,
-        model_requests=(),
-    )
-
-
-def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
-    if not turn.metrics and turn.trajectory is None:
-        return turn
-    return replace(turn, metrics=_slim_metrics(turn.metrics), trajectory=_slim_trajectory(turn.trajectory))
-
-
-def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
-    if trajectory is None:
-        return None
-    parts = tuple(filter(None, map(_slim_trajectory, trajectory.parts)))
-    return replace(trajectory, alignment=(), alignment_more=0, parts=parts)
-
-
-def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
-    # The verdict shows why a goal was not reached or wrongly reached.
-    return {
-        name: replace(result, reason="")
-        if isinstance(result, Score) and result.outcome in (None, GoalOutcome.REACHED)
-        else result
-        for name, result in metrics.items()
-    }
-
-
-def _reads_like_error(text: str) -> bool:
-    """Return True if a text begins as an exception or a server's error page does, or has a traceback."""
-    return _ERROR_TEXT.match(text[:_ERROR_CHARS]) is not None

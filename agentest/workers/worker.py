@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import Status
 from agentest.domain.transcript import Conversation
+from agentest.domain.truncation import without_unneeded_parts
 from agentest.models.tape import NO_PAGE, CassetteMode
 from agentest.runner.agents import connected_agents
 from agentest.runner.conversation_run import (
@@ -33,7 +34,6 @@ from agentest.runner.session import (
     stopping,
 )
 from agentest.runner.sources import ConversationSource, FinishedConversations, LiveConversations
-from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.codec import conversation_json
 from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
