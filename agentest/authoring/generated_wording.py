@@ -62,22 +62,28 @@ class Proposals(NamedTuple):
 
     kept: list[Any]
     dropped: int
+    unread: int = 0
+    """Parts of the text that were too many to be read."""
 
 
 def parts_of(text: str) -> list[str]:
-    """Split a text between paragraphs into parts that fit a model's context; at most 20."""
+    """Split a text between paragraphs into parts that fit a model's context."""
     parts = [""]
     for paragraph in text.split("\n\n"):
         for piece in (paragraph[at : at + _PART_CHARS] for at in range(0, len(paragraph), _PART_CHARS)):
             if len(parts[-1]) + len(piece) > _PART_CHARS:
                 parts.append("")
             parts[-1] += piece + "\n\n"
-    return [part for part in parts if part.strip()][:_MOST_PARTS]
+    return [part for part in parts if part.strip()]
 
 
 def calls_at_most(texts: Iterable[str], most: int) -> int:
     """Return how many model calls wording takes at most: each is repaired, and repeated once."""
-    return 2 * (MAX_REPAIRS + 1) * (sum(len(parts_of(text)) for text in texts) + -(-most // _CASES_PER_CALL))
+    return (
+        2
+        * (MAX_REPAIRS + 1)
+        * (sum(min(len(parts_of(text)), _MOST_PARTS) for text in texts) + -(-most // _CASES_PER_CALL))
+    )
 
 
 async def _asked(model: Model, task: str, block: str, shape: type[Answer], turn: int) -> Answer | None:
@@ -93,7 +99,8 @@ async def find_rules(model: Model, text: str, source: str, first_line: int) -> P
     """Return the rules that a model quotes from a text. Wrong quotes are asked for once more."""
     found: list[Policy] = []
     dropped, plain = 0, " ".join(text.split())
-    for turn, part in enumerate(parts_of(text)):
+    parts = parts_of(text)
+    for turn, part in enumerate(parts[:_MOST_PARTS]):
         task = _FIND
         for attempt in range(2):
             answer = await _asked(model, task, part, _FoundRules, 2 * turn + attempt)
@@ -108,7 +115,7 @@ async def find_rules(model: Model, text: str, source: str, first_line: int) -> P
                 break
             task = f"{_FIND} These were not word for word in the block; copy them exactly: {wrong}"
             dropped += (len(wrong) or 1) * attempt
-    return Proposals(found, dropped)
+    return Proposals(found, dropped, max(len(parts) - _MOST_PARTS, 0))
 
 
 async def word(model: Model, cases: Sequence[Case]) -> Proposals:

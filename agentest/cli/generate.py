@@ -351,6 +351,10 @@ class Generation:
                     found = await find_rules(models.judge, text, source, line)
                     quotes = {each.quote for each in policies}
                     policies += [each for each in found.kept if each.quote not in quotes]
+                    if found.unread:
+                        self.known.notes.append(
+                            f"{source}: too long: the model read all but {count(found.unread, 'part')}"
+                        )
                     if found.dropped:
                         self.known.notes.append(
                             f"{source}: {count(found.dropped, 'rule')} of the model dropped, not quoted"

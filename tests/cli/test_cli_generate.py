@@ -15,6 +15,7 @@ from explore_lab import Act, Seen, endpoint_of
 from model_server import Answer, ModelServer, Received, completion
 from policy_agents import INSTRUCTIONS, TOOLS, shop
 
+from agentest.authoring.generated_wording import parts_of
 from agentest.cli.generate import generate
 from agentest.cli.run_commands import run
 from agentest.scenarios.discovery import discover_file
@@ -254,3 +255,11 @@ def test_functions_are_replaced_by_recorded_results_with_the_value_of_the_limit(
     assert before.return_value == 2
     assert "a mock function has another value" in before.output
     assert failing(after.output) == [late]
+
+
+def test_a_text_is_split_between_paragraphs_for_the_model() -> None:
+    """No part is longer than the limit, and nothing is lost."""
+    text = "\n\n".join(f"Rule {n}. " + "word " * 300 for n in range(40)) + "\n\n" + "x" * 30_000
+    parts = parts_of(text)
+    assert max(map(len, parts)) <= 12_002
+    assert "".join("".join(parts).split()) == "".join(text.split())
