@@ -67,6 +67,19 @@ _MISSING = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateOptions:
+    """The options that only `agentest generate` has."""
+
+    sources: str | None = None
+    docs: tuple[str, ...] = ()
+    most: int | None = None
+    """The most scenarios; None: 20."""
+    output: Path | None = None
+    seed: int = 0
+    no_run: bool = False
+
+
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
@@ -86,13 +99,8 @@ _MISSING = (
 def generate(
     location: Location,
     options: Options,
+    generating: GenerateOptions,
     targets: tuple[str, ...],
-    sources: str | None,
-    docs: tuple[str, ...],
-    most: int | None,
-    output: Path | None,
-    seed: int,
-    no_run: bool,
 ) -> ExitCode:
     """Write scenarios for the rules in the agent's instructions and for its tools.
 
@@ -102,8 +110,8 @@ def generate(
     Exit status: 0 a scenario was written; 2 nothing could be generated; 130 interrupted.
     """
     project = location.enter()
-    wanted = _sources(sources)
-    path = project.path(output) if output else project.root / _OUTPUT
+    wanted, docs = _sources(generating.sources), generating.docs
+    path = project.path(generating.output) if generating.output else project.root / _OUTPUT
     if not path.name.endswith(".sim.py"):
         raise UsageError(f"--output: {path.name} would not be found; its name must end in .sim.py")
     request = request_of(project, options, ReportOptions(), targets)
@@ -114,10 +122,11 @@ def generate(
         everything = prepare(request_of(project, Options(offline=True)), may_be_empty=True)
     wanted += ("docs",) if docs else ()
     known = gather(prepared, everything, wanted, [project.path(Path(each)) for each in docs])
-    work = Generation(prepared, known, free_path(path), most or 20, seed, "tools" in wanted)
+    most, seed = generating.most or 20, generating.seed
+    work = Generation(prepared, known, free_path(path), most, seed, "tools" in wanted)
     if options.dry_run:
         return work.show_plan()
-    return work.write(project, runs=not no_run)
+    return work.write(project, runs=not generating.no_run)
 
 
 def _sources(text: str | None) -> tuple[str, ...]:

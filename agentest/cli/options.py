@@ -19,6 +19,7 @@ GROUPS = {
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
     "exploring": ("agentest.cli.explore", "ExploreOptions"),
+    "generating": ("agentest.cli.generate", "GenerateOptions"),
     "evaluation": ("agentest.cli.requests", "EvalOptions"),
     "rows": ("agentest.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
