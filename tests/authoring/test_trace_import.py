@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from agentest.authoring.personal_data import PersonalData
 from agentest.authoring.trace_import import TraceRequest, import_traces
-from agentest.authoring.trace_messages import Item
-from agentest.authoring.trace_sessions import joined, read_traces
+from agentest.authoring.trace_messages import Item, joined
+from agentest.authoring.trace_sessions import read_traces
 from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
@@ -273,6 +273,23 @@ def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path
     assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
     assert scenario.tools == {name: answer for _, name, _, answer in CALLS}
     assert "cancel_order" in str(scenario.trajectory)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("with_observations", [False, True])
+def test_traces_of_one_turn_each_are_joined_in_the_order_of_time(
+    newest_first: bool, with_observations: bool, tmp_path: Path
+) -> None:
+    """Agents that store the conversation send each message alone; exports may have the newest first."""
+    rows = []
+    for at, (user, agent) in enumerate(((ASKED, FOUND), (CANCEL, DONE), ("Thanks.", "Bye."))):
+        trace = {"id": f"t{at}", "sessionId": "s-1", "timestamp": f"2026-01-0{at + 1}", "metadata": {}}
+        talk = {"input": [{"role": "user", "content": user}], "output": agent}
+        observed = {"type": "GENERATION", "startTime": trace["timestamp"], **talk}
+        rows.append({**trace, "observations": [observed]} if with_observations else {**trace, **talk})
+    ordered = list(reversed(rows)) if newest_first else rows
+    (scenario,), _ = imported(tmp_path, "\n".join(map(json.dumps, ordered)))
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL, "Thanks."]
 
 
 def test_spans_without_messages_are_explained(tmp_path: Path) -> None:
