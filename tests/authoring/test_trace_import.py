@@ -441,6 +441,18 @@ def test_a_user_who_introduces_themselves_gets_another_name(said: str) -> None:
     assert "Peter" not in personal.text(said)
 
 
+@pytest.mark.parametrize("said", ["Peter Novak", "peter novak.", "It's Peter Novak, order 5", "sure, Novak"])
+def test_the_answer_to_a_question_for_a_name_is_one(said: str) -> None:
+    """Of a product it is not."""
+    asked, other = PersonalData(), PersonalData()
+    asked.learn_answer("May I have your full name, please?", said)
+    assert "novak" not in asked.text(f"{said} Novak").lower()
+    other.learn_answer("What is the name of the product?", said)
+    assert other.text(said) == said
+    asked.learn_answer("What is the name on the booking?", "I do not know")
+    assert asked.text("I do not know") == "I do not know"
+
+
 def test_an_order_number_that_looks_like_a_phone_number_stays() -> None:
     """Keys say what a number is, also of numbers that are not texts."""
     personal = PersonalData()
