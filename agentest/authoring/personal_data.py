@@ -50,6 +50,15 @@ _INTRODUCED = re.compile(
     rf"\s*[\n,]\s*({_WORD}(?: {_WORD}){{0,2}})\s*$"
     rf"|(?i:\b(?:dear|hello|hi|hey|hallo|bonjour|hola|thanks|thank you),?)\s+({_WORD}(?: {_WORD})?)(?=[,!.])"
 )
+_ASKS_NAME = re.compile(
+    r"(?i)\b(?:your|full|first|last|customer|passenger|guest|holder)(?:['’]s)? name\b|\bname on the\b|"
+    r"\bwho am i (?:speaking|talking)|\b(?:ihr|ihren|dein) name\b"
+)
+_ANSWERS_NAME = re.compile(
+    r"(?i:(?:it['’]?s|it is|sure|yes|this is|the name is|under|of course)[,.:!]?\s+)*"
+    rf"(?:({_WORD}(?: {_WORD}){{1,3}})(?=\s*(?:[.,;!]|$|and\b))|"
+    r"([^\W\d_]{2,}(?:[ '’-][^\W\d_]+){0,2})(?=[.!]?\s*$))"
+)
 _EMAIL = re.compile(r"[\w.+%'-]+@[\w-]+(?:\.[\w-]+)+")
 _IBAN = re.compile(r"(?i)(?<![A-Z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}")
 
@@ -99,7 +108,8 @@ _NO_NAMES = frozenset(
     _words(
         "order account support customer service user admin the you your this that here there all team "
         "everyone again madam sir folks happy very not is so please yes no ok okay what how can could my it "
-        "we they he she sorry just also still trying looking"
+        "we they he she sorry just also still trying looking on in wrong missing "
+        "correct incorrect i do don dont know never mind thanks thank forget cancel stop later"
     )
 )
 """Words that may follow `I am` or `Hello` and are no names."""
@@ -163,6 +173,13 @@ class PersonalData:
                     name = next(filter(None, match.groups()))
                     if _NO_NAMES.isdisjoint(name.lower().split()):
                         self._learn_name(name)
+
+    def learn_answer(self, question: str, answer: str) -> None:
+        """Note the name with which a user answers a question of the agent for it."""
+        match = _ANSWERS_NAME.match(answer.strip()) if _ASKS_NAME.search(question) else None
+        name = (match[1] or match[2]) if match else ""
+        if name and _NO_NAMES.isdisjoint(name.lower().split()):
+            self._learn_name(name)
 
     def _learn_name(self, name: str) -> None:
         words = [word for word in re.split(r"[\s,]+", name) if word.strip(".").lower() not in _TITLES]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,6 +89,8 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
     if not sessions:
         raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
     chosen = different(sessions, request.most)
+    for before, turn in (pair for each in sessions for pair in pairwise(each.turns)):
+        personal.learn_answer(before.agent_message, turn.user_message)
     for turn in (turn for each in sessions for turn in each.turns):
         personal.learn([turn.user_message, turn.agent_message])
         for call in turn.tool_calls:

@@ -185,3 +185,26 @@ def _plain_result(value: Any) -> Any:
     ):
         value = "\n".join(str(part["text"]) for part in value)
     return parsed(value)
+
+
+def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
+    """Return a history with the part of further items that it does not contain yet."""
+    if not more:
+        return history
+    if len(more) >= len(history) and [*map(step_key, more[: len(history)])] == [*map(step_key, history)]:
+        return list(more)
+    old, new = [*map(step_key, history)], [*map(step_key, more)]
+    for size in range(min(len(old), len(new)), 0, -1):
+        if old[-size:] == new[:size]:
+            return [*history, *more[size:]]
+    # An answer that was recorded before, with the messages after it left out.
+    return history if len(new) <= len(old) and _contains(old, new) else [*history, *more]
+
+
+def step_key(item: Item) -> tuple[str, str, str]:
+    value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
+    return item.kind, " ".join(item.text.split()), value
+
+
+def _contains(whole: Sequence[Any], part: Sequence[Any]) -> bool:
+    return any(list(whole[at : at + len(part)]) == list(part) for at in range(len(whole) - len(part) + 1))

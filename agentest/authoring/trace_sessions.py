@@ -19,8 +19,10 @@ from agentest.authoring.trace_messages import (
     answer_items,
     is_call_part,
     items_of,
+    joined,
     message_items,
     parsed,
+    step_key,
 )
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
@@ -50,9 +52,16 @@ class RecordedSession:
     responses: set[str] = field(default_factory=set)
     """Ids of the model's responses."""
 
-    def add(self, received: Sequence[Item], answered: Sequence[Item]) -> None:
-        """Join an exchange to the history."""
-        self.items = joined(joined(self.items, received), answered)
+    began: str = ""
+    """When its first exchange began, as its records write it."""
+
+    def add(self, received: Sequence[Item], answered: Sequence[Item], at: Any = "") -> None:
+        """Join an exchange to the history. Exports may have the newest first."""
+        if at and self.began and str(at) < self.began:
+            self.items = joined([*received, *answered], self.items)
+        else:
+            self.items = joined(joined(self.items, received), answered)
+        self.began = min(filter(None, (self.began, str(at or ""))), default="")
 
     def add_result(self, key: Any, result: Any) -> None:
         """Note the result that a record of a tool has."""
@@ -97,29 +106,6 @@ class ReadTraces:
             if seen[shape] > _OF_ONE_SHAPE or kept > _MOST_SESSIONS // 2:
                 del self.sessions[id]
                 self.alike += 1
-
-
-def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
-    """Return a history with the part of further items that it does not contain yet."""
-    if not more:
-        return history
-    if len(more) >= len(history) and [*map(_same, more[: len(history)])] == [*map(_same, history)]:
-        return list(more)
-    old, new = [*map(_same, history)], [*map(_same, more)]
-    for size in range(min(len(old), len(new)), 0, -1):
-        if old[-size:] == new[:size]:
-            return [*history, *more[size:]]
-    # An answer that was recorded before, with the messages after it left out.
-    return history if len(new) <= len(old) and _contains(old, new) else [*history, *more]
-
-
-def _same(item: Item) -> tuple[str, str, str]:
-    value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
-    return item.kind, " ".join(item.text.split()), value
-
-
-def _contains(whole: Sequence[Any], part: Sequence[Any]) -> bool:
-    return any(list(whole[at : at + len(part)]) == list(part) for at in range(len(whole) - len(part) + 1))
 
 
 def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
@@ -423,13 +409,16 @@ def _langfuse(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces) 
     rows.sort(key=lambda row: str(row.get("startTime") or row.get("start_time") or ""))
     for row in rows:
         trace = row.get("traceId") or row.get("trace_id") or record.get("id")
-        id = record.get("sessionId") or row.get("sessionId") or record.get("session_id") or trace
-        session = found.session(str(id), str(path))
+        if named := record.get("sessionId") or row.get("sessionId") or record.get("session_id"):
+            found.conversations[str(trace)] = str(named)
+        id = found.conversations.get(str(trace), str(trace))
+        session = found.session(id, str(path))
         session.failed |= str(row.get("level") or "").upper() == "ERROR"
         kind = str(row.get("type") or "").upper()
-        if kind == "GENERATION":
+        if kind == "GENERATION" or (row is record and not kind):
             found.forms["langfuse"] += 1
-            session.add(items_of(row.get("input")), answer_items(row.get("output")))
+            at = row.get("startTime") or row.get("start_time") or row.get("timestamp")
+            session.add(items_of(row.get("input")), answer_items(row.get("output")), at)
         elif kind == "TOOL":
             session.add_result(row.get("name"), row.get("output"))
     return bool(rows)
@@ -446,7 +435,7 @@ def _langsmith(record: Mapping[str, Any], path: Path, _: int, found: ReadTraces)
     inputs, outputs = record.get("inputs"), record.get("outputs")
     if record.get("run_type") in ("llm", "chat_model"):
         found.forms["langsmith"] += 1
-        session.add(items_of(inputs), answer_items(outputs))
+        session.add(items_of(inputs), answer_items(outputs), record.get("start_time"))
     elif record.get("run_type") == "tool":
         output = outputs.get("output", outputs) if isinstance(outputs, Mapping) else outputs
         result = output.get("content", output) if isinstance(output, Mapping) else output
@@ -483,8 +472,8 @@ def _continued(found: ReadTraces, earlier: Any, received: Sequence[Item], path: 
     for session in islice(reversed(found.sessions.values()), _CONTINUED):
         if earlier and str(earlier) in session.responses:
             return session.id
-        known = [*map(_same, session.items)]
-        if session.file == str(path) and known and [*map(_same, received[: len(known)])] == known:
+        known = [*map(step_key, session.items)]
+        if session.file == str(path) and known and [*map(step_key, received[: len(known)])] == known:
             return session.id
     return None
 
@@ -573,8 +562,10 @@ def _reader_of(record: Any) -> Read | None:
     ):
         return _agentest
     kinds = ("GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER")
-    if isinstance(record.get("observations"), list) or (
-        ("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds
+    if (
+        isinstance(record.get("observations"), list)
+        or (("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds)
+        or ({"sessionId", "timestamp", "input", "output"} <= record.keys())
     ):
         return _langfuse
     attributes = record.get("attributes")

@@ -206,11 +206,9 @@ def scenario(
         max_turns: maximum length of a conversation, in turns (default: configuration).
         parallel: False runs its conversations one after another (default: configuration).
         agent: name of an agent in the configuration's `agents`.
-        turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
-            `expect`.
+        turns: makes it scripted: user messages, or dicts with `user_message`, `trajectory` and `expect`.
         user: an adversarial user: `crescendo`, `goat`, `pair`, …, or `attack("goat", objective="…")`.
-        tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
-            `"simulate"`: a model answers every tool.
+        tools: tool name → a value, a function or `sequence(…)`; or `"simulate"`. `mocks` has them in `tools`.
         trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
             must hold. `assertions={"toolCalls": …}` is the same.
         expect: what the agent `says` and `never_says` in the whole conversation.

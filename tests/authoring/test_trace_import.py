@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from agentest.authoring.personal_data import PersonalData
 from agentest.authoring.trace_import import TraceRequest, import_traces
-from agentest.authoring.trace_messages import Item
-from agentest.authoring.trace_sessions import joined, read_traces
+from agentest.authoring.trace_messages import Item, joined
+from agentest.authoring.trace_sessions import read_traces
 from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
@@ -275,6 +275,23 @@ def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path
     assert "cancel_order" in str(scenario.trajectory)
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("with_observations", [False, True])
+def test_traces_of_one_turn_each_are_joined_in_the_order_of_time(
+    newest_first: bool, with_observations: bool, tmp_path: Path
+) -> None:
+    """Agents that store the conversation send each message alone; exports may have the newest first."""
+    rows = []
+    for at, (user, agent) in enumerate(((ASKED, FOUND), (CANCEL, DONE), ("Thanks.", "Bye."))):
+        trace = {"id": f"t{at}", "sessionId": "s-1", "timestamp": f"2026-01-0{at + 1}", "metadata": {}}
+        talk = {"input": [{"role": "user", "content": user}], "output": agent}
+        observed = {"type": "GENERATION", "startTime": trace["timestamp"], **talk}
+        rows.append({**trace, "observations": [observed]} if with_observations else {**trace, **talk})
+    ordered = list(reversed(rows)) if newest_first else rows
+    (scenario,), _ = imported(tmp_path, "\n".join(map(json.dumps, ordered)))
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL, "Thanks."]
+
+
 def test_spans_without_messages_are_explained(tmp_path: Path) -> None:
     """The instrumentation records no messages unless it is asked to."""
     with pytest.raises(UsageError, match="4 model requests had no messages"):
@@ -422,6 +439,18 @@ def test_a_user_who_introduces_themselves_gets_another_name(said: str) -> None:
     personal = PersonalData()
     personal.learn(said)
     assert "Peter" not in personal.text(said)
+
+
+@pytest.mark.parametrize("said", ["Peter Novak", "peter novak.", "It's Peter Novak, order 5", "sure, Novak"])
+def test_the_answer_to_a_question_for_a_name_is_one(said: str) -> None:
+    """Of a product it is not."""
+    asked, other = PersonalData(), PersonalData()
+    asked.learn_answer("May I have your full name, please?", said)
+    assert "novak" not in asked.text(f"{said} Novak").lower()
+    other.learn_answer("What is the name of the product?", said)
+    assert other.text(said) == said
+    asked.learn_answer("What is the name on the booking?", "I do not know")
+    assert asked.text("I do not know") == "I do not know"
 
 
 def test_an_order_number_that_looks_like_a_phone_number_stays() -> None:
