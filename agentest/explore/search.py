@@ -215,7 +215,8 @@ def _can_combine(variation: Variation) -> bool:
     if variation.part is ExploredPart.MUTATIONS:
         return MUTATIONS[name].relation != "new" and name != "two_goals"
     goals, kinds = (each.goal for each in scenario.injections), (each.kind for each in scenario.faults)
-    return "stop" not in goals and "permission_denied" not in kinds
+    is_of_tools = variation.part in (ExploredPart.FAULTS, ExploredPart.INJECTIONS)
+    return is_of_tools and "stop" not in goals and "permission_denied" not in kinds
 
 
 def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
