@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,30 @@ _CREDENTIALS = 'are the credentials right? In `agent`, write headers: {Authoriza
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"
+
+
+_LOCKED = re.compile(r"database (table )?is locked", re.I)
+_OVERLOADED = re.compile(
+    r"answered 429\b|concurren(t|cy)\b.{0,40}\b(limit|exceeded|reached)"
+    r"|(exceeded|reached)\b.{0,40}\bconcurren"
+    r"|too many (concurrent |pending |open )?(requests|connections|runs)|maximum pending requests"
+    r"|queue is full|server (is )?(busy|overloaded)|QueuePool limit|no available instance|rate exceeded",
+    re.I,
+)
+"""What servers and frameworks write if they take no more requests at once."""
+
+
+def load_hint(texts: Iterable[str]) -> str:
+    """Return what to change if an error or a server's output shows too many conversations at once, or ""."""
+    found = list(texts)
+    if any(map(_LOCKED.search, found)):
+        return (
+            "SQLite lets one conversation write at a time: keep sessions in memory (`adk api_server "
+            "--session_service_uri memory://`), or set `concurrency: 1`"
+        )
+    if any(map(_OVERLOADED.search, found)):
+        return "fewer conversations at once may help: lower `concurrency`, or raise the server's own limit"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

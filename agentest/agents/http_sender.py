@@ -120,6 +120,8 @@ class ErrorAdvisor:
     def __init__(self, config: HttpAgent, client: Sender) -> None:
         self.has_answered = False
         """True once the agent has sent a valid response."""
+        self.under_way = 0
+        """Number of requests that the agent is answering now."""
         self._config = config
         self._client = client
         self._advisor: Advisor | None = None
@@ -291,7 +293,9 @@ class HttpSender:
         limit: TimeLimit,
     ) -> tuple[T, DirectResponse]:
         """Send once, with redirects. Returns the parsed value and the closed response."""
-        configured_url, response = request.url, None
+        configured_url, response, advisor = request.url, None, self._advisor
+        if advisor:
+            advisor.under_way += 1
         try:
             with limit:
                 for _ in range(MAX_REDIRECTS + 1):
@@ -310,6 +314,8 @@ class HttpSender:
         except (RefusedAddress, AppFailed) as error:
             raise AgentError(str(error)) from None
         finally:
+            if advisor:
+                advisor.under_way -= 1
             if (sent := SENT_REQUESTS.get()) is not None:
                 status, body = (response.status_code, response.beginning) if response else (None, b"")
                 content = request.content and request.content[:_REMEMBERED_BYTES]
@@ -318,6 +324,8 @@ class HttpSender:
 
     def _timeout_message(self, url: str) -> str:
         limit = f"no complete answer within {self._timeout_s:g} s"
+        if self._advisor and self._advisor.under_way > 1 and not self._late_hint:
+            limit += " while others were under way. If it answers few at once, lower `concurrency`"
         return f"{url}: {limit}{self._late_hint}. If the agent may take longer, raise request_timeout_ms"
 
     async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:

@@ -73,6 +73,7 @@ AGENT_TYPES: dict[str, AgentType] = {
             "probe_anthropic_messages",
         ),
         ("grpc", "grpc:GrpcAgent", "grpc", None),
+        ("assistants", "model_apis:AssistantsAgent", "assistants", None),
         ("realtime", "model_apis:RealtimeAgent", "realtime", None),
         ("command", "dialogue:CommandAgent", "command", None),
     )
@@ -133,6 +134,7 @@ _TYPES_BY_NAMES = {
     "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
     "pydanticai": f"{_PYTHON_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
     "openaiagents openaiagentssdk": f"{_PYTHON_OBJECT}, or behind a server http",
+    "openaiassistants azureaifoundry foundry azureagents": "assistants",
     "openai": "chat_completions or responses for OpenAI's APIs, custom or http for its Agents SDK",
     "googleadk": "adk for its server, a2a behind to_a2a, adk_module or custom for an agent in Python",
     "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_PYTHON_OBJECT}",

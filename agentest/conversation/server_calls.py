@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.tool_visibility import Approval, Approve, SeenBy
 from agentest.mock_servers.port import (
     Addresses,
     CallOutcome,
@@ -45,6 +45,8 @@ class MockServerCalls(CallSource):
         self._doubts: dict[int, str] = {}
         """Turn → why one of its calls may be missing."""
         self._ended: list[AgentestError] = []
+        self._approve: Approve | None = None
+        """The scenario's answer if a real tool asks in this turn."""
         self._forwarded: list[tuple[RecordedCall, bool]] = []
         """Calls that were forwarded to a real tool, and True if there is one."""
 
@@ -54,6 +56,7 @@ class MockServerCalls(CallSource):
     @asynccontextmanager
     async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         """Mark requests with the turn, and count those that were sent with the mark."""
+        self._approve = ctx.approve
         with in_turn(TraceContext(self.who.key, turn.turn_index)) as sent:
             try:
                 yield replace(ctx, mocks_inside=True, servers=self.addresses)
@@ -81,7 +84,8 @@ class MockServerCalls(CallSource):
             return ServedAnswer(how=CallOutcome.INVALID, message=known.invalid_arguments)
         if not known.mocked:
             self._forwarded.append((recorded, call.caller_runs or call.would_run))
-            return ServedAnswer(how=CallOutcome.REAL, number=len(self._forwarded) - 1)
+            approve = self._approve.get(call.tool) if isinstance(self._approve, Mapping) else self._approve
+            return ServedAnswer(how=CallOutcome.REAL, number=len(self._forwarded) - 1, approve=approve)
         if (http := recorded.http) is not None:
             how = CallOutcome.FAILED if http.failed else CallOutcome.ANSWERED
             headers = tuple(http.headers.items())
@@ -105,11 +109,19 @@ class MockServerCalls(CallSource):
         self._ended.append(error)
         return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(error))
 
-    async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
+    async def answered(
+        self,
+        number: int,
+        result: object,
+        *,
+        failed: bool,
+        status: int | None = None,
+        approval: Approval | None = None,
+    ) -> None:
         """Record the real tool's answer to a forwarded call."""
         if 0 <= number < len(self._forwarded):  # the number may come from another process
             call, ran = self._forwarded[number]
-            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran)
+            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran, approval=approval)
 
     async def refused(self, why: str) -> None:
         """Note that a call was refused that may have belonged to the turn."""

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from agentest.agents.bypassed_tools import MockedTools
+from agentest.agents.error_hints import load_hint
 from agentest.agents.port import (
     AGENT_ANSWERED,
     SENT_REQUESTS,
@@ -325,6 +326,7 @@ class TurnLoop:
         if failure.blame is Blame.AGENT:
             with self._agent_wait:
                 printed = await self._servers.since(turn.printed)
+            failure = _with_load_hint(failure, printed)
         failure = self._without_doubtful_blame(_with_dead_servers(failure, printed))
         return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, waited))
 
@@ -401,6 +403,12 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
     if failure.bypassed or failure.message.startswith(bypass.message):
         return failure
     return replace(bypass, message=f"{bypass.message}. Besides, {failure.message}")
+
+
+def _with_load_hint(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
+    """Say what to change if an error results from too many conversations at once."""
+    hint = load_hint([failure.message, *(line for each in printed for line in each.lines)])
+    return replace(failure, message=f"{failure.message}. {hint[:1].upper()}{hint[1:]}") if hint else failure
 
 
 def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.domain.faults import Fault, InjectedFault
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
@@ -130,6 +132,8 @@ class ServedAnswer:
     status: int | None = None
     """The HTTP status that the mock set; `result` is then the body, whatever the outcome."""
     headers: tuple[tuple[str, str], ...] = ()
+    approve: bool | None = None
+    """What the scenario's user answers if the real tool asks; None: the scenario has no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,24 @@ class RealAnswer:
     """The HTTP status, if the call was a request."""
 
 
+@dataclass(slots=True)
+class Elicitation:
+    """What the user answers if a real tool asks during a call."""
+
+    approve: bool | None
+    approval: Approval | None = None
+    """The answer, once the tool has asked."""
+
+    def answer(self) -> bool | None:
+        """Return the answer and note that the tool has asked; None if the scenario has no answer."""
+        if self.approve is not None:
+            self.approval = Approval.GRANTED if self.approve else Approval.DENIED
+        return self.approve
+
+
+ELICITATION: ContextVar[Elicitation | None] = ContextVar("agentest_elicitation", default=None)
+"""The answer for the call of a real tool that runs in this context."""
+
 CallReal = Callable[[], Awaitable[RealAnswer]]
 """Calls the real tool. Raises AgentestError if it is unreachable."""
 
@@ -156,10 +178,18 @@ class ActiveConversation(Protocol):
         """Record the call and answer it. Raises nothing but cancellation."""
         ...
 
-    async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
+    async def answered(
+        self,
+        number: int,
+        result: Any,
+        *,
+        failed: bool,
+        status: int | None = None,
+        approval: Approval | None = None,
+    ) -> None:
         """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`.
 
-        The status is that of HTTP, if the call was a request.
+        The status is that of HTTP, if the call was a request, and `approval` what the user answered.
         """
         ...
 

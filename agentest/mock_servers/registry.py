@@ -15,12 +15,14 @@ from typing import Any
 import anyio
 
 from agentest.mock_servers.port import (
+    ELICITATION,
     REFUSED,
     ActiveConversation,
     ActivePeriod,
     Addresses,
     CallOutcome,
     CallReal,
+    Elicitation,
     Identity,
     ModelAccess,
     ModelTraffic,
@@ -337,12 +339,18 @@ async def _real(serving: ActiveConversation, answer: ServedAnswer, real: CallRea
     if real is None:
         await serving.answered(answer.number, None, failed=False)
         return replace(answer, how=CallOutcome.ANSWERED, result=None)
+    asked = Elicitation(answer.approve)
+    token = ELICITATION.set(asked)
     try:
         reply = await real()
     except AgentestError as error:
         await serving.answered(answer.number, {"error": str(error)}, failed=True)
         return replace(answer, how=CallOutcome.FAILED, message=str(error))
-    await serving.answered(answer.number, reply.result, failed=reply.failed, status=reply.status)
+    finally:
+        ELICITATION.reset(token)
+    await serving.answered(
+        answer.number, reply.result, failed=reply.failed, status=reply.status, approval=asked.approval
+    )
     how = CallOutcome.FAILED if reply.failed else CallOutcome.ANSWERED
     return replace(answer, how=how, result=reply.result, real=reply.raw)
 

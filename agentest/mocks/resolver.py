@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Literal
 
 from agentest.domain.messages import ToolSpec
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import CUT_OFF, NO_MOCK, UNANSWERED, ToolCall
 from agentest.mocks.answering import Attendant, ConversationMocks, MockOutcome, ToolSimulator
 from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
@@ -205,13 +205,21 @@ class MockResolver:
         return call, result
 
     def note_real(
-        self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None, ran: bool = True
+        self,
+        call: RecordedCall,
+        result: Any,
+        *,
+        failed: bool,
+        status: int | None = None,
+        ran: bool = True,
+        approval: Approval | None = None,
     ) -> None:
         """Record a real tool's answer to a call without a mock. `ran`: False if null stood in for a tool."""
         known = recordable(result)
         call.status = status
         error = self._redact(shortened(json_text(known))) if failed else None
-        self._record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran)
+        asked: dict[str, Any] = {"approval": approval} if approval else {}
+        self._record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran, **asked)
 
     async def _resolved(
         self,

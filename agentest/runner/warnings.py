@@ -362,6 +362,7 @@ def _approvals_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
     calls = [call for each in conversations for call in each.tool_calls]
     decided = {call.name for call in calls if call.approval in (Approval.GRANTED, Approval.DENIED)}
     answered = {turn.turn_index for each in conversations for turn in each.turns if turn.approvals}
+    answered |= {call.turn_index for call in calls if call.name in decided}
     own = {at for at, turn in enumerate(evidence.scenario.turns) if turn.approve is not None}
     turns_of = {"approve": answered - own, **{f"turns[{at}].approve": answered & {at} for at in own}}
     for key, approve in evidence.scenario.approve_keys.items():

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.domain.tool_visibility import Approval
 from agentest.mock_servers.port import (
     ActiveConversation,
     ActivePeriod,
@@ -202,10 +203,19 @@ class _RemoteServing:
             call = replace(call, arguments=None, problem="the arguments are nested too deeply")
         return await self._ask("answer", call)
 
-    async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
+    async def answered(
+        self,
+        number: int,
+        result: Any,
+        *,
+        failed: bool,
+        status: int | None = None,
+        approval: Approval | None = None,
+    ) -> None:
         del status  # real tools are recorded only in runs with one process
         sent = result if can_be_sent(result) else "(nested too deeply to store)"
-        await self._ask("answered", number, sent, failed=failed)
+        asked = {"approval": approval} if approval else {}
+        await self._ask("answered", number, sent, failed=failed, **asked)
 
     async def refused(self, why: str) -> None:
         await self._ask("refused", why)

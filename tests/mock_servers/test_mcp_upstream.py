@@ -12,8 +12,11 @@ from aiohttp import web
 from http_agents import served, stream
 from mcp_answers import ANSWERS, BOOKING, SLOTS
 from mcp_mock import mcp_server
-from real_mcp import RealServer, program, real_server
+from real_mcp import ELICITING, RealServer, program, real_server
 
+from agentest.agents.port import TurnContext
+from agentest.conversation.turn_progress import TurnProgress
+from agentest.domain.tool_visibility import Approval
 from agentest.mock_servers.mcp.real_server import differences
 from agentest.mock_servers.mcp.upstream import HttpTransport, Upstream, UpstreamError
 from agentest.support.errors import ConfigError, UnmockedToolError
@@ -69,6 +72,55 @@ def test_unmocked_calls_reach_the_real_tool(way: str) -> None:
                 assert server.mocks.calls_of(0)[3].error == '"no way"'
 
     anyio.run(calls)
+
+
+def _approving(approve: Any) -> tuple[TurnProgress, TurnContext]:
+    return TurnProgress(0, "hello"), TurnContext("c-1", "s", 0, session_id="s-1", approve=approve)
+
+
+@pytest.mark.parametrize(
+    ("approve", "answer", "approval"),
+    [
+        (True, {"action": "accept", "content": {"sure": True, "how": "card", "note": "-"}}, Approval.GRANTED),
+        ({"create_booking": False, "slots": True}, {"action": "decline"}, Approval.DENIED),
+        ({"slots": True}, None, None),
+        (None, None, None),
+    ],
+)
+def test_the_scenario_answers_what_a_real_tool_asks(approve: Any, answer: Any, approval: Any) -> None:
+    properties = {
+        "sure": {"type": "boolean"},
+        "how": {"type": "string", "enum": ["card", "cash"]},
+        "note": {"type": "string", "default": "-"},
+        "name": {"type": "string"},
+    }
+
+    async def call() -> None:
+        async with (
+            real_server(RealServer(elicits={"properties": properties})) as real,
+            mcp_server(unmocked="passthrough", upstream=real.url) as server,
+            server.served.request(*_approving(approve)),
+        ):
+            await server.call("create_booking", {"date": "x"})
+            found = next(each for each in real.answered if each["id"] == 98)
+            assert found.get("result") == answer
+            assert ("error" in found) is (answer is None)
+            assert [call.approval for call in server.mocks.calls_of(0)] == [approval]
+
+    anyio.run(call)
+
+
+def test_a_program_that_asks_is_answered() -> None:
+    async def call() -> None:
+        upstream = program(text=ELICITING)
+        async with (
+            mcp_server(unmocked="passthrough", upstream=upstream) as server,
+            server.served.request(*_approving(True)),
+        ):
+            assert (await server.call("slots"))["content"][0]["text"] == "accept"
+            assert [call.approval for call in server.mocks.calls_of(0)] == [Approval.GRANTED]
+
+    anyio.run(call)
 
 
 def test_without_passthrough_the_real_tool_never_runs() -> None:

@@ -29,6 +29,8 @@ class RealServer:
     answered: list[Any] = field(default_factory=list)
     """What it was answered to its own requests."""
     url: str = ""
+    elicits: dict[str, Any] | None = None
+    """The schema of what it asks the user during calls of tools."""
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         message = await request.json()
@@ -52,7 +54,12 @@ class RealServer:
     async def _streamed(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         """The answer, behind a note and two requests of the server's own."""
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
-        asked = [{"jsonrpc": "2.0", "id": 99, "method": method} for method in ("ping", "roots/list")]
+        asked: list[Any] = [
+            {"jsonrpc": "2.0", "id": 99, "method": method} for method in ("ping", "roots/list")
+        ]
+        if self.elicits is not None and message["method"] == "tools/call":
+            params = {"message": "Really?", "requestedSchema": self.elicits}
+            asked.append({"jsonrpc": "2.0", "id": 98, "method": "elicitation/create", "params": params})
         messages = [note, *asked, result_of(message, self.pages)]
         return await stream(request, [f"event: message\ndata: {json.dumps(each)}\n\n" for each in messages])
 
@@ -69,6 +76,22 @@ async def real_server(server: RealServer | None = None) -> AsyncIterator[RealSer
         yield server
 
 
+ELICITING = """
+import json, sys
+sys.path.insert(0, {path!r})
+from mcp_answers import result_of
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "tools/call":
+        ask = {{"jsonrpc": "2.0", "id": "e", "method": "elicitation/create", "params": {{"message": "?"}}}}
+        print(json.dumps(ask), flush=True)
+        reply = json.loads(sys.stdin.readline())
+        content = [{{"type": "text", "text": str(reply.get("result", {{}}).get("action"))}}]
+        answer = {{"jsonrpc": "2.0", "id": message["id"], "result": {{"content": content}}}}
+        print(json.dumps(answer), flush=True)
+    elif "id" in message and "method" in message:
+        print(json.dumps(result_of(message, {pages!r})), flush=True)
+"""
 PROGRAM = """
 import json, sys
 sys.path.insert(0, {path!r})
@@ -85,6 +108,6 @@ for line in sys.stdin:
 """
 
 
-def program(pages: Sequence[Sequence[Any]] = ((BOOKING,), (SLOTS,))) -> list[str]:
+def program(pages: Sequence[Sequence[Any]] = ((BOOKING,), (SLOTS,)), text: str = PROGRAM) -> list[str]:
     """The command of a server on standard input and output, which writes other things there, too."""
-    return [sys.executable, "-S", "-c", PROGRAM.format(path=str(Path(__file__).parent), pages=pages)]
+    return [sys.executable, "-S", "-c", text.format(path=str(Path(__file__).parent), pages=pages)]

@@ -1,16 +1,17 @@
-"""Settings of agents that speak the API of a model provider: Responses, Realtime, Anthropic's Messages."""
+"""Settings of agents that speak the API of a model provider: Responses, Assistants, Realtime, Messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from agentest.config.agents.dialogue import socket_address
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
+from agentest.config.fields import AtLeastOne
 
 
 class History(StrEnum):
@@ -92,6 +93,39 @@ class AnthropicMessagesAgent(HttpAgent):
                 "content}; what the system says goes into body.system"
             )
         return value
+
+
+class AssistantsAgent(HttpAgent):
+    """An agent that speaks OpenAI's Assistants API, as the threads of Azure AI Foundry do."""
+
+    templated: ClassVar[tuple[str, ...]] = ("headers", "body")
+    default_path: ClassVar[str] = "/v1"
+    reserved: ClassVar[Mapping[str, str]] = {
+        "assistant_id": "is a key of its own: write `assistant_id` next to `endpoint`",
+        "stream": "is set by Agentest: write `streaming: true`",
+    }
+    can_report: ClassVar[bool] = True  # tools that the server runs
+
+    type: Literal["assistants"]
+    endpoint: Annotated[str, Field(validate_default=True)] = ""
+    """The URL before `/threads`."""
+    assistant_id: str = Field(min_length=1)
+    api_version: str | None = None
+    """Sent as `api-version`, which Azure requires."""
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of each run, such as `instructions`."""
+    poll_ms: AtLeastOne = 500
+    """Pause between two requests for the state of a run, in milliseconds."""
+
+    @property
+    def sent_instructions(self) -> str:
+        return join_texts(
+            [text_of(self.body.get("instructions")), text_of(self.body.get("additional_instructions"))]
+        )
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
 
 
 class RealtimeAgent(HttpAgent):

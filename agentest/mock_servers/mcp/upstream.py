@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import anyio
 
 from agentest.mock_servers.mcp.tool_catalog import failed, value_of
-from agentest.mock_servers.port import RealAnswer
+from agentest.mock_servers.port import ELICITATION, Elicitation, RealAnswer
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError
 from agentest.support.http.address_guard import RefusedAddress
@@ -140,7 +140,7 @@ class Upstream:
                 return
             self._transport.version = None
             client = {"name": "agentest", "version": __version__}
-            params = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client}
+            params = {"protocolVersion": _VERSION, "capabilities": {"elicitation": {}}, "clientInfo": client}
             try:
                 answer = await self._transport.request(self._request("initialize", params))
             except SessionLost:
@@ -158,14 +158,37 @@ class Upstream:
         return {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
 
 
-def reply_to(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the response to a request from the server; None if the message is not a request."""
+def reply_to(message: Mapping[str, Any], asked: Sequence[Elicitation] = ()) -> dict[str, Any] | None:
+    """Return the response to a request from the server; None if the message is not a request.
+
+    `asked` are the calls that the server's question may be about.
+    """
     if "method" not in message or "id" not in message:
         return None
     head = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
         return {**head, "result": {}}
+    if message["method"] == "elicitation/create" and len({each.approve for each in asked}) == 1:
+        answer = asked[0].answer() if len(asked) == 1 else asked[0].approve
+        if answer is not None:
+            return {**head, "result": _elicited(message.get("params"), approve=answer)}
     return {**head, "error": {"code": -32601, "message": "Agentest offers nothing to servers"}}
+
+
+def _elicited(params: Any, *, approve: bool) -> dict[str, Any]:
+    """Return the user's answer: with approval true for booleans, and otherwise the schema's defaults."""
+    if not approve:
+        return {"action": "decline"}
+    schema = params.get("requestedSchema") if isinstance(params, Mapping) else None
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    content: dict[str, Any] = {}
+    for name, each in properties.items() if isinstance(properties, Mapping) else ():
+        if isinstance(each, Mapping):
+            if each.get("type") == "boolean":
+                content[name] = True
+            elif "default" in each or each.get("enum"):
+                content[name] = each["default"] if "default" in each else each["enum"][0]
+    return {"action": "accept", "content": content}
 
 
 def _error_text(error: Any) -> str:
@@ -262,7 +285,8 @@ class HttpTransport:
             message = self._message(event.data.encode())
             if message.get("id") == request_id and "method" not in message:
                 return message
-            if reply := reply_to(message):
+            asked = ELICITATION.get()
+            if reply := reply_to(message, [asked] if asked else []):
                 await self.notify(reply)
         raise UpstreamError(f"{self.description}: its stream ended without the answer")
 
@@ -296,6 +320,8 @@ class StdioTransport:
         self._reaper: Reaper | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
+        self._asked: dict[Any, Elicitation] = {}
+        """Id of a call → the user's answer. The server's questions do not say which call they are about."""
         self._log = ""
         self.version: str | None = None
         """Not used, because only HTTP messages state the version."""
@@ -305,11 +331,14 @@ class StdioTransport:
         await self._start()
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[message["id"]] = answer
+        if asked := ELICITATION.get():
+            self._asked[message["id"]] = asked
         try:
             await self.notify(message)
             return await answer
         finally:
             del self._waiting[message["id"]]
+            self._asked.pop(message["id"], None)
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         assert self._process is not None
@@ -381,7 +410,7 @@ class StdioTransport:
             return  # many programs print other lines than messages
         if not isinstance(message, dict):
             return
-        if reply := reply_to(message):
+        if reply := reply_to(message, list(self._asked.values())):
             with suppress(UpstreamError):
                 await self.notify(reply)
             return
