@@ -208,9 +208,11 @@ def test_websockets_get_the_value(printing: Printing) -> None:
 def test_grpc_gets_the_value(printing: Printing, tmp_path: Path) -> None:
     salon = Salon(tmp_path)
     with salon.serving() as endpoint:
-        result = run_grpc(endpoint, "hi", headers={"Authorization": {"command": printing.command}})
+        header = {"Authorization": {"command": printing.command}}
+        result = run_grpc(endpoint, "hi", "expired", headers=header, retries=0)
     assert status(result) is Status.PASSED
-    assert [each["authorization"] for each in salon.metadata] == ["Bearer token-1"]
+    sent = [each["authorization"] for each in salon.metadata]
+    assert sent == ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
 
 
 # Signatures
