@@ -20,6 +20,8 @@ from agentest.config.fields import check_headers
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.websockets import WebSocket
+from agentest.support.process_groups import run_in_group
+from agentest.support.redaction import header_secrets
 from agentest.support.text import shortened
 
 _REUSE_FAILURE_S = 10.0
@@ -89,7 +91,7 @@ class _PrintedValue:
         except CannotSend as error:
             self._value, self._failure, self._at = "", error, monotonic()
             raise
-        self._on_secret([value, value.removeprefix("Bearer ")])
+        self._on_secret(header_secrets({"authorization": value}))
         self._value, self._at = value, monotonic()
 
     async def _printed(self) -> str:
@@ -97,15 +99,15 @@ class _PrintedValue:
         command = self._command.words
         try:
             with anyio.fail_after(self._command.timeout_s):
-                done = await anyio.run_process(command, check=False, cwd=self._root)
+                status, out, err = await run_in_group(command, self._root)
         except TimeoutError:
             raise self._problem(f"has not ended after {self._command.timeout_s:g} s (timeout_s)") from None
         except OSError as error:
             raise self._problem(f"cannot be started: {error.strerror or error}") from None
-        if done.returncode:
-            said = shortened(done.stderr.decode(errors="replace").strip() or "nothing on stderr", 300)
-            raise self._problem(f"ended with status {done.returncode}: {said}")
-        rows = done.stdout.decode(errors="replace").strip().splitlines()
+        if status:
+            said = shortened(err.decode(errors="replace").strip() or "nothing on stderr", 300)
+            raise self._problem(f"ended with status {status}: {said}")
+        rows = out.decode(errors="replace").strip().splitlines()
         if len(rows) != 1:
             raise self._problem(f"printed {len(rows)} lines, and a header value is one")
         is_word = self._name.lower() == "authorization" and " " not in rows[0]

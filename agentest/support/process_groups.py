@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteReceiveStream, Process
 
 from agentest.support.reaper import send
 
@@ -18,6 +19,7 @@ signal_group = send
 
 _POLL_S = 0.02
 CHILDREN_GRACE_S = 1.0
+_MAX_OUTPUT_BYTES = 100_000
 _REAPER = Path(__file__).with_name("reaper.py")
 
 
@@ -62,6 +64,32 @@ def search_path() -> str:
     has it.
     """
     return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+
+
+async def run_in_group(command: Sequence[str], cwd: Path) -> tuple[int, bytes, bytes]:
+    """Run a program and return its exit status and the beginnings of its output and of its errors.
+
+    The whole process group is ended if this is cancelled. Raises OSError.
+    """
+    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, cwd=cwd, start_new_session=True)
+    out, err = bytearray(), bytearray()
+
+    async def read(stream: ByteReceiveStream | None, into: bytearray) -> None:
+        assert stream is not None
+        async for piece in stream:
+            into.extend(piece[: _MAX_OUTPUT_BYTES - len(into)])
+
+    try:
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(read, process.stdout, out)
+            reading.start_soon(read, process.stderr, err)
+        status = await process.wait()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await end_group(process, CHILDREN_GRACE_S)
+        raise
+    await process.aclose()
+    return status, bytes(out), bytes(err)
 
 
 async def end_group(process: Process, grace_s: float, children_grace_s: float = CHILDREN_GRACE_S) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from stored import to_json
+from test_command_agent import runs
 from test_grpc import Salon
 from test_grpc import run as run_grpc
 from test_realtime import RealtimeServer, message, server
@@ -32,7 +33,10 @@ REPLY = b'{"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}
 class Guarded:
     """A chat-completions agent that answers requests whose headers it accepts, and others with 401."""
 
-    def __init__(self, accepts: Callable[[BaseHTTPRequestHandler, bytes], bool], moved: str = "") -> None:
+    def __init__(
+        self, accepts: Callable[[BaseHTTPRequestHandler, bytes], bool], moved: str = "", reply: str = "Hello."
+    ) -> None:
+        answer = REPLY.replace(b"Hello.", reply.encode())
         self.seen: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,11 +46,11 @@ class Guarded:
                 status = 307 if moved else 200 if accepts(handler, body) else 401
                 handler.send_response(status)
                 handler.send_header("content-type", "application/json")
-                handler.send_header("content-length", str(len(REPLY)))
+                handler.send_header("content-length", str(len(answer)))
                 if moved:
                     handler.send_header("location", moved)
                 handler.end_headers()
-                handler.wfile.write(REPLY)
+                handler.wfile.write(answer)
 
             def log_message(handler, *_: Any) -> None:
                 pass
@@ -115,6 +119,28 @@ def test_one_value_serves_all_conversations(printing: Printing) -> None:
         result = run(agent.endpoint, {"command": printing.command}, conversations=20)
     assert (status(result), printing.times, len(agent.seen)) == (Status.PASSED, 1, 40)
     assert "token-1" not in str(to_json(result))
+
+
+def test_a_command_that_does_not_end_leaves_no_process(tmp_path: Path) -> None:
+    """A shell is ended together with what it has started."""
+    script = "sleep 60 & echo $! > child; wait"
+    command = {"command": ["sh", "-c", f"cd {tmp_path}; {script}"], "timeout_s": 0.5}
+    with Guarded(accepting()) as agent:
+        result = run(agent.endpoint, command)
+    assert "has not ended after 0.5 s" in problem(result)
+    assert not runs(int((tmp_path / "child").read_text()))
+
+
+@pytest.mark.parametrize("value", ["Basic dXNlcjpzZWNyZXQtd29yZA==", "Token abcdef-123456"])
+def test_every_part_of_a_value_is_redacted(printing: Printing, tmp_path: Path, value: str) -> None:
+    """The agent repeats what it received, also decoded."""
+    told = {"Basic": "secret-word", "Token": "abcdef-123456"}[value.split()[0]]
+    command = Printing(tmp_path, f"print({value!r})").command
+    with Guarded(lambda *_: True, reply=told) as agent:
+        result = run(agent.endpoint, {"command": command})
+    shown = str(to_json(result))
+    assert "[redacted]" in shown
+    assert told not in shown
 
 
 def test_a_value_is_made_anew_after_its_time(printing: Printing) -> None:
