@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -55,7 +56,7 @@ def open_agent(name: str, config: GrpcAgent, resources: Resources) -> GrpcClient
     del json_format
     if config.proto and not (resources.root / config.proto).is_file():
         raise ConfigError(f"agent {name!r}: proto: the file {resources.root / config.proto} does not exist")
-    limits = [(f"grpc.max_{way}_message_length", MAX_BODY_BYTES) for way in ("send", "receive")]
+    limits = [("grpc.max_receive_message_length", MAX_BODY_BYTES)]
     if config.tls:
         channel = grpc.aio.secure_channel(config.endpoint, grpc.ssl_channel_credentials(), limits)
     else:
@@ -102,8 +103,9 @@ class GrpcClient:
 
         method = await self._described()
         body = Template(without(self._config.body, unknown)).filled(values)
-        request = _encoded(body, method)
-        for attempt in range(self._config.retries + 1):
+        request, attempt = _encoded(body, method), -1
+        while True:
+            attempt += 1
             reader, heard = TurnReader(self._form, turn_index, self._notes), list[Mapping[str, Any]]()
             limit = TimeLimit(self._timeout_s)
             first: float | None = None
@@ -123,7 +125,8 @@ class GrpcClient:
                 if _never_arrived(error) and not heard and attempt < self._config.retries:
                     await anyio.sleep(pause_before_retry(attempt + 1))
                     continue
-                if error.code().name == "UNAUTHENTICATED" and (old := renewable(used)):
+                denied = error.code().name == "UNAUTHENTICATED" and not heard
+                if denied and (old := renewable(used)):
                     await renew(old)
                     continue
                 self._raise(error, reader, attempt)
@@ -132,32 +135,47 @@ class GrpcClient:
             accept(used)
             took = limit.elapsed * 1000
             return replace(reply, latency_ms=took, first_token_ms=first, retries=attempt), heard
-        raise AssertionError("unreachable: the last attempt either answers or raises")
 
     async def _responses(
-        self, method: Any, request: bytes, metadata: Sequence[tuple[str, str]]
+        self, method: Any, request: bytes, metadata: Sequence[tuple[str, str | bytes]]
     ) -> AsyncIterator[Mapping[str, Any]]:
         path = f"/{method.containing_service.full_name}/{method.name}"
-        if method.server_streaming:
-            call = self._channel.unary_stream(path)(request, metadata=metadata)
-            note_request()
+        # The response of a unary method is a stream of one message.
+        call = self._channel.unary_stream(path)(request, metadata=metadata)
+        note_request()
+        received = 0
+        try:
             async for response in call:
+                received += len(response)
+                if received > MAX_BODY_BYTES:
+                    raise AgentError(f"the agent's answer is larger than {MAX_BODY_BYTES // 2**20} MB")
                 yield _decoded(response, method)
-        else:
-            response = await self._channel.unary_unary(path)(request, metadata=metadata)
-            note_request()
-            yield _decoded(response, method)
+        finally:
+            call.cancel()
 
-    async def _metadata(self, values: TurnValues) -> tuple[list[tuple[str, str]], UsedValues]:
-        """Return the metadata of a call, and the number of each value of a command in it."""
+    async def _metadata(self, values: TurnValues) -> tuple[list[tuple[str, str | bytes]], UsedValues]:
+        """Return the headers as gRPC takes them, and the number of each value of a command among them.
+
+        They are in ASCII, and bytes for names that end with `-bin`.
+        """
         named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
         named |= {command.name.lower(): await command.current() for command in self._commands}
         turn = turn_of_requests()
         try:
-            metadata = check_headers({**named, **(turn.headers(named) if turn else {})})
+            headers = check_headers({**named, **(turn.headers(named) if turn else {})})
         except ValueError as error:
             raise CannotSend(f"{self._config.address}: a header {error}") from None
-        return list(metadata.items()), {command: command.number for command in self._commands}
+        for name, value in headers.items():
+            if not value.isascii():
+                raise CannotSend(f"headers.{name}: gRPC takes only ASCII characters in a header's value")
+        try:
+            metadata = [
+                (name, b64decode(value, validate=True) if name.endswith("-bin") else value)
+                for name, value in headers.items()
+            ]
+        except ValueError as error:
+            raise CannotSend(f"headers: write a value of a name with -bin in base64 ({error})") from None
+        return metadata, {command: command.number for command in self._commands}
 
     def _no_reply(self, problem: str, reader: TurnReader, retries: int, sign: str = ": ") -> NoReply:
         return reader.no_reply(f"{self._config.address}{sign}{problem}", retries)
@@ -180,39 +198,54 @@ class GrpcClient:
 
     async def _reflected(self) -> list[bytes]:
         """Return the server's files that describe the service, with all that they import."""
+        from google.protobuf.message import DecodeError
         from grpc.aio import AioRpcError
+
+        for version in ("v1alpha", "v1"):  # their messages are the same
+            try:
+                return await self._reflected_by(f"/grpc.reflection.{version}.ServerReflection")
+            except AioRpcError as error:
+                # grpcio reports INTERNAL if the server has ended the call before it is written to.
+                if error.code().name not in ("UNIMPLEMENTED", "INTERNAL"):
+                    raise self._cannot_describe(f"{error.code().name}: {error.details()}") from None
+            except DecodeError:
+                raise self._cannot_describe("the reflection sent a file that is not valid") from None
+        raise self._cannot_describe("the server has no reflection")
+
+    async def _reflected_by(self, reflection: str) -> list[bytes]:
         from grpc_reflection.v1alpha import reflection_pb2 as wire
 
         call = self._channel.stream_stream(
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            f"{reflection}/ServerReflectionInfo",
             request_serializer=wire.ServerReflectionRequest.SerializeToString,
             response_deserializer=wire.ServerReflectionResponse.FromString,
         )(timeout=self._timeout_s)
+
+        async def ask(**request: str) -> Any:
+            await call.write(wire.ServerReflectionRequest(**request))
+            answer = await call.read()
+            if not isinstance(answer, wire.ServerReflectionResponse):
+                await call.code()
+                raise self._cannot_describe("the reflection ended early")
+            return answer
+
         service, found, waiting = self._config.method.partition("/")[0], dict[str, bytes](), [""]
         try:
             while waiting:
                 name = waiting.pop()
-                key = {"file_by_filename": name} if name else {"file_containing_symbol": service}
-                await call.write(wire.ServerReflectionRequest(**key))
-                answer = await call.read()
-                if not isinstance(answer, wire.ServerReflectionResponse):
-                    raise self._cannot_describe("the reflection ended early")
+                if name in found:
+                    continue
+                answer = await (ask(file_by_filename=name) if name else ask(file_containing_symbol=service))
                 if answer.HasField("error_response") and not name:
-                    await call.write(wire.ServerReflectionRequest(list_services=""))
-                    listed = (await call.read()).list_services_response.service
+                    listed = (await ask(list_services="")).list_services_response.service
                     raise _unknown_service(service, [each.name for each in listed])
                 if answer.HasField("error_response"):
                     raise self._cannot_describe(f"{name}: {answer.error_response.error_message}")
                 for content in answer.file_descriptor_response.file_descriptor_proto:
                     file, needed = _file_of(content)
                     found[file] = content
-                    waiting += [each for each in needed if each not in found and each not in waiting]
-                waiting = [each for each in waiting if each not in found]
+                    waiting += needed
             await call.done_writing()
-        except AioRpcError as error:
-            if error.code().name == "UNIMPLEMENTED":
-                raise self._cannot_describe("the server has no reflection") from None
-            raise self._cannot_describe(f"{error.code().name}: {error.details()}") from None
         finally:
             call.cancel()
         return list(found.values())
@@ -280,15 +313,23 @@ def _method_in(files: Sequence[bytes], name: str) -> Any:
     added: set[str] = set()
     while ready := [file for file in left if added.issuperset(file.dependency)]:
         for file in ready:
-            pool.Add(file)
+            try:
+                pool.Add(file)
+            except TypeError as error:
+                raise CannotSend(f"method: the description of {name} is not valid: {error}") from None
             added.add(file.name)
         left = [file for file in left if file.name not in added]
+    if left:
+        raise CannotSend(
+            f"method: the description of {name} is not complete: the imports of {left[0].name} form a cycle "
+            "or are missing"
+        )
     service, _, method = name.partition("/")
     try:
         methods = pool.FindServiceByName(service).methods_by_name
     except KeyError:
         raise _unknown_service(
-            service, [f"{f.package}.{each.name}" for f in known for each in f.service]
+            service, [f"{f.package}.{each.name}".lstrip(".") for f in known for each in f.service]
         ) from None
     if method not in methods:
         raise CannotSend(f"method: {service} has no method {method!r}; it has {', '.join(methods)}")
@@ -306,11 +347,13 @@ def _encoded(body: Any, method: Any) -> bytes:
     from google.protobuf.message_factory import GetMessageClass
 
     try:
-        data: bytes = ParseDict(body, GetMessageClass(method.input_type)()).SerializeToString()
+        data: bytes = ParseDict(
+            body, GetMessageClass(method.input_type)(), descriptor_pool=_pool_of(method)
+        ).SerializeToString()
     except (ParseError, AttributeError, TypeError) as error:
         fields = ", ".join(field.name for field in method.input_type.fields)
         raise CannotSend(
-            f"`body` is no {method.input_type.full_name}: {error} (its fields are {fields})"
+            f"`body` is not a {method.input_type.full_name}: {error} (its fields are {fields})"
         ) from None
     return data
 
@@ -322,9 +365,20 @@ def _decoded(content: bytes, method: Any) -> Mapping[str, Any]:
 
     try:
         message = GetMessageClass(method.output_type).FromString(content)
+        value: Mapping[str, Any] = MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=_pool_of(method),
+        )
     except DecodeError:
-        raise AgentError(f"the agent's answer is no {method.output_type.full_name}") from None
-    value: Mapping[str, Any] = MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+        raise AgentError(f"the agent's answer is not a {method.output_type.full_name}") from None
+    except TypeError as error:  # a google.protobuf.Any
+        raise CannotSend(
+            f"the agent's answer has a message of an unknown type ({error}); import it in the file of `proto`"
+        ) from None
     return value
+
+
+def _pool_of(method: Any) -> Any:
+    return method.containing_service.file.pool

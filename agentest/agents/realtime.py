@@ -102,6 +102,8 @@ class _RealtimeConversation:
         """The items of all responses."""
         self._known = 0
         """The number of the turn loop's messages that the server has."""
+        self._is_done: dict[str, bool] = {}
+        """Id of an announced response → True if it is done; its further events are repetitions."""
 
     async def close(self) -> None:
         """Close the connection. Never raises."""
@@ -129,7 +131,8 @@ class _RealtimeConversation:
                 for item in new:
                     await _send(self._socket, "conversation.item.create", item=item)
                 await _send(self._socket, "response.create")
-                await _receive(self._socket, assembly, lambda: first.append(limit.elapsed * 1000))
+                on_text = lambda: first.append(limit.elapsed * 1000)  # noqa: E731
+                await _receive(self._socket, assembly, self._is_done, on_text)
             response = assembly.response()
             reply = reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
             self._items += items_of(response)
@@ -170,8 +173,10 @@ class _RealtimeConversation:
         await _send(socket, "session.update", session=session)
 
 
-async def _receive(socket: WebSocket, assembly: ResponseAssembly, on_text: Callable[[], None]) -> None:
-    """Read the events of one response until it is done. Raises AgentError."""
+async def _receive(
+    socket: WebSocket, assembly: ResponseAssembly, is_done: dict[str, bool], on_text: Callable[[], None]
+) -> None:
+    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError."""
     received_chars = 0
     while True:
         text = await socket.next()
@@ -180,13 +185,18 @@ async def _receive(socket: WebSocket, assembly: ResponseAssembly, on_text: Calla
             raise AgentError(f"the messages of one response are larger than {MAX_BODY_BYTES // 2**20} MB")
         event = read_event(text)
         kind = text_at(event, "type")
+        response_id = text_at(event, "response_id") or text_at(mapping_at(event, "response"), "id")
+        if kind == "response.created":
+            is_done[response_id] = False
         if kind == "error":
             raise AgentError(_error(event))
+        if is_done.get(response_id) or kind.startswith(_SKIPPED):
+            continue
         if kind == "response.done":
             response = _finished(mapping_at(event, "response"))
             kind, event = f"response.{response['status']}", {"response": response}
-        elif kind.startswith(_SKIPPED):
-            continue
+            if response_id in is_done:
+                is_done[response_id] = True
         else:
             name, _, step = kind.rpartition(".")
             kind = f"{_TEXTS.get(name, name)}.{step}"
@@ -212,7 +222,7 @@ def _finished(response: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_text(item: Item) -> Item:
     """Return an item of a response with the transcripts of its audio as texts."""
-    if item.get("type") != "message":
+    if item.get("type") != "message" or isinstance(item.get("content"), str):
         return item
     parts = [
         {"type": "output_text", "text": part.get("transcript") or part.get("text") or ""}

@@ -13,22 +13,27 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import message_factory
-from grpc_reflection.v1alpha import reflection
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_tools import protoc
 
 from agentest import scenario
+from agentest.agents.grpc import _method_in
 from agentest.config import Config
 from agentest.domain.results import RunResult, Status
-from agentest.support.errors import AgentestError
+from agentest.support.errors import AgentestError, CannotSend
 from agentest.testing import run_scenarios
 
 PROTO = """
 syntax = "proto3";
 package salon.v1;
+import "google/protobuf/any.proto";
 import "google/protobuf/struct.proto";
 message Ask { string message = 1; string session_id = 2; int32 turn = 3; }
 message Call { string tool = 1; google.protobuf.Struct input = 2; }
-message Answer { string text = 1; string session_id = 2; repeated Call calls = 3; bool failed = 4; }
+message Answer { string text = 1; string session_id = 2; repeated Call calls = 3; bool failed = 4;
+  google.protobuf.Any extra = 5; }
 service Booking {
   rpc Chat(Ask) returns (Answer);
   rpc Stream(Ask) returns (stream Answer);
@@ -42,7 +47,7 @@ class Salon:
 
     def __init__(self, folder: Path) -> None:
         self.turns: Counter[str] = Counter()
-        self.metadata: list[dict[str, str]] = []
+        self.metadata: list[dict[str, Any]] = []
         source = folder / "salon.proto"
         source.write_text(PROTO)
         out, include = folder / "set", Path(protoc.__file__).parent / "_proto"
@@ -56,9 +61,6 @@ class Salon:
                 str(source),
             ]
         )
-        from google.protobuf.descriptor_pb2 import FileDescriptorSet
-        from google.protobuf.descriptor_pool import DescriptorPool
-
         self.pool = DescriptorPool()
         for file in FileDescriptorSet.FromString(out.read_bytes()).file:
             self.pool.Add(file)
@@ -71,8 +73,11 @@ class Salon:
         self.metadata.append(dict(context.invocation_metadata()))
         if ask.message == "boom":
             context.abort(grpc.StatusCode.INTERNAL, "out of order")
-        if ask.message == "who?":
+        is_expired = self.metadata[-1].get("authorization") == "Bearer token-1" and ask.message == "expired"
+        if ask.message == "who?" or is_expired:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        if ask.message == "strange":
+            return self.Answer(extra={"type_url": "type.googleapis.com/other.Message", "value": b"x"})
         name = ask.session_id or f"s{len(self.turns)}"
         self.turns[name] += 1
         answer = self.Answer(
@@ -83,11 +88,13 @@ class Salon:
         return answer
 
     def stream(self, ask: Any, context: Any) -> Iterator[Any]:
+        while ask.message == "endless":
+            yield self.Answer(text="x" * 1_000_000)
         for word in f"{ask.message} in pieces".split(" "):
             yield self.Answer(text=f"{word} ")
 
     @contextmanager
-    def serving(self, *, reflects: bool = True) -> Iterator[str]:
+    def serving(self, *, reflects: str = "v1alpha") -> Iterator[str]:
         server = grpc.server(ThreadPoolExecutor(24))
         options = {
             "request_deserializer": self.Ask.FromString,
@@ -99,8 +106,15 @@ class Salon:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("salon.v1.Booking", methods),))
         if reflects:
-            names = ("salon.v1.Booking", reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, server, pool=self.pool)
+            servicer = reflection.ReflectionServicer(("salon.v1.Booking",), pool=self.pool)
+            info = grpc.stream_stream_rpc_method_handler(
+                servicer.ServerReflectionInfo,
+                request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+                response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+            )
+            name = f"grpc.reflection.{reflects}.ServerReflection"
+            handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": info})
+            server.add_generic_rpc_handlers((handler,))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
@@ -179,8 +193,29 @@ def test_a_stream_is_put_together(salon: Salon) -> None:
     assert result.scenarios[0].conversations[0].conversation.turns[0].first_token_ms is not None
 
 
+def test_a_stream_has_the_size_limit_of_a_body(salon: Salon) -> None:
+    with salon.serving() as endpoint:
+        result = run(endpoint, "endless", method="salon.v1.Booking/Stream", reply=None, delta="text")
+    assert "the agent's answer is larger than 10 MB" in problem(result)
+    assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+def test_reflection_has_two_versions(salon: Salon) -> None:
+    with salon.serving(reflects="v1") as endpoint:
+        assert replies(run(endpoint, "hi", headers={"x-trace-bin": "aGk="})) == [("hi 1",)]
+    assert salon.metadata[0]["x-trace-bin"] == b"hi"
+
+
+@pytest.mark.parametrize("reason", ["is not complete: the imports of a.proto", "is not valid: Couldn't"])
+def test_a_description_that_cannot_be_used(reason: str) -> None:
+    file = FileDescriptorProto(name="a.proto", dependency=["a.proto"] if "complete" in reason else [])
+    file.service.add(name="Chat").method.add(name="Say", input_type=".Missing", output_type=".Missing")
+    with pytest.raises(CannotSend, match=f"the description of Chat/Say {reason}"):
+        _method_in([file.SerializeToString()], "Chat/Say")
+
+
 def test_a_proto_file_replaces_reflection(salon: Salon, tmp_path: Path) -> None:
-    with salon.serving(reflects=False) as endpoint:
+    with salon.serving(reflects="") as endpoint:
         without = run(endpoint, "hi")
         result = run(endpoint, "hi", proto=str(tmp_path / "salon.proto"))
         (tmp_path / "broken.proto").write_text("syntax = ")
@@ -199,6 +234,9 @@ def test_a_proto_file_replaces_reflection(salon: Salon, tmp_path: Path) -> None:
         ("who?", {}, "answered UNAUTHENTICATED: no token", Status.ERRORED),
         ("fail", {"error": "failed"}, "`error: failed`", Status.FAILED),
         ("hi", {"reply": "txt"}, "`reply: txt` finds nothing", Status.FAILED),
+        ("strange", {}, "a message of an unknown type", Status.ERRORED),
+        ("hi", {"headers": {"x-name": "Zoë"}}, "headers.x-name: gRPC takes only ASCII", Status.ERRORED),
+        ("hi", {"headers": {"x-bin": "a"}}, "a name with -bin in base64", Status.ERRORED),
         ("hi", {"method": "salon.v1.Bookin/Chat"}, "no service 'salon.v1.Bookin'", Status.ERRORED),
         ("hi", {"method": "salon.v1.Booking/Chatt"}, "it has Chat, Stream, Upload", Status.ERRORED),
         ("hi", {"method": "salon.v1.Booking/Upload"}, "takes a stream of requests", Status.ERRORED),

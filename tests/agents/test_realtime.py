@@ -7,7 +7,7 @@ import io
 import json
 import wave
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -47,10 +47,13 @@ def call(name: str, n: int, **arguments: Any) -> Event:
 class RealtimeServer:
     """Answers each `response.create` with the items that `answer` makes of the conversation."""
 
-    def __init__(self, answer: Answers, *, beta: bool = False, end: Event | None = None) -> None:
+    def __init__(
+        self, answer: Answers, *, beta: bool = False, end: Event | None = None, dones: int = 1
+    ) -> None:
         self.sessions: list[Event] = []
         self.conversations: list[list[Event]] = []
         self._answer, self._beta, self._end = answer, beta, end or {"status": "completed"}
+        self._dones = dones
 
     async def talk(self, socket: Socket, _: web.Request) -> None:
         given = {"modalities": ["audio", "text"]} if self._beta else {"output_modalities": ["audio"]}
@@ -96,7 +99,8 @@ class RealtimeServer:
             items.append(item)
         usage = {"input_tokens": 9, "output_tokens": 4, "input_token_details": {"cached_tokens": 2}}
         done = {"id": "resp_1", "output": output, "usage": usage, **self._end}
-        await socket.send_json({"type": "response.done", "response": done})
+        for _ in range(self._dones):
+            await socket.send_json({"type": "response.done", "response": done})
         await socket.send_json({"type": "rate_limits.updated", "rate_limits": []})
 
 
@@ -170,10 +174,23 @@ def test_transcripts_are_the_text_of_audio(beta: bool) -> None:
     assert result.scenarios[0].verdict.status is Status.PASSED
 
 
+def test_a_repeated_end_is_not_the_reply_to_the_next_message() -> None:
+    with server(RealtimeServer(books, dones=2).talk) as url:
+        result = run(url, scenario("s", turns=["hi", "you"]))
+    assert result.scenarios[0].conversations[0].conversation.replies == ("Message 1: hi", "Message 3: you")
+
+
 async def silent(socket: Socket, _: web.Request) -> None:
     await socket.send_json({"type": "session.created", "session": {}})
     await socket.receive()
     await socket.close(code=1011)
+
+
+async def flooding(socket: Socket, _: web.Request) -> None:
+    await socket.send_json({"type": "session.created", "session": {}})
+    with suppress(ConnectionError):
+        while True:
+            await socket.send_json({"type": "session.updated", "session": "x" * 1_000_000})
 
 
 async def refusing(socket: Socket, _: web.Request) -> None:
@@ -206,8 +223,14 @@ def ended(**end: Any) -> Any:
             ended(status="incomplete", status_details={"reason": "content_filter"}),
             "incomplete (content_filter)",
         ),
+        (
+            ended(status="failed", output=[{"type": "function_call", "name": "a"}]),
+            "the agent's response failed",
+        ),
+        (ended(status="completed", output=[{"type": "function_call", "call_id": "c"}]), "has no name"),
         (ended(status="cancelled"), "cancelled"),
         (ended(status="odd"), "unknown status 'odd'"),
+        (flooding, "the messages of one response are larger than 10 MB"),
         (silent, "code 1011, internal error) before the response was done"),
         (refusing, "no such key"),
         (greeting, "is not session.created"),

@@ -6,7 +6,7 @@ that the agent made itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
@@ -137,7 +137,8 @@ def is_running(response: Response) -> bool:
 
 def made_so_far(response: Response, turn_index: int) -> tuple[ToolCall, ...]:
     """Return the calls that the agent has made, in a response of any status. Never raises."""
-    return read_calls(list(filter(_tool_name, objects_at(response, "output"))), turn_index)[1]
+    items = filter(_tool_name, objects_at(response, "output"))
+    return read_calls(_with_call_ids(response, items), turn_index)[1]
 
 
 def reply_of(
@@ -203,7 +204,9 @@ class ResponseAssembly:
         self._items: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[int, dict[str, Any]]] = {}
         """Parts by the index of their item and their own index."""
-        self._done: set[int] = set()
+        self._index_of: dict[str, int] = {}
+        """The id of an item → its index."""
+        self._last_index = -1
 
     async def read(self, stream: EventStream) -> Response:
         """Read the complete response. Raises AgentError if the stream ends before it."""
@@ -272,14 +275,14 @@ class ResponseAssembly:
 
     def _index(self, event: Mapping[str, Any], identifier: Any) -> int:
         """Return the index of an event's item: its own, that of the known id, or the last."""
-        index = event.get("output_index")
-        if isinstance(index, int):
-            return index
-        known = [i for i, item in self._items.items() if identifier and item.get("id") == identifier]
-        if known:
-            return known[0]
-        is_new = "item" in event or not self._items
-        return max(self._items, default=-1) + is_new
+        index, key = event.get("output_index"), identifier and excerpt(identifier)
+        if not isinstance(index, int):
+            is_new = "item" in event or not self._items
+            index = self._index_of.get(key, self._last_index + is_new)
+        if key and "item" in event:
+            self._index_of.setdefault(key, index)
+        self._last_index = max(self._last_index, index)
+        return index
 
     def _item(self, index: int) -> Item:
         """Return an item with its streamed text, unless it already has content."""
@@ -417,12 +420,16 @@ def items_of(response: Mapping[str, Any]) -> tuple[Item, ...]:
     output = response.get("output")
     if not is_list_of_objects(output):
         raise AgentError(f"the `output` of the agent's response is not a list of items: {excerpt(output)}")
+    return _with_call_ids(response, output)
+
+
+def _with_call_ids(response: Response, items: Iterable[Item]) -> tuple[Item, ...]:
     prefix = f"call_{response.get('id') or 'of_agent'}"
     return tuple(
         {**item, "call_id": item.get("id") or f"{prefix}_{index}"}
         if _kind(item) in _CALLER_TOOLS and not text_at(item, "call_id")
         else item
-        for index, item in enumerate(output)
+        for index, item in enumerate(items)
     )
 
 
