@@ -169,6 +169,17 @@ def test_paper_has_dark_text_and_no_buttons(page: Any, report: str) -> None:
     expect(page.locator("#folded")).to_be_visible()
 
 
+def test_more_contrast_is_given_to_who_wants_it(page: Any, report: str) -> None:
+    """Quiet text has the colour of text then, and faint lines that of strong ones."""
+    page.emulate_media(contrast="more")
+    page.goto(report)
+    heading(page).wait_for()
+    colours = """['quiet', 'text', 'line', 'strong-line'].map(
+        (name) => getComputedStyle(document.body).getPropertyValue(`--${name}`))"""
+    quiet, text, line, strong = page.evaluate(colours)
+    assert (quiet, line) == (text, strong)
+
+
 def test_without_grounds_edges_stay(page: Any, report: str) -> None:
     """Where the system takes the colours away, badges have an edge, and each has a word beside its mark."""
     page.goto(report)

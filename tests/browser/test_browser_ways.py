@@ -13,7 +13,6 @@ import builders
 import page_at
 import pytest
 import sample_run
-import screens
 from playwright.sync_api import expect
 from project import Project, free_port
 
@@ -97,22 +96,6 @@ def test_a_choice_is_shown_as_its_command_and_an_early_end_with_its_reason(page:
         expect(printed).to_contain_text("$ agentest run --conversations=2 talk.sim.py::greets")
         expect(printed).to_contain_text("cannot be reached")
         page.close()
-
-
-def test_no_view_scrolls_sideways_at_200_percent(page: Any, tmp_path: Path) -> None:
-    """A window of 1280 pixels has 640 for the page then."""
-    page.set_viewport_size({"width": 640, "height": 450})
-    wider = []
-    views = screens.addresses(tmp_path)
-    with page_at.served(tmp_path) as first:
-        for view, address in views.items():
-            page.goto(first + address)
-            screens.settled(page)
-            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wider.append(view)
-        page.close()
-        page.noise.problems.clear()  # this project has no configuration
-    assert not wider
 
 
 def test_a_run_and_a_conversation_are_printed_on_white_without_controls(page: Any, tmp_path: Path) -> None:

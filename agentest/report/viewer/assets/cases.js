@@ -153,10 +153,10 @@ function setPage({ file, cases, criteria, error, whyNot }) {
     whyNot && !error && h("p.notice", foreign(whyNot)),
     h("p", `${cases.length} case${cases.length === 1 ? "" : "s"}`),
     h("div.row",
+      !error && run({ kind: "eval", file, cases: [] }, "Run this set", "primary"),
       !whyNot && [link("New case", "new"), link("New case with a simulated user", "simulated")],
       link("Edit as text", "file"),
-      link(criteria ? "Criteria" : "Write criteria", "file", beside),
-      !error && run({ kind: "eval", file, cases: [] }, "Run this set")),
+      link(criteria ? "Criteria" : "Write criteria", "file", beside)),
   ];
 }
 
@@ -173,9 +173,11 @@ async function remove({ file, id, version }) {
   go("cases", { file });
 }
 
-function run(body, label) {
-  return action(label, async () => {
+function run(body, label, name = "small") {
+  const element = action(label, async () => {
     const { id } = await ask("/api/jobs", { method: "POST", body });
     go("start", { job: id });
   });
+  element.button.className = name;
+  return element;
 }

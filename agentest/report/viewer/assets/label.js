@@ -22,7 +22,7 @@ const FIELDS = [
   ["Your name", "by", { list: "people" }],
   ["Labels file", "file", { required: true }],
 ];
-const PURPOSE = "in all, come in an order that tells nothing of what it said. Its answer is shown when yours is saved.";
+const PURPOSE = "in all: first those that people or the judge's samples answer differently, then others that it was asked. Its answer is shown when yours is saved.";
 
 export function addLabelView() {
   addView("label", { title: "Label", nav: true, show, keys: KEYS });
