@@ -207,15 +207,15 @@ def scenario(
         max_turns: maximum length of a conversation, in turns (default: configuration).
         parallel: False runs its conversations one after another (default: configuration).
         agent: name of an agent in the configuration's `agents`.
-        turns: makes it scripted: user messages, or dicts with `user_message`, `trajectory` and `expect`.
+        turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
+            `expect`.
         tools: tool name → a value, a function or `sequence(…)`; or `"simulate"`. `mocks` has them in `tools`.
         trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
             must hold. `assertions={"toolCalls": …}` is the same.
         expect: what the agent `says` and `never_says` in the whole conversation.
         state: the initial value of `ctx.state` for the mocks; each conversation gets its own copy.
         final_state: keys of the mocks' state → their values at the end, or matchers.
-        check: a function of the conversation and the mocks' final state, which returns a problem or raises
-            AssertionError.
+        check: a function of the conversation and the mocks' final state; returns a problem or raises one.
         user_tools: tool name → mock, for the simulated user only.
         thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass;
             `latency_p95_ms` → maximum time for 95 % of the turns; `cost` → maximum USD a conversation.
