@@ -73,7 +73,6 @@ class ToolCall:
     by_real_tool: bool = field(default=False, compare=False)
     """True if the real tool answered: behind a mock server, or in the agent after it consulted us."""
     simulated: bool = field(default=False, compare=False)
-    """True if a model stood in for the tool, so that the answer shows nothing about real data."""
 
     @property
     def failed(self) -> bool:

@@ -214,8 +214,7 @@ def scenario(
         expect: what the agent `says` and `never_says` in the whole conversation.
         state: the initial value of `ctx.state` for the mocks; each conversation gets its own copy.
         final_state: keys of the mocks' state → their values at the end, or matchers.
-        check: a function of the conversation and the mocks' final state, which returns a problem or raises
-            AssertionError.
+        check: a function of the conversation and the mocks' final state; returns a problem or raises one.
         user_tools: tool name → mock, for the simulated user only.
         thresholds: metric → minimum average; `pass_rate` → minimum share of conversations that pass;
             `latency_p95_ms` → maximum time for 95 % of the turns; `cost` → maximum USD a conversation.
