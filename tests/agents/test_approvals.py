@@ -146,6 +146,28 @@ def test_the_scenario_answers_and_overrides_the_setting(protocol: Protocol, appr
     assert without_effect(found) == []
 
 
+@pytest.mark.parametrize(("approve", "warned"), [(True, False), ({"pay": True}, True)])
+def test_a_question_about_no_tool_counts_for_an_answer_to_all(approve: Any, warned: bool) -> None:
+    """The dict has no answer to it, so the setting decides."""
+    asked = {"__interrupt__": [{"value": "Shall I?", "id": "i1"}]}
+    events = f"event: updates\ndata: {json.dumps(asked)}\n\n".encode()
+    asks = [
+        http(events, headers=("content-type: text/event-stream",)),
+        as_json({"values": {"messages": [HUMAN]}, "next": ["ask"]}),
+    ]
+    said = {"type": "ai", "content": "Done.", "id": "a2"}
+    end = [
+        http(
+            f"event: updates\ndata: {json.dumps({'model': {'messages': [said]}})}\n\n".encode(),
+            headers=("content-type: text/event-stream",),
+        ),
+        as_json({"values": {"messages": [HUMAN, said]}, "next": []}),
+    ]
+    found = ran(({**LANGGRAPH[0], "approvals": "approve"}, [], [], []), ["Pay"], *asks, *end, approve=approve)
+    assert found.conversations[0].conversation.turns[0].agent_message == "Done."
+    assert bool(without_effect(found)) is warned
+
+
 @PROTOCOLS
 def test_a_turn_overrides_the_scenario_and_its_own_message(protocol: Protocol) -> None:
     config, asks, paid, _ = protocol
