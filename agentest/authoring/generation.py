@@ -85,8 +85,8 @@ class Material:
     """Of the existing scenarios."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Tool → its last recorded result."""
-    neighbours: Sequence[Case] = ()
-    """Variants of scenarios that failed."""
+    failed: Sequence[Scenario] = ()
+    """Scripts that failed, of which variants are wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ def recorded_answers(runs: Iterable[RunResult]) -> tuple[dict[str, Any], dict[st
 
 def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case], list[Policy]]:
     """Return the cases for the rules, then for the tools, and the rules that no script can decide."""
-    cases = list(material.neighbours)
+    cases = list(neighbours(material.failed))
     undecided: list[Policy] = []
     banned: set[str] = set()
     for policy in sorted(material.policies, key=lambda each: each.kind != "ban"):
@@ -227,11 +227,15 @@ def cases_of(material: Material, *, tools: bool, seed: int) -> tuple[list[Case],
     return _with_unique_names(cases), undecided
 
 
-def neighbours(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> Iterator[Case]:
-    """Yield variants of scripts that failed: in other words, with other numbers, in another order."""
-    known = {each.name: each for each in scenarios if each.turns and GENERATED not in each.tags}
+def failed_scripts(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> list[Scenario]:
+    """Return the scripts that failed in the runs, without generated ones."""
     failed = {each.name for run in runs for each in run.with_status(Status.FAILED)}
-    for base in (each for name, each in known.items() if name in failed):
+    return [each for each in scenarios if each.turns and GENERATED not in each.tags and each.name in failed]
+
+
+def neighbours(scripts: Iterable[Scenario]) -> Iterator[Case]:
+    """Yield variants of scripts: in other words, with other numbers, in another order."""
+    for base in scripts:
         for about, texts in _variants([turn.user_message for turn in base.turns]):
             like = relaxed(base) if " instead of " in about else base  # its calls have other arguments
             turns = zip(like.turns, texts, strict=True)

@@ -19,12 +19,12 @@ from agentest.authoring.generation import (
     Material,
     cases_of,
     choose,
+    failed_scripts,
     fingerprint,
     free_path,
     gather_seeds,
     has_failing_mock,
     nearest,
-    neighbours,
     recorded_answers,
     source_of,
 )
@@ -41,7 +41,8 @@ from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, prepare, prepared_for
 from agentest.runner.tools import KnownTool, agent_traits, joined_tools, mock_server_tools_of, tools_of_unit
-from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.discovery import DiscoveredScenarios, discover_file
+from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
@@ -56,6 +57,8 @@ from agentest.support.text import count, did_you_mean, shortened
 SOURCES = ("instructions", "tools", "docs", "failures")
 _OUTPUT = Path("scenarios/generated.sim.py")
 _SHOWN = 160
+_MOST_FAILED = 5
+"""Failed scripts whose edges are searched: each takes up to some dozen conversations."""
 _INSTRUCTIONS_FILE = re.compile(r"""instructions_?[fF]ile["']?\s*[:=]\s*["']?([^"'\n,}]+)""")
 _UNUSABLE = (
     "no scenario was written: without a model, a rule needs a tool that it is about; give `agent.tools`, "
@@ -205,7 +208,7 @@ def gather(
         existing=existing,
         fingerprints=list(map(fingerprint, existing)),
         answers=answers,
-        neighbours=list(neighbours(scenarios, runs)) if "failures" in sources else (),
+        failed=failed_scripts(scenarios, runs) if "failures" in sources else (),
     )
     return AgentKnowledge(material, texts, notes)
 
@@ -341,7 +344,26 @@ class Generation:
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
         self._report(kept, dropped, project)
+        if runs and material.failed:
+            run_event_loop(self._show_edges)
         return ExitCode.PASSED
+
+    async def _show_edges(self) -> None:
+        """Print with which values the failed scripts fail. Each value is tried in one conversation."""
+        from agentest.authoring.failure_edges import find_edges
+
+        for script in self.known.material.failed[:_MOST_FAILED]:
+            for edge in await find_edges(script, self._passes):
+                say(clean(f"{script.name}  {edge.text}"))
+
+    async def _passes(self, scenario: Scenario) -> bool | None:
+        from agentest.runner.run import execute
+
+        found = DiscoveredScenarios(scenarios=(scenario,))
+        result = (await execute(self._planned_once(found, ()), _show)).result
+        if result is None or result.interrupted:
+            return None
+        return {Status.PASSED: True, Status.FAILED: False}.get(result.scenarios[0].verdict.status)
 
     async def _worded(self) -> tuple[list[Case], list[Case]]:
         """Return the cases in the words of the model, and those that it could not word."""
@@ -394,6 +416,11 @@ class Generation:
         found = discover_file(self.path, Imports(), material.existing, request.root, source)
         if found.broken:
             raise UsageError(f"a generated scenario cannot be loaded: {found.broken[0].message}")
+        return self._planned_once(found, material.existing)
+
+    def _planned_once(self, found: DiscoveredScenarios, existing: Sequence[Scenario]) -> Prepared:
+        """Return a run of these scenarios with one conversation each."""
+        prepared, request = self.prepared, self.prepared.request
         options = Options(
             agent=request.options.agent or prepared.loaded.config.agent.name,
             conversations=1,
@@ -402,7 +429,7 @@ class Generation:
             strict=False,
         )
         request = replace(request, options=options)
-        plan = make_plan(prepared.loaded.config, found, options, request.root, material.existing)
+        plan = make_plan(prepared.loaded.config, found, options, request.root, existing)
         return prepared_for(request, prepared.loaded, plan)
 
     def _report(self, kept: Sequence[Tried], dropped: Sequence[Tried], project: Project) -> None:

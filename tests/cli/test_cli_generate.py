@@ -226,6 +226,7 @@ def test_neighbours_of_a_failure_show_where_it_begins(tmp_path: Path) -> None:
         done = generated(tmp_path, "--from", "failures")
     assert (failed.return_value, done.return_value) == (1, 0), done.output
     assert "late return: 30 instead of 31" in failing(done.output)
+    assert "late return  31: fails up to 31, passes from 32 on" in done.output
     assert "late return: 32 instead of 31" not in failing(done.output)
     assert "late return: 32 instead of 31" in scenarios_in(tmp_path / "scenarios/generated.sim.py")
 
