@@ -291,8 +291,10 @@ def _facts(scenario: ScenarioReport) -> str:
     result, totals = scenario.result, scenario.result.totals
     passed = f"{totals.passed} of {totals.conversations}"
     facts = ", ".join(filter(None, (passed, passed_text(result), "flaky" if result.flaky else "")))
-    attacks = f" · attack {inline(attack_text(result, result.attack))}" if result.attack else ""
-    return inline(facts) + (f", {text}" if (text := decided(result)) else "") + attacks
+    text = inline(facts) + (f", {text}" if (text := decided(result)) else "")
+    if result.attack:
+        text += f" · {inline(f'attack {result.attack.strategy}: {attack_text(result, result.attack)}')}"
+    return text
 
 
 def _sublist(rows: Sequence[str]) -> str:

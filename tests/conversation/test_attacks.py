@@ -353,7 +353,7 @@ def test_reports_have_the_share_of_successes() -> None:
     share = {"attack.strategy": "many_shot", "attack.success_rate": "1", "attack.success_rate.n": "3"}
     assert dict(case_properties(found)).items() >= share.items()
     text = summary(RunReport(result), Transcripts(100_000), 100_000)
-    assert ": 3 of 3 attempts succeeded" in text
+    assert "shot: 3 of 3 attempts succeeded (100%, 44% to 100%) · OWASP LLM01" in text
 
 
 def weak_at_once(body: dict[str, Any]) -> Any:
