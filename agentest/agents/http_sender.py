@@ -61,6 +61,8 @@ _SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
 _REMEMBERED_BYTES = 65_536
 """The part of a request that is remembered; attachments can have megabytes."""
+_CUT = "…".encode()
+"""Marks a cut, because a secret that it divides is redacted only beside this mark."""
 _LONG_DELAY_S = 1.0
 """A delay of this process that is long enough for others to close a connection, in seconds."""
 _DEFAULT_HEADERS = ("accept", "accept-encoding", "content-type")
@@ -318,7 +320,11 @@ class HttpSender:
                 advisor.under_way -= 1
             if (sent := SENT_REQUESTS.get()) is not None:
                 status, body = (response.status_code, response.beginning) if response else (None, b"")
-                content = request.content and request.content[:_REMEMBERED_BYTES]
+                if response and response.is_cut:
+                    body += _CUT
+                content = request.content
+                if content and len(content) > _REMEMBERED_BYTES:
+                    content = content[: _REMEMBERED_BYTES // 2] + _CUT + content[-_REMEMBERED_BYTES // 2 :]
                 sent.append(SentRequest(request.method, request.url, content, status, body))
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 

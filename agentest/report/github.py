@@ -24,6 +24,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import NO_TEXT
 from agentest.report.alignments import AlignmentTable, TextRow, plain_rows, without_sides
+from agentest.report.console.scenario import attack_text
 from agentest.report.content import (
     NOT_PASSED,
     ComparedRun,
@@ -281,7 +282,8 @@ def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
 
 
 def _passed_of(scenario: ScenarioReport) -> str:
-    return f" · passed {_facts(scenario)}" if scenario.result.totals.conversations > 1 else ""
+    has_more = scenario.result.totals.conversations > 1 or scenario.result.attack
+    return f" · passed {_facts(scenario)}" if has_more else ""
 
 
 def _facts(scenario: ScenarioReport) -> str:
@@ -289,7 +291,10 @@ def _facts(scenario: ScenarioReport) -> str:
     result, totals = scenario.result, scenario.result.totals
     passed = f"{totals.passed} of {totals.conversations}"
     facts = ", ".join(filter(None, (passed, passed_text(result), "flaky" if result.flaky else "")))
-    return inline(facts) + (f", {text}" if (text := decided(result)) else "")
+    text = inline(facts) + (f", {text}" if (text := decided(result)) else "")
+    if result.attack:
+        text += f" · {inline(f'attack {result.attack.strategy}: {attack_text(result, result.attack)}')}"
+    return text
 
 
 def _sublist(rows: Sequence[str]) -> str:

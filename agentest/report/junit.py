@@ -293,6 +293,10 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
     yield from ((f"warning.{each.code}", each.message) for each in scenario.verdict_warnings)
     if scenario.pass_rate:
         yield from _figure("pass_rate", scenario.pass_rate)
+    if attack := scenario.attack:
+        yield "attack.strategy", attack.strategy
+        rate = Figure(attack.successes / attack.attempts, attack.attempts, attack.low, attack.high)
+        yield from _figure("attack.success_rate", rate)
     for k, value in islice(scenario.pass_hat_k.items(), _SHOWN_K):
         yield f"pass_hat_k.{k}", _number(value)
     if scenario.flaky:

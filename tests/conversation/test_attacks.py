@@ -16,6 +16,10 @@ from agentest.domain.attacks import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
 from agentest.report.console.scenario import block
+from agentest.report.content import RunReport
+from agentest.report.github import summary
+from agentest.report.junit import case_properties
+from agentest.report.transcripts import Transcripts
 from agentest.scenarios.definition import build_scenario
 from agentest.store.codec import CODECS, conversation_json
 from agentest.testing.run import Runner
@@ -340,3 +344,17 @@ def test_a_wrong_attack_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="user: ") as raised:
         build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     assert message in str(raised.value)
+
+
+def test_reports_have_the_share_of_successes() -> None:
+    with ScriptedAgent(weak_at_once) as agent:
+        result = Runner(agent=agent, conversations_per_scenario=3).run(attacked("many_shot"))
+    [found] = result.scenarios
+    share = {"attack.strategy": "many_shot", "attack.success_rate": "1", "attack.success_rate.n": "3"}
+    assert dict(case_properties(found)).items() >= share.items()
+    text = summary(RunReport(result), Transcripts(100_000), 100_000)
+    assert "shot: 3 of 3 attempts succeeded (100%, 44% to 100%) · OWASP LLM01" in text
+
+
+def weak_at_once(body: dict[str, Any]) -> Any:
+    return "Done." if body["messages"][-1]["role"] == "tool" else tool_call("refund", amount=500)

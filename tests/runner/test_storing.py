@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import pytest
 from builders import conversation_result, tool_call, turn, unfinished_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import call, scenario
+from agentest.config import Config
 from agentest.domain.events import ConversationFinished, Event
 from agentest.domain.results import ConversationResult, RunResult, TrajectoryResult
 from agentest.domain.transcript import Remark, StateChange
@@ -237,6 +239,22 @@ def test_the_turn_that_broke_is_stored_with_its_http_exchanges() -> None:
     assert exchange.response == '{"error": "[redacted]"}'
     assert exchange.request.endswith('"content": "last words"}]}')
     assert len(exchange.request) < 5_000
+
+
+@pytest.mark.parametrize("at", [8_176, 8_188])
+def test_no_part_of_a_secret_is_stored_where_an_exchange_is_cut(at: int) -> None:
+    """The agent repeats its credentials, in a response and a history that are too long to be remembered."""
+    secret = "Zx91-Quiet-Marigold-77"
+    answer = "y" * at + secret + "z" * 9_000
+    made = scenario("s", turns=["x" * (32_700 + at % 60) + secret + "x" * 40_000])
+    with ScriptedAgent([fakes.Raw(answer.encode(), status=500)]) as agent:
+        settings = {"endpoint": agent.endpoint, "headers": {"Authorization": f"Bearer {secret}"}}
+        result = run_scenarios([made], config=Config.model_validate({"agent": settings}))
+    text = str(to_json(result))
+    assert not [part for part in (secret[:7], secret[7:14], secret[-7:]) if part in text]
+    unfinished = result.scenarios[0].conversations[0].conversation.unfinished
+    assert unfinished
+    assert unfinished.exchanges[0].request.endswith('x"}]}')
 
 
 def test_a_check_of_the_whole_conversation_shows_the_last_exchange() -> None:

@@ -176,6 +176,11 @@ class DirectResponse:
         return 200 <= self.status_code < 300
 
     @property
+    def is_cut(self) -> bool:
+        """True if more was read than `beginning`."""
+        return self.most - self._left > len(self.beginning)
+
+    @property
     def held_up(self) -> float:
         """Seconds for which the responder, an application in this process, has blocked our event loop."""
         return self._raw.held_up

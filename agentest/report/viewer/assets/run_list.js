@@ -229,10 +229,12 @@ async function details(row, columns) {
   ];
 }
 
-function reasons({ failures, warnings = [], verdictWarnings = [] }) {
+function reasons({ failures, attack, warnings = [], verdictWarnings = [] }) {
+  const share = attack && figure({ ...attack, value: attack.successes / attack.attempts }, true);
+  const tried = attack ? [`Attack ${attack.strategy}: ${share} of ${count(attack.attempts, "attempt")} succeeded`] : [];
   const questions = verdictWarnings.map(({ code, message }) => `${code}: ${message}`);
   const told = questions.filter((text) => !failures.includes(text));
-  const all = [...failures, ...[...warnings, ...told].map((text) => `Warning: ${text}`)];
+  const all = [...tried, ...failures, ...[...warnings, ...told].map((text) => `Warning: ${text}`)];
   const left = all.length - SHOWN;
   return h("ul", all.slice(0, SHOWN).map((text) => foreign(text, "li")), left > 0 && h("li", `${left} more`));
 }
