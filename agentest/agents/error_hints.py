@@ -38,7 +38,7 @@ def load_hint(texts: Iterable[str]) -> str:
             "--session_service_uri memory://`), or set `concurrency: 1`"
         )
     if any(map(_OVERLOADED.search, found)):
-        return "fewer conversations at once may help: lower `concurrency`, or raise the server's own limit"
+        return "Fewer conversations at once may help: lower `concurrency`, or raise the server's own limit"
     return ""
 
 

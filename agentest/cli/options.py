@@ -21,6 +21,7 @@ GROUPS = {
     "exploring": ("agentest.cli.explore", "ExploreOptions"),
     "generating": ("agentest.cli.generate", "GenerateOptions"),
     "evaluation": ("agentest.cli.requests", "EvalOptions"),
+    "traces": ("agentest.cli.row_import", "TraceOptions"),
     "rows": ("agentest.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
 }

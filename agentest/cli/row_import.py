@@ -23,10 +23,25 @@ from agentest.config.file import find_config, load
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
 
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """The options of `agentest import` that are about recorded sessions."""
+
+    form: str | None = None
+    most: int | None = None
+    """The most scenarios; None: 20."""
+    redact: tuple[str, ...] = ()
+    config: Path | None = None
+    model: str | None = None
+    offline: bool = False
+    scripts: bool = False
 
 
 @click.command("import")
@@ -47,17 +62,7 @@ if TYPE_CHECKING:
 @offline_option
 @flag("--scripts", "Write scripts, even if a model is configured.")
 @exits
-def import_(
-    rows: ImportRequest,
-    sources: tuple[str, ...],
-    form: str | None,
-    most: int | None,
-    redact: tuple[str, ...],
-    config: Path | None,
-    model: str | None,
-    offline: bool,
-    scripts: bool,
-) -> ExitCode:
+def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...]) -> ExitCode:
     """Write a scenario file for rows of data, or for the recorded sessions of an agent.
 
     Rows: SOURCE is a .csv, .tsv, .jsonl or .json file, or the name of a Hugging Face dataset, whose rows are
@@ -71,29 +76,37 @@ def import_(
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
     paths = tuple(path for source in sources for path in _files(Path(source)))
-    if form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
+    if traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
         given = (rows.name, rows.turns, rows.says, rows.outcome, rows.split, rows.limit)
         if any(given):
             raise UsageError(
                 f"{paths[0]} has recorded sessions; --name, --turn, --says and others are for rows"
             )
-        settings = _settings(config)
+        settings = _settings(traces.config)
         request = TraceRequest(
             paths=paths,
-            form=form,
+            form=traces.form,
             output=rows.output or _output(Path(sources[0])),
-            most=most or 20,
-            redact={**(settings.redact if settings else {}), **{f"match of {each}": each for each in redact}},
+            most=traces.most or 20,
+            redact={
+                **(settings.redact if settings else {}),
+                **{f"match of {each}": each for each in traces.redact},
+            },
             force=rows.force,
-            model=None if offline or scripts else _model(settings, model),
+            model=None if traces.offline or traces.scripts else _model(settings, traces.model),
         )
-        traces = import_traces(request)
-        return _report((traces.output,), traces.summary, traces.notes, is_valid=traces.is_valid)
+        done = import_traces(request)
+        return _report((done.output,), done.summary, done.notes, is_valid=done.is_valid)
     if len(sources) > 1:
         raise UsageError(
             f"{sources[1]}: rows are imported from one file; the sessions of traces from several"
         )
-    of_traces = {"count": most, "redact": redact, "model": model, "scripts": scripts}
+    of_traces = {
+        "count": traces.most,
+        "redact": traces.redact,
+        "model": traces.model,
+        "scripts": traces.scripts,
+    }
     if only := next((name for name, value in of_traces.items() if value), None):
         raise UsageError(f"--{only}: is for traces; {sources[0]} has rows of data")
     imported = import_rows(replace(rows, source=sources[0]))

@@ -408,7 +408,7 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
 def _with_load_hint(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
     """Say what to change if an error results from too many conversations at once."""
     hint = load_hint([failure.message, *(line for each in printed for line in each.lines)])
-    return replace(failure, message=f"{failure.message}. {hint[:1].upper()}{hint[1:]}") if hint else failure
+    return replace(failure, message=f"{failure.message}. {hint}") if hint else failure
 
 
 def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:

@@ -16,8 +16,7 @@ from model_server import Answer, ModelServer, Received, completion
 from policy_agents import INSTRUCTIONS, TOOLS, shop
 
 from agentest.authoring.generated_wording import parts_of
-from agentest.cli.generate import generate
-from agentest.cli.run_commands import run
+from agentest.cli.main import cli
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports
@@ -38,7 +37,7 @@ def configure(
 
 
 def generated(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(generate, ["--cwd", str(folder), *arguments], standalone_mode=False)
+    return CliRunner().invoke(cli, ["generate", "--cwd", str(folder), *arguments], standalone_mode=False)
 
 
 def scenarios_in(path: Path) -> dict[str, Scenario]:
@@ -222,7 +221,7 @@ def test_neighbours_of_a_failure_show_where_it_begins(tmp_path: Path) -> None:
             "scenario('late return', turns=['Return order A-7, 31 days after delivery.'],\n"
             "    tools={'return_item': {'ok': True}}, trajectory={'forbidden': ['return_item']})\n"
         )
-        failed = CliRunner().invoke(run, ["--cwd", str(tmp_path)], standalone_mode=False)
+        failed = CliRunner().invoke(cli, ["run", "--cwd", str(tmp_path)], standalone_mode=False)
         done = generated(tmp_path, "--from", "failures")
     assert (failed.return_value, done.return_value) == (1, 0), done.output
     assert "late return: 30 instead of 31" in failing(done.output)
@@ -251,7 +250,7 @@ def test_functions_are_replaced_by_recorded_results_with_the_value_of_the_limit(
             "    tools={'get_order': get_order, 'refund_order': {'ok': True}})\n"
         )
         before = generated(tmp_path, "--from", "instructions")
-        CliRunner().invoke(run, ["--cwd", str(tmp_path), "--reporter", "json"], standalone_mode=False)
+        CliRunner().invoke(cli, ["run", "--cwd", str(tmp_path), "--reporter", "json"], standalone_mode=False)
         after = generated(tmp_path, "--from", "instructions")
     assert before.return_value == 2
     assert "a mock function has another value" in before.output

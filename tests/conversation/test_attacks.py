@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+import agentest
 from agentest import Conversation, Scenario, ScenarioResult, Status, attack, persona
 from agentest.domain.attacks import STRATEGIES
 from agentest.domain.transcript import AttackLog
@@ -320,7 +321,7 @@ def test_without_a_model_an_objective_in_words_is_not_decided() -> None:
 
 
 def test_results_have_the_log_and_the_rate() -> None:
-    schema = json.loads(Path("agentest/schemas/results.schema.json").read_text())
+    schema = json.loads((Path(agentest.__file__).parent / "schemas" / "results.schema.json").read_text())
     result = run(attacked(attack("pair", turns=2)), strong, ScriptedModel(user=LINES))
     stored = conversation_json(result.conversations[0], None, {})
     form = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": "#/$defs/conversation"}

@@ -81,6 +81,7 @@ def test_the_type_says_how_calls_are_seen() -> None:
         "websocket": {"endpoint": "ws://h"},
         "realtime": {"endpoint": "ws://h"},
         "grpc": {"endpoint": "h:1", "method": "a.B/C"},
+        "assistants": {"endpoint": "http://h", "assistant_id": "a"},
         "http": {"endpoint": "http://h", "body": body},
     }
     for name in AGENT_TYPES:

@@ -30,6 +30,7 @@ def test_no_field_of_a_call_is_lost() -> None:
         approval=Approval.GRANTED,
         raised="KeyError at salon.sim.py:12",
         by_real_tool=True,
+        simulated=True,
     )
     unset = [each.name for each in fields(call) if getattr(call, each.name) == each.default]
     assert not unset, "a new field: give it a value here, so that its loss is seen"
