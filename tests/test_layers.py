@@ -198,7 +198,7 @@ def test_every_module_has_a_place() -> None:
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)
 
 
-MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 505
+MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 25, 12, 506
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",

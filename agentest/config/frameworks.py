@@ -50,6 +50,14 @@ FRAMEWORKS = (
         "livekit",
         single_use=True,
     ),
+    Framework(
+        "Pipecat",
+        "a function that makes a Pipeline without transport",
+        "pipecat.pipeline",
+        ("Pipeline",),
+        "pipecat",
+        single_use=True,
+    ),
     Framework("LangChain", "a Runnable that takes messages", "langchain_core", ("Runnable",), "langchain"),
 )
 """In order of precedence: a LangGraph graph is also a LangChain Runnable."""

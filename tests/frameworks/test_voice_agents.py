@@ -1,4 +1,4 @@
-"""Agents of LiveKit Agents in text, in their own environment: mocks in place of their function tools."""
+"""Voice agents of LiveKit and Pipecat in text, in their own environments: mocks answer their tools."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ scenario("whose", turns=["who"], tools={"check_stock": 1})
 """
 
 
-@pytest.fixture
-def python() -> Path:
+each_framework = pytest.mark.parametrize("framework", ["livekit", "pipecat"])
+
+
+def run(framework: str, folder: Path, *options: str, **agent: Any) -> dict[str, Any]:
+    """The conversations of each scenario: replies, tool calls with results, and the error."""
     if FRAMEWORKS is None:
         pytest.skip("the frameworks are not installed")
-    return Path(FRAMEWORKS) / "livekit" / "bin" / "python"
-
-
-def run(python: Path, folder: Path, *options: str, **agent: Any) -> dict[str, Any]:
-    """The conversations of each scenario: replies, tool calls with results, and the error."""
+    python = Path(FRAMEWORKS) / framework / "bin" / "python"
     (folder / "shop.sim.py").write_text(SCENARIOS)
     (folder / "agentest.config.yaml").write_text(json.dumps({"agent": {"type": "custom", **agent}}))
     path = os.pathsep.join(map(str, (ROOT, Path(__file__).parent / "objects")))
@@ -65,11 +64,13 @@ def run(python: Path, folder: Path, *options: str, **agent: Any) -> dict[str, An
     }
 
 
-@pytest.mark.parametrize("handler", ["shop_livekit:agent", "shop_livekit:session"])
+@pytest.mark.parametrize(
+    ("framework", "maker"), [("livekit", "agent"), ("livekit", "session"), ("pipecat", "agent")]
+)
 def test_mocks_answer_and_each_conversation_has_its_session(
-    python: Path, tmp_path: Path, handler: str
+    tmp_path: Path, framework: str, maker: str
 ) -> None:
-    found = run(python, tmp_path, handler=handler)
+    found = run(framework, tmp_path, handler=f"shop_{framework}:{maker}")
     calls = [
         ("check_stock", {"item": "lamp"}, 5),
         ("reserve_item", {"item": "lamp", "quantity": 2}, {"ok": "lamp"}),
@@ -80,16 +81,19 @@ def test_mocks_answer_and_each_conversation_has_its_session(
     assert "'check_stock', which has no mock" in found["no mock"][0][2]
 
 
-def test_real_tools_run_if_they_may(python: Path, tmp_path: Path) -> None:
-    """The context that the configuration names is the session's `userdata`."""
+@each_framework
+def test_real_tools_run_if_they_may(tmp_path: Path, framework: str) -> None:
+    """What `context` makes is LiveKit's `userdata` and Pipecat's `app_resources`."""
     passing = ("--unmocked-tools", "passthrough", "--scenario", "=whose", "--scenario", "=no mock")
-    found = run(python, tmp_path, *passing, handler="shop_livekit:agent", context="shop_livekit:context")
+    names = {key: f"shop_{framework}:{name}" for key, name in (("handler", "agent"), ("context", "context"))}
+    found = run(framework, tmp_path, *passing, **names)
     assert found["whose"] == [(["who: Bob"], [("customer", {}, "Bob")], "")]
     assert found["no mock"][0][0] == ["stock: really looked for lamp"]
 
 
-def test_one_agent_serves_one_conversation(python: Path, tmp_path: Path) -> None:
-    found = run(python, tmp_path, "--scenario", "=reserves", handler="shop_livekit:used")
+@each_framework
+def test_one_agent_serves_one_conversation(tmp_path: Path, framework: str) -> None:
+    found = run(framework, tmp_path, "--scenario", "=reserves", handler=f"shop_{framework}:used")
     errors = [error for _, _, error in found["reserves"]]
     assert errors.count("") == 1
     assert "let `handler` name a function" in next(filter(None, errors))
