@@ -189,7 +189,7 @@ async def _describe_known(
         tuple(_missing_settings(at_it or response, settings)) if at_it or is_at(finding, probe.url) else ()
     )
     problem = ""
-    if not missing and settings["type"] != "websocket":
+    if not missing and settings["type"] not in ("websocket", "realtime"):
         text, problem = await _try_out(settings, probe, client)
         remarks.append(text)
     return DetectedAgent(
