@@ -22,6 +22,7 @@ from project import Project
 
 from agentest import scenario
 from agentest.agents.grpc import _method_in
+from agentest.authoring.endpoint_detection import detect_agent
 from agentest.config import Config
 from agentest.domain.results import RunResult, Status
 from agentest.support.errors import AgentestError, CannotSend
@@ -295,6 +296,13 @@ def test_doctor_sends_a_message(salon: Salon, project: Project, command: str, ex
         project.write("agentest.config.yaml", json.dumps({"agent": agent}))
         done = project.agentest("doctor")
     assert expected in " ".join(done.stdout.split())
+
+
+def test_init_recognizes_a_server_of_http2(salon: Salon) -> None:
+    with salon.serving() as endpoint:
+        found = detect_agent(f"http://{endpoint}")
+    assert (found.settings["type"], found.settings["endpoint"]) == ("grpc", endpoint)
+    assert "as gRPC does" in found.remarks[0]
 
 
 def test_the_package_is_named_if_it_is_missing(salon: Salon, monkeypatch: pytest.MonkeyPatch) -> None:
