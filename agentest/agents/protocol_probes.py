@@ -238,13 +238,19 @@ def _responses_evidence(response: ProbeResponse) -> str | None:
 
 
 async def probe_websocket(probe: EndpointProbe) -> DetectedProtocol | None:
-    """Find a WebSocket by opening and closing it, if a GET fails. Its message format stays unknown."""
+    """Find a WebSocket by opening and closing it, if a GET fails. Its first message may show Realtime."""
     response = await probe.get()
     if response is None or response.status not in (400, 403, 404, 405, 426):
         return None
-    if not await probe.opens_websocket():
+    greeting, endpoint = await probe.websocket_greeting(), re.sub("^http", "ws", probe.url)
+    if greeting is None:
         return None
+    if '"session.created"' in greeting:
+        return DetectedProtocol(
+            settings={"type": "realtime", "endpoint": endpoint},
+            because="its first message is `session.created` of OpenAI's Realtime API",
+        )
     return DetectedProtocol(
-        settings={"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)},
+        settings={"type": "websocket", "endpoint": endpoint},
         because="a WebSocket opens there (`body` and `reply` say what its messages are)",
     )

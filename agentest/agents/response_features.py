@@ -27,6 +27,7 @@ from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.client import Client, Headers, Sender
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.http.websockets import NotText, SocketClosed
 from agentest.support.lazy_dataclasses import dataclass
 
 NAMES = {
@@ -72,6 +73,7 @@ _NO_MODEL = re.compile(
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
 USER_AGENT = "agentest (detects the protocol of this server)"
 _TIMEOUT_S = 2.0
+_GREETING_S = 0.5
 _REPLY_TIMEOUT_S = 30.0
 """For the reply to a message, which an agent may ask its model for."""
 _READ_BYTES = 200_000
@@ -243,7 +245,9 @@ class EndpointProbe:
     tried: list[str] = field(default_factory=list)
     """The requests so far and what came back, in order: `POST /chat: 404`."""
     _seen: dict[tuple[str, str], ProbeResponse | None] = field(default_factory=dict)
-    _has_websocket: bool | None = None
+    _knows_greeting: bool = False
+    _greeting: str | None = None
+    """The first message of the WebSocket at the endpoint; "" if there is none."""
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> ProbeResponse | None:
@@ -289,21 +293,29 @@ class EndpointProbe:
             for path in usual:
                 yield path
 
-    async def opens_websocket(self) -> bool:
-        """Return True if a WebSocket opens at the endpoint. It is closed without sending a message."""
+    async def websocket_greeting(self) -> str | None:
+        """Return what a WebSocket at the endpoint sends first, "" for nothing; None if it does not open.
+
+        It is closed without sending a message.
+        """
         async with self._one_at_a_time:
-            if self._has_websocket is None and isinstance(self.client, Client):
+            if not self._knows_greeting and isinstance(self.client, Client):
+                self._knows_greeting = True
                 headers = [(name, value) for name, value in self.headers if name not in _NOT_FOR_WEBSOCKETS]
                 try:
                     with TimeLimit(_TIMEOUT_S):
                         socket = await self.client.open_websocket(
                             self.url, [*headers, ("user-agent", USER_AGENT)]
                         )
-                        await socket.close()
-                        self._has_websocket = True
                 except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
-                    self._has_websocket = False
-            return bool(self._has_websocket)  # never for an application in this process
+                    return None
+                self._greeting = ""
+                try:
+                    with suppress(TimeoutError, SocketClosed, NotText), TimeLimit(_GREETING_S):
+                        self._greeting = await socket.next()
+                finally:
+                    await socket.close()
+            return self._greeting  # None for an application in this process
 
     async def _send(self, method: str, path: str, body: Any) -> ProbeResponse | None:
         url = urljoin(self.url, path) if path else self.url

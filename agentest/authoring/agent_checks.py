@@ -107,11 +107,12 @@ async def check_agent(
                 if http and (problem := await tls_problem(http.address, started.client)):
                     raise UsageError(f"{http.address}: {problem}")
                 tell(good(subject("agent", checked.name), _response_text(checked, notes)))
-                if http and (client := opened.get(checked.name)):
+                served = agent if http or agent.type == "grpc" else None
+                if served and (client := opened.get(checked.name)):
                     limit_s = loaded.config.request_timeout_ms / 1000
-                    reply = await _check_protocol(checked.name, http, client, started.client, tell)
+                    reply = await _check_protocol(checked.name, served, client, started.client, tell)
                     if reply and not wants_talk:
-                        wants_talk = http.server is not None and not _was_running(http, notes)
+                        wants_talk = served.server is not None and not _was_running(served, notes)
                     if reply:
                         tell(await _check_conversations(checked, client, wants_talk))
                     if to_set or (reply and agent.server and agent.model_gateway):
@@ -164,13 +165,13 @@ def _response_text(checked: AgentToCheck, notes: Sequence[str]) -> str:
     return f"{agent.address} answers{how if agent.server else ''}"
 
 
-def _was_running(agent: HttpAgent, notes: Sequence[str]) -> bool:
+def _was_running(agent: AgentConfig, notes: Sequence[str]) -> bool:
     ready = agent.server.ready if agent.server else ""
     return any(f"at {ready} was running already" in note for note in notes)
 
 
 async def _check_protocol(
-    agent: str, config: HttpAgent, client: Agent, sender: Client, tell: Tell
+    agent: str, config: AgentConfig, client: Agent, sender: Client, tell: Tell
 ) -> AgentReply | None:
     """Send a message as a run does. Returns the reply, or None after telling what is wrong."""
     name = subject("protocol", agent)
@@ -178,7 +179,11 @@ async def _check_protocol(
         async with ShortTalk(_one_copy(client)) as talk:
             reply = await talk.say(_HELLO)
     except (AgentError, CannotSend) as error:
-        tell(await _problem_check(name, config, shortened(str(error), 600), sender))
+        problem = shortened(str(error), 600)
+        if isinstance(config, HttpAgent):
+            tell(await _problem_check(name, config, problem, sender))
+        else:
+            tell(bad(name, problem))
         return None
     text = shortened(" ".join((reply.text or "").split()), _SHOWN_CHARS)
     said = repr(text) if text else f"a call of {reply.tool_requests[0].name}"

@@ -127,6 +127,13 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
         return await _describe_known(custom, probe, None, client)
     if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
         response = mcp
+    if any(_HTTP2_SETTINGS in each for each in probe.tried):
+        return DetectedAgent(
+            settings={"type": "grpc", "endpoint": urlsplit(url).netloc, "method": "package.Service/Method"},
+            remarks=("It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`.",),
+            is_known=False,
+            is_complete=False,
+        )
     return _describe_unknown(url, response, at_other_path)
 
 
@@ -189,7 +196,7 @@ async def _describe_known(
         tuple(_missing_settings(at_it or response, settings)) if at_it or is_at(finding, probe.url) else ()
     )
     problem = ""
-    if not missing and settings["type"] != "websocket":
+    if not missing and settings["type"] not in ("websocket", "realtime"):
         text, problem = await _try_out(settings, probe, client)
         remarks.append(text)
     return DetectedAgent(
@@ -201,6 +208,8 @@ async def _describe_known(
 
 
 _ANY_MODEL = "agent"
+_HTTP2_SETTINGS = r"b'\x00\x00"
+"""The beginning of what an HTTP/2 server sends first, as an error about a status line quotes it."""
 
 
 def _wants_model(response: ProbeResponse) -> bool:

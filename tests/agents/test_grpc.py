@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +18,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_tools import protoc
+from project import Project
 
 from agentest import scenario
 from agentest.agents.grpc import _method_in
+from agentest.authoring.endpoint_detection import detect_agent
 from agentest.config import Config
 from agentest.domain.results import RunResult, Status
 from agentest.support.errors import AgentestError, CannotSend
@@ -277,6 +280,29 @@ def test_a_server_that_is_not_there(salon: Salon) -> None:
 def test_settings(settings: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         Config.model_validate({"agent": {"type": "grpc", "endpoint": "localhost:1", **CHAT, **settings}})
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("echo token-1", "✓ protocol: grpc, as configured: it answered 'Hello.'"),
+        ("false", "ended with status 1"),
+    ],
+)
+def test_doctor_sends_a_message(salon: Salon, project: Project, command: str, expected: str) -> None:
+    with salon.serving() as endpoint:
+        headers = {"authorization": {"command": command}}
+        agent = {"type": "grpc", "endpoint": endpoint, **CHAT, "headers": headers}
+        project.write("agentest.config.yaml", json.dumps({"agent": agent}))
+        done = project.agentest("doctor")
+    assert expected in " ".join(done.stdout.split())
+
+
+def test_init_recognizes_a_server_of_http2(salon: Salon) -> None:
+    with salon.serving() as endpoint:
+        found = detect_agent(f"http://{endpoint}")
+    assert (found.settings["type"], found.settings["endpoint"]) == ("grpc", endpoint)
+    assert "as gRPC does" in found.remarks[0]
 
 
 def test_the_package_is_named_if_it_is_missing(salon: Salon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from test_websocket_agent import serving
 
 from agentest import scenario
 from agentest.agents.realtime import _file
+from agentest.authoring.endpoint_detection import detect_agent
 from agentest.config import Config
 from agentest.domain.messages import Attachment
 from agentest.domain.results import RunResult, Status
@@ -244,6 +245,13 @@ def test_what_goes_wrong_is_the_agents_error(talk: Any, problem: str) -> None:
     assert failure
     assert problem in failure.message
     assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+@pytest.mark.parametrize(("talk", "kind"), [(silent, "realtime"), (greeting, "websocket")])
+def test_init_recognizes_it_by_its_first_message(talk: Any, kind: str) -> None:
+    with server(talk) as url:
+        found = detect_agent(f"{url}/v1/realtime?model=m")
+    assert found.settings == {"type": kind, "endpoint": f"{url}/v1/realtime?model=m"}
 
 
 def test_files() -> None:
