@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from model_server import ModelServer, completion, model_keys
 
 from agentest.authoring.personal_data import PersonalData
 from agentest.authoring.trace_import import TraceRequest, import_traces
@@ -21,7 +22,6 @@ from agentest.cli.row_import import import_
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
-from tests.support.model_server import ModelServer, completion, model_keys
 
 ASKED, FOUND, CANCEL, DONE = "Where is order 17?", "It is shipped.", "Cancel it.", "Cancelled."
 CALLS = (
