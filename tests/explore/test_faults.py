@@ -336,6 +336,7 @@ def shop_options() -> dict[str, Any]:
     return {"turns": ["Add a lamp.", "What is on my list?"], "tools": tools}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "outcomes"),
     [("", set()), ("lie", {("get_product", "conflict")}), ("old", {("get_list", "stale")})],

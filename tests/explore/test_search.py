@@ -90,6 +90,7 @@ def test_replies_that_differ_in_a_number_are_one_element_and_other_replies_are_n
     assert seen.add(signature(scenario, talk(reply="Who?", ending=Ending.SATISFIED))) == 2
 
 
+@pytest.mark.slow
 def test_the_seed_fixes_the_tries_and_one_of_each_fault_and_tool_comes_first() -> None:
     orders: list[list[str]] = []
     for seed in (1, 1, 2):
@@ -103,6 +104,7 @@ def test_the_seed_fixes_the_tries_and_one_of_each_fault_and_tool_comes_first() -
     assert wanted <= first
 
 
+@pytest.mark.slow
 def test_two_changes_are_combined_when_single_ones_are_used_up() -> None:
     tried: list[str] = []
     found = explored(booking(panics=True), parts(), conversations=400, tried=tried, **BOOKING)
@@ -112,6 +114,7 @@ def test_two_changes_are_combined_when_single_ones_are_used_up() -> None:
     assert explored(booking(panics=False), parts(), conversations=400, **BOOKING) == []
 
 
+@pytest.mark.slow
 def test_the_corpus_puts_what_failed_first_and_is_merged_by_copying(tmp_path: Path) -> None:
     one, other = Corpus(tmp_path / "one"), Corpus(tmp_path / "other")
     explored(booking(panics=True), parts(), conversations=400, corpus=one, **BOOKING)
