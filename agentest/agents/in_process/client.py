@@ -15,6 +15,7 @@ import anyio
 from agentest.agents.in_process.tool_gate import (
     Begin,
     FrameworkConversation,
+    NextAgent,
     ToolGate,
     gate_in_front,
 )
@@ -54,7 +55,8 @@ async def open_object(
         return opened
     prepare: Callable[..., Begin] = getattr(runner, function or "prepare")
     try:
-        begin = prepare(agent, make_agent) if framework.single_use else prepare(agent)
+        given = (_next_agent(framework, agent, make_agent),) if framework.single_use else ()
+        begin = prepare(agent, *given)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
@@ -63,6 +65,24 @@ async def open_object(
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: handler: {error}") from None
     return ObjectAgent(name, framework, begin, make_context, resources.timeout_s)
+
+
+def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None) -> NextAgent:
+    """Return a function that returns the agent once, and then what `make` makes."""
+    unused = [agent]
+
+    async def next_agent() -> Any:
+        if unused:
+            return unused.pop()
+        if make is None:
+            raise AgentError(
+                f"an agent of {framework.title} serves one conversation, and this one has been used: let "
+                "`handler` name a function without parameters that returns a new one"
+            )
+        made = make()
+        return await made if inspect.isawaitable(made) else made
+
+    return next_agent
 
 
 @dataclass(slots=True)

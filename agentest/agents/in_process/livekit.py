@@ -8,37 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from inspect import isawaitable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentest.agents.in_process.tool_gate import Begin, ToolGate, gate_method, result_text
+from agentest.agents.in_process.tool_gate import Begin, NextAgent, ToolGate, gate_method, result_text
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark
-from agentest.support.errors import AgentError, AgentestError
+from agentest.support.errors import AgentestError
 
 _gates: WeakKeyDictionary[Any, ToolGate] = WeakKeyDictionary()
 """Session → the gate of its turn. The session's tasks are older than the turn, so they do not inherit it."""
 
 
-def prepare(agent: Any, make: Callable[[], Any] | None) -> Begin:
-    """Install the gate in front of all function tools. `make` makes the next agent or session."""
+def prepare(_: Any, next_agent: NextAgent) -> Begin:
+    """Install the gate in front of all function tools."""
     executor = import_module("livekit.agents.voice.tool_executor")._ToolExecutor
     gate_method(executor, "execute", _gated)
-    first = [agent]
-
-    async def next_agent() -> Any:
-        if first:
-            return first.pop()
-        if make is None:
-            raise AgentError(
-                "a LiveKit agent serves one session, and this one has been used: let `handler` name a "
-                "function without parameters that returns a new one"
-            )
-        made = make()
-        return await made if isawaitable(made) else made
-
     return lambda context, _: LiveKitConversation(next_agent, context)
 
 
@@ -69,7 +55,7 @@ def _shown(value: Any) -> Any:
 class LiveKitConversation:
     """One conversation: one session, which stores the history."""
 
-    def __init__(self, next_agent: Callable[[], Any], context: Any) -> None:
+    def __init__(self, next_agent: NextAgent, context: Any) -> None:
         self._next_agent = next_agent
         self._context = context
         self._session: Any = None

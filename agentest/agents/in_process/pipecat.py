@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from inspect import isawaitable
 from typing import Any
 
-from agentest.agents.in_process.tool_gate import Begin, ToolGate
+from agentest.agents.in_process.tool_gate import Begin, NextAgent, ToolGate
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark
@@ -23,24 +22,11 @@ from agentest.support.errors import AgentError, AgentestError
 _AGENT = "pipecat"
 
 
-def prepare(pipeline: Any, make: Callable[[], Any] | None) -> Begin:
-    """Check that the pipeline has a language model. `make` makes the next pipeline. Raises ValueError."""
+def prepare(pipeline: Any, next_pipeline: NextAgent) -> Begin:
+    """Check that the pipeline has a language model. Raises ValueError."""
     import_module("pipecat.pipeline.worker")
     if not list(_models_in(pipeline)):
         raise ValueError("the pipeline has no LLM service; add it and its context aggregators")
-    first = [pipeline]
-
-    async def next_pipeline() -> Any:
-        if first:
-            return first.pop()
-        if make is None:
-            raise AgentError(
-                "a Pipecat pipeline serves one conversation, and this one has been used: let `handler` name "
-                "a function without parameters that returns a new one"
-            )
-        made = make()
-        return await made if isawaitable(made) else made
-
     return lambda context, _: PipecatConversation(next_pipeline, context)
 
 
@@ -94,7 +80,7 @@ class _GatedFunctions(dict[Any, Any]):
 class PipecatConversation:
     """One conversation: one pipeline, which stores the history."""
 
-    def __init__(self, next_pipeline: Callable[[], Any], context: Any) -> None:
+    def __init__(self, next_pipeline: NextAgent, context: Any) -> None:
         self.gate: ToolGate
         """The gate of the turn. The pipeline's tasks are older than the turn, so they do not inherit it."""
         self._next_pipeline = next_pipeline

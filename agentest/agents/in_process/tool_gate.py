@@ -348,6 +348,8 @@ class FrameworkConversation(Protocol):
         ...
 
 
+NextAgent = Callable[[], Awaitable[Any]]
+"""Returns an agent that has not been used, of a framework whose agents serve one conversation."""
 Begin = Callable[[Any, str], FrameworkConversation]
 """Starts a conversation with the context from the user's code (or None) and the session id."""
 
