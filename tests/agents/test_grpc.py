@@ -286,7 +286,7 @@ def test_settings(settings: dict[str, Any], expected: str) -> None:
     ("command", "expected"),
     [
         ("echo token-1", "✓ protocol: grpc, as configured: it answered 'Hello.'"),
-        ("false", "ended with status 1"),
+        ("false", "exited with status 1"),
     ],
 )
 def test_doctor_sends_a_message(salon: Salon, project: Project, command: str, expected: str) -> None:

@@ -36,7 +36,7 @@ def documented(heading: str, url: str) -> dict[str, Any]:
     for step in (agent.get("poll"), *agent.get("then", ())):
         if isinstance(step, dict) and ("until" in step or step is agent.get("poll")):
             step["every_ms"] = 1
-            step |= {"quiet_ms": 300} if "quiet_ms" in step else {}
+            step |= {"quiet_ms": 1000} if "quiet_ms" in step else {}
     return dict(agent)
 
 

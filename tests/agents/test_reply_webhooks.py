@@ -37,7 +37,7 @@ def documented(heading: str, url: str, port: int) -> Any:
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block
     text = re.sub(r"endpoint: http://localhost:\d+", f"endpoint: {url}", block[1]).replace("9100", str(port))
-    text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 300")
+    text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 1000")
     return load_values(yaml.safe_load(text), "test", Path()).config.agent
 
 
