@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,11 +21,11 @@ from yarl import URL
 
 from agentest.config.agents.over_http import AwsSignature, HeaderCommand, HttpAgent, stand_in
 from agentest.config.fields import check_headers
+from agentest.support.calling import SharedAttempt
 from agentest.support.deadlines import TimeLimit, uncounted
-from agentest.support.errors import AgentestError, CannotSend, ConfigError
+from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.websockets import WebSocket
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import end_group, search_path
 from agentest.support.terminal import without_colours
 from agentest.support.text import shortened
@@ -36,14 +35,6 @@ _SHOWN_CHARS = 400
 _GRACE_S = 1.0
 _UNAUTHORIZED = 401
 OnSecret = Callable[[Iterable[str]], None]
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """A run of the command that all requests wait for."""
-
-    over: anyio.Event = field(default_factory=anyio.Event)
-    problem: AgentestError | None = None
 
 
 class CommandValue:
@@ -60,7 +51,7 @@ class CommandValue:
         self._root = root
         self._on_secret = on_secret
         self._read_at = 0.0
-        self._attempt: _Attempt | None = None
+        self._attempts = SharedAttempt()
 
     async def current(self) -> str:
         """Return the value, from a new run of the command if it is too old. Raises CannotSend."""
@@ -72,27 +63,11 @@ class CommandValue:
     async def newer_than(self, number: int) -> None:
         """Run the command if the value is not newer. Requests that wait share one run. Raises CannotSend."""
         with uncounted():
-            while self.number <= number:
-                if self._attempt is None:
-                    await self._run_for_all()
-                    continue
-                attempt = self._attempt
-                await attempt.over.wait()
-                if attempt.problem:
-                    raise attempt.problem
+            await self._attempts.until(lambda: self.number > number, self._renew)
 
-    async def _run_for_all(self) -> None:
-        """Run the command. If this task is cancelled, another one takes over."""
-        attempt = self._attempt = _Attempt()
-        try:
-            self.value = await self._read()
-            self.number, self._read_at = self.number + 1, monotonic()
-        except AgentestError as error:
-            attempt.problem = error
-            raise
-        finally:
-            self._attempt = None
-            attempt.over.set()
+    async def _renew(self) -> None:
+        self.value = await self._read()
+        self.number, self._read_at = self.number + 1, monotonic()
 
     async def _read(self) -> str:
         command, limit_s = self._config.command, self._config.timeout_s

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Generato
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import field
 from functools import partial
 from threading import Event, Thread
 from time import perf_counter
@@ -18,6 +19,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentestError
 from agentest.support.function_threads import call_in_thread, in_thread
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -346,3 +348,41 @@ def run_in_progress() -> Iterator[None]:
 def is_run_in_progress() -> bool:
     """Return True inside of any `run_in_progress` block of this process."""
     return bool(_runs_in_progress)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    over: anyio.Event = field(default_factory=anyio.Event)
+    problem: AgentestError | None = None
+
+
+class SharedAttempt:
+    """One attempt at a time to make something, which all tasks that need it share."""
+
+    def __init__(self) -> None:
+        self._attempt: _Attempt | None = None
+
+    async def until(self, is_made: Callable[[], bool], make: Callable[[], Awaitable[None]]) -> None:
+        """Make it, or wait until another task has. An attempt that fails raises in every task that waits.
+
+        If the task that makes it is cancelled, another one takes over.
+        """
+        while not is_made():
+            if self._attempt is None:
+                await self._make(make)
+                continue
+            attempt = self._attempt
+            await attempt.over.wait()
+            if attempt.problem:
+                raise attempt.problem
+
+    async def _make(self, make: Callable[[], Awaitable[None]]) -> None:
+        attempt = self._attempt = _Attempt()
+        try:
+            await make()
+        except AgentestError as error:
+            attempt.problem = error
+            raise
+        finally:
+            self._attempt = None
+            attempt.over.set()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -50,6 +49,7 @@ from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
 from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
+from agentest.support.calling import SharedAttempt
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
@@ -529,14 +529,6 @@ class LoginResult:
     cookies: tuple[Cookie, ...]
 
 
-@dataclass(slots=True)
-class _LoginAttempt:
-    """A login in progress that all conversations wait for."""
-
-    over: anyio.Event = field(default_factory=anyio.Event)
-    problem: AgentestError | None = None
-
-
 class Login:
     """Sends the `setup` requests with `per: run`: on first use, and again after the login expires."""
 
@@ -544,37 +536,22 @@ class Login:
         self.steps = steps
         self.last: LoginResult | None = None
         self._client = client
-        self._attempt: _LoginAttempt | None = None
+        self._attempts = SharedAttempt()
 
     async def newer_than(self, number: int) -> LoginResult:
         """Return a login newer than this number. Conversations that call this concurrently share one login.
 
         Raises NoReply, CannotSend or HeldUp, in every conversation that waits for a login that fails.
         """
-        while self.last is None or self.last.number <= number:
-            if self._attempt is None:
-                await self._log_in_for_all()
-                continue
-            attempt = self._attempt
-            await attempt.over.wait()
-            if attempt.problem:
-                raise attempt.problem
+        await self._attempts.until(lambda: self.last is not None and self.last.number > number, self._log_in)
+        assert self.last is not None
         return self.last
 
-    async def _log_in_for_all(self) -> None:
-        """Log in for all that wait. If this task is cancelled, another one takes over."""
-        attempt = self._attempt = _LoginAttempt()
-        try:
-            jar, saved = CookieJar(), dict[str, Any]()
-            sender = self._client.open_sender(jar, for_setup=True)
-            for step in self.steps:
-                saved |= await step.take(sender, jar, saved)
-                self._client.resources.on_secret(secrets_of(saved))
-            number = self.last.number + 1 if self.last else 1
-            self.last = LoginResult(number=number, saved=saved, cookies=tuple(jar))
-        except AgentestError as error:
-            attempt.problem = error
-            raise
-        finally:
-            self._attempt = None
-            attempt.over.set()
+    async def _log_in(self) -> None:
+        jar, saved = CookieJar(), dict[str, Any]()
+        sender = self._client.open_sender(jar, for_setup=True)
+        for step in self.steps:
+            saved |= await step.take(sender, jar, saved)
+            self._client.resources.on_secret(secrets_of(saved))
+        number = self.last.number + 1 if self.last else 1
+        self.last = LoginResult(number=number, saved=saved, cookies=tuple(jar))
