@@ -208,11 +208,7 @@ class ExplorationRun:
         parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases, self.settings)
-        if attacks := parts.get(ExploredPart.ATTACKS):
-            idle = (each for each in bases if not any(attacks(each)))
-            self._notes += [
-                NotTried(f"attacks on {each.unit.scenario.name}", NOTHING_TO_ATTACK) for each in idle
-            ]
+        self._notes += _without_attacks(bases, parts.get(ExploredPart.ATTACKS))
         corpus = Corpus(self.root / self.settings.corpus)
         resumed = run.session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
@@ -257,6 +253,12 @@ class ExplorationRun:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
             self._notes += (*found.not_saved, *corpus.problems)
+
+
+def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:
+    """Name the scenarios in which there is nothing to attack."""
+    idle = (each.unit.scenario.name for each in bases if attacks and not any(attacks(each)))
+    return [NotTried(f"attacks on {name}", NOTHING_TO_ATTACK) for name in idle]
 
 
 def bases_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -193,16 +193,10 @@ def gather(
                 raise UsageError(f"--docs: {path} {error}") from None
         knowledge = {each.name: "\n".join(each.knowledge) for each in scenarios if each.knowledge}
         texts |= {f"knowledge of {name}": (text, 1) for name, text in knowledge.items()}
-    notes, policies = [], dict[object, Policy]()
-    for source, (text, line) in texts.items():
-        found, left_out = read_policies(text, source, line)
-        for each in found:
-            policies.setdefault((each.quote, each.edges), each)
-        if left_out:
-            notes.append(f"{source}: {count(left_out, 'sentence')} left out: too long, or too many rules")
+    policies, notes = _policies_in(texts)
     material = Material(
         goals=goals,
-        policies=list(policies.values()),
+        policies=policies,
         seeds=gather_seeds(scenarios, runs),
         mocks=mocks,
         existing=existing,
@@ -211,6 +205,18 @@ def gather(
         failed=failed_scripts(scenarios, runs) if "failures" in sources else (),
     )
     return AgentKnowledge(material, texts, notes)
+
+
+def _policies_in(texts: Mapping[str, tuple[str, int]]) -> tuple[list[Policy], list[str]]:
+    """Return the rules in the texts, each once, and notes about what was left out."""
+    notes, policies = [], dict[object, Policy]()
+    for source, (text, line) in texts.items():
+        found, left_out = read_policies(text, source, line)
+        for each in found:
+            policies.setdefault((each.quote, each.edges), each)
+        if left_out:
+            notes.append(f"{source}: {count(left_out, 'sentence')} left out: too long, or too many rules")
+    return list(policies.values()), notes
 
 
 def _place_of(text: str, config: Path) -> tuple[str, int]:
