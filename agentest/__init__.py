@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from agentest.domain.transcript import ToolCall as ToolCall
     from agentest.domain.transcript import Turn as Turn
     from agentest.domain.transcript import Usage as Usage
-    from agentest.explore.claims import claims_of_success as claims_of_success
     from agentest.judging.custom_metrics import ConversationInput as ConversationInput
     from agentest.judging.custom_metrics import ConversationMetric as ConversationMetric
     from agentest.judging.custom_metrics import Metric as Metric
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.calls import HttpResponse as HttpResponse
     from agentest.mocks.resolver import MockResolver as MockResolver
+    from agentest.plugins.explore.claims import claims_of_success as claims_of_success
     from agentest.report.console.reporter import ConsoleReporter as ConsoleReporter
     from agentest.report.github import GitHubActionsReporter as GitHubActionsReporter
     from agentest.report.json import JsonReporter as JsonReporter
@@ -203,7 +203,7 @@ _HOME = {
     "approx": "agentest.scenarios.matchers.numbers",
     "before": "agentest.scenarios.trajectory_parser",
     "call": "agentest.scenarios.trajectory_parser",
-    "claims_of_success": "agentest.explore.claims",
+    "claims_of_success": "agentest.plugins.explore.claims",
     "define_config": "agentest.config.definition",
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",

@@ -1,7 +1,8 @@
 """The plugin that lets mocks answer the tools of an agent behind google-adk's own server.
 
 It runs in the environment of the agent, where Agentest may not be installed, so it is one file that needs
-google-adk alone: `agents/adk_server/on_path/agentest_adk.py`. `python -m agentest.adk_plugin` prints it.
+google-adk alone: `plugins/protocols/adk_server/on_path/agentest_adk.py`. `python -m agentest.adk_plugin`
+prints it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "agents" / "adk_server" / "on_path"
+FOLDER = Path(__file__).parent / "plugins" / "protocols" / "adk_server" / "on_path"
 """What stands on the PYTHONPATH of a server that Agentest starts: nothing but the plugin is in it."""
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 from agentest.cli.main import main as agentest
+from agentest.plugins.ray.channel import WorkerEnd
+from agentest.plugins.ray.worker_process import RedactedOutput, RunWorker
 from agentest.runner.conversation_run import JudgedConversation
 from agentest.runner.plan import Unit
 from agentest.workers.channel import ConversationOrder, remote
 from agentest.workers.coordinator import WorkerPool
-from agentest.workers.ray.channel import WorkerEnd
-from agentest.workers.ray.worker_process import RedactedOutput, RunWorker
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import AssignedConversation, Connection, OnDisconnect, WorkerSource
 
@@ -52,7 +52,7 @@ class EchoHolding(RunWorker):
     """The life of such a worker on a cluster."""
 
     async def __call__(self, line: WorkerEnd, output: RedactedOutput) -> None:
-        with patch("agentest.workers.ray.worker_process.Worker", EchoWorker):
+        with patch("agentest.plugins.ray.worker_process.Worker", EchoWorker):
             await RunWorker.__call__(self, line, output)
 
 
@@ -97,7 +97,7 @@ def main() -> None:
         patches.enter_context(patch("agentest.workers.coordinator.WorkerPool", crew))
         if mode == "echo":
             patches.enter_context(patch("agentest.workers.processes.Worker", EchoWorker))
-            patches.enter_context(patch("agentest.workers.ray.engine.RunWorker", EchoHolding))
+            patches.enter_context(patch("agentest.plugins.ray.engine.RunWorker", EchoHolding))
         try:
             agentest()
         finally:

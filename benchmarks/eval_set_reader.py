@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from time import process_time
 
-from agentest.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.formats.set_reader import read_eval_set
 from benchmarks.process import RSS_UNIT_BYTES
 
 

@@ -19,15 +19,15 @@ from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, ToolRequest, ToolResult, UserText
 from agentest.domain.results import ConversationResult
-from agentest.explore.corpus import SeenElements, signature
-from agentest.explore.exploration import conversation_cost
-from agentest.explore.faults import FaultSweep
-from agentest.explore.injections import InjectionSweep
-from agentest.explore.model import Base, Variation
-from agentest.explore.mutations import MutationSweep
-from agentest.explore.search import Search, ordered
-from agentest.explore.tool_effects import effects
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.explore.corpus import SeenElements, signature
+from agentest.plugins.explore.exploration import conversation_cost
+from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.model import Base, Variation
+from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.search import Search, ordered
+from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario

@@ -14,11 +14,11 @@ import click
 import pytest
 import yaml
 
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.set_reader import read_eval_set
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover
 

@@ -16,10 +16,10 @@ from agentest.agents.reply_paths import (
     text_of,
     where_text_is,
 )
-from agentest.config.agents.dialogue import DialogueAgent
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
+from agentest.plugins.protocols.settings.dialogue import DialogueAgent
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.support.lazy_dataclasses import dataclass

@@ -13,13 +13,13 @@ from typing import Any
 import anyio
 
 from agentest.agents.chat_completions import WireMessage, to_wire
-from agentest.agents.in_process.client import open_object
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout, read_answer
 from agentest.config.agents.in_process import CustomAgent, check_handler
 from agentest.config.fields import AgentObject
 from agentest.config.frameworks import accepted_handlers, framework_of
 from agentest.domain.messages import Message
+from agentest.plugins.frameworks.client import open_object
 from agentest.support.calling import (
     BlockingTimer,
     NonWaitingExecutor,

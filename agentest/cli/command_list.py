@@ -18,43 +18,82 @@ _RENAMED = {"mcp-stdio": "mock-server stdio", "mcp-tools": "mock-server tools"}
 
 SECTIONS = {
     "Run and compare": {
-        "run": ("run_commands", "Run scenarios and report which passed."),
-        "runs": ("stored_runs", "List the stored runs."),
-        "show": ("stored_runs", "Print a stored run again."),
-        "ui": ("ui", "Show runs, talk to the agent and write cases on a page."),
-        "compare": ("comparison", "Compare two runs: what regressed, what improved."),
-        "explore": ("run_commands", "Find failures that no test was written for."),
-        "merge": ("merge", "Merge the shards of several machines into one run."),
+        "run": ("agentest.cli.run_commands", "Run scenarios and report which passed."),
+        "runs": ("agentest.cli.stored_runs", "List the stored runs."),
+        "show": ("agentest.cli.stored_runs", "Print a stored run again."),
+        "ui": (
+            "agentest.plugins.page.commands.ui",
+            "Show runs, talk to the agent and write cases on a page.",
+        ),
+        "compare": ("agentest.cli.comparison", "Compare two runs: what regressed, what improved."),
+        "explore": ("agentest.cli.run_commands", "Find failures that no test was written for."),
+        "merge": ("agentest.cli.merge", "Merge the shards of several machines into one run."),
     },
     "Start": {
-        "init": ("project", "Write a configuration and a first scenario."),
-        "doctor": ("project", "Check that everything a run needs is in place."),
-        "docs": ("docs", "Print a page of the documentation, or list the topics."),
-        "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
-        "schema": ("project", "Print the JSON Schema by which editors check files."),
+        "init": (
+            "agentest.plugins.authoring.commands.project",
+            "Write a configuration and a first scenario.",
+        ),
+        "doctor": (
+            "agentest.plugins.authoring.commands.project",
+            "Check that everything a run needs is in place.",
+        ),
+        "docs": (
+            "agentest.plugins.authoring.commands.docs",
+            "Print a page of the documentation, or list the topics.",
+        ),
+        "chat": (
+            "agentest.plugins.page.commands.chat",
+            "Talk to the agent yourself, with a scenario's mocks.",
+        ),
+        "schema": (
+            "agentest.plugins.authoring.commands.project",
+            "Print the JSON Schema by which editors check files.",
+        ),
     },
     "Write tests": {
-        "record-tools": ("record_tools", "Record the results of real tools as mocks."),
-        "mock-server": ("mock_server", "Serve mocks over stdio; store a real server's tool list."),
-        "export": ("stored_runs", "Turn conversations of a run into test cases."),
-        "import": ("row_import", "Write a scenario file for rows of data."),
-        "generate": ("generate", "Write scenarios for the agent's rules and tools."),
-        "coverage": ("coverage", "Show what has tests, and which tools were called."),
+        "record-tools": (
+            "agentest.plugins.authoring.commands.record_tools",
+            "Record the results of real tools as mocks.",
+        ),
+        "mock-server": (
+            "agentest.plugins.servers.command",
+            "Serve mocks over stdio; store a real server's tool list.",
+        ),
+        "export": ("agentest.cli.stored_runs", "Turn conversations of a run into test cases."),
+        "import": (
+            "agentest.plugins.authoring.commands.row_import",
+            "Write a scenario file for rows of data.",
+        ),
+        "generate": (
+            "agentest.plugins.authoring.commands.generate",
+            "Write scenarios for the agent's rules and tools.",
+        ),
+        "coverage": (
+            "agentest.plugins.authoring.commands.coverage",
+            "Show what has tests, and which tools were called.",
+        ),
     },
     "Coding agents": {
-        "skill": ("skill", "Teach a coding agent to write and repair scenarios."),
-        "mcp": ("mcp", "Serve Agentest's tools to coding agents over MCP."),
+        "skill": (
+            "agentest.plugins.authoring.commands.skill",
+            "Teach a coding agent to write and repair scenarios.",
+        ),
+        "mcp": (
+            "agentest.plugins.authoring.commands.mcp",
+            "Serve Agentest's tools to coding agents over MCP.",
+        ),
     },
     "Judges": {
-        "judge": ("judge", "Judge the conversations of a run again."),
-        "label": ("calibrate", "Label conversations yourself."),
-        "calibrate": ("calibrate", "Measure how well judge and people agree."),
-        "show-prompts": ("judge", "Show the prompts of the judges."),
+        "judge": ("agentest.cli.judge", "Judge the conversations of a run again."),
+        "label": ("agentest.plugins.page.commands.calibrate", "Label conversations yourself."),
+        "calibrate": ("agentest.plugins.page.commands.calibrate", "Measure how well judge and people agree."),
+        "show-prompts": ("agentest.cli.judge", "Show the prompts of the judges."),
     },
     "ADK evaluation sets": {
-        "eval": ("run_commands", "Run evaluation sets against the agent."),
-        "eval-set": ("eval_sets", "Create evaluation sets, and add cases."),
-        "migrate": ("eval_sets", "Convert an old evaluation set."),
+        "eval": ("agentest.cli.run_commands", "Run evaluation sets against the agent."),
+        "eval-set": ("agentest.plugins.adk.command", "Create evaluation sets, and add cases."),
+        "migrate": ("agentest.plugins.adk.command", "Convert an old evaluation set."),
     },
 }
 """Maps a section to its commands: their modules, and their help. Each row fits into 80 columns."""

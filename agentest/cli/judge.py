@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import click
 
-from agentest.adk.metrics.grader_factory import JUDGED_NAMES, example_prompt
 from agentest.cli.location import Location
 from agentest.cli.options import (
     exits,
@@ -22,7 +21,6 @@ from agentest.cli.options import (
 from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import judged_run
-from agentest.conversation.attacker import attack_prompts
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
@@ -30,6 +28,8 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.judge_input import criterion_question
 from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
+from agentest.plugins.adk.metrics.grader_factory import JUDGED_NAMES, example_prompt
+from agentest.plugins.explore.attacker import attack_prompts
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.runner.prepare import Prepared, ReportOptions, prepare
 from agentest.scenarios.model import Criterion

@@ -60,7 +60,7 @@ def listing(prepared: Prepared) -> Iterator[str]:
             if scenario.case and file != entry.file:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
-                from agentest.adk.metrics.grader import rubric_lines
+                from agentest.plugins.adk.metrics.grader import rubric_lines
 
                 cases = (unit for unit in prepared.plan.units if unit.file == file)
                 yield from (

@@ -32,7 +32,7 @@ class LazyCommands(Mapping[str, click.Command]):
         self._modules = {name: module for name, (module, _) in rows}
 
     def __getitem__(self, name: str) -> click.Command:
-        module = import_module(f"agentest.cli.{self._modules[name]}")
+        module = import_module(self._modules[name])
         command: click.Command = getattr(module, _FUNCTIONS.get(name, name.replace("-", "_")))
         return command
 

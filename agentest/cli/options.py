@@ -18,11 +18,11 @@ GROUPS = {
     "location": ("agentest.cli.location", "Location"),
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
-    "exploring": ("agentest.cli.explore", "ExploreOptions"),
-    "generating": ("agentest.cli.generate", "GenerateOptions"),
+    "exploring": ("agentest.plugins.explore.command", "ExploreOptions"),
+    "generating": ("agentest.plugins.authoring.commands.generate", "GenerateOptions"),
     "evaluation": ("agentest.cli.requests", "EvalOptions"),
-    "traces": ("agentest.cli.row_import", "TraceOptions"),
-    "rows": ("agentest.authoring.row_import", "ImportRequest"),
+    "traces": ("agentest.plugins.authoring.commands.row_import", "TraceOptions"),
+    "rows": ("agentest.plugins.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
 }
 """Maps a parameter of commands to the class, with its module, that groups the options of its fields."""

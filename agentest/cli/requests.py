@@ -19,7 +19,7 @@ from agentest.support.files import moved
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from agentest.adk.plan import EvalRequest
+    from agentest.plugins.adk.plan import EvalRequest
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
@@ -65,7 +65,7 @@ class EvalOptions:
         self, request: RunRequest, project: Project, targets: tuple[str, ...], *, runs_nothing: bool
     ) -> EvalRequest:
         """Return the request for a run of evaluation sets."""
-        from agentest.adk.plan import EvalRequest
+        from agentest.plugins.adk.plan import EvalRequest
 
         return EvalRequest(
             request,
@@ -114,7 +114,7 @@ class EvalRecipe:
     evaluation: EvalRequest
 
     def prepared(self, root: Path) -> Prepared:
-        from agentest.adk.plan import prepare_eval
+        from agentest.plugins.adk.plan import prepare_eval
 
         evaluation, old = self.evaluation, self.evaluation.request.root
         criteria, session, mocks = (

@@ -37,12 +37,12 @@ from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
+    from agentest.plugins.ray.worker_process import PreparationRecipe
     from agentest.report.registry import Broadcast
     from agentest.runner.executor import Engine
     from agentest.runner.session import RunOutcome, Spending
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
-    from agentest.workers.ray.worker_process import PreparationRecipe
 
 
 def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
@@ -192,7 +192,7 @@ def open_engine(
     Raises UsageError.
     """
     if engine_name(prepared.request.options) == RAY:
-        from agentest.workers.ray.engine import open_ray_engine
+        from agentest.plugins.ray.engine import open_ray_engine
 
         with open_ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
             yield on_ray

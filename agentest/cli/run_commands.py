@@ -24,10 +24,10 @@ from agentest.cli.options import (
 from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentest.cli.explore import ExploreOptions
     from agentest.cli.location import Location
     from agentest.cli.requests import EvalOptions
     from agentest.cli.selection import ScenarioSelection
+    from agentest.plugins.explore.command import ExploreOptions
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions
 
@@ -73,7 +73,7 @@ def run(
     project = location.enter()
     request = request_of(project, options, reports, targets, offline=list_only)
     if record_tools:
-        from agentest.cli.record_tools import record_run
+        from agentest.plugins.authoring.commands.record_tools import record_run
 
         return record_run(request, project, selection)
     if watch:
@@ -133,7 +133,7 @@ def explore(
 
     Exit status: 0 no finding at or above --fail-on, 1 findings, 2 nothing could be explored, 130 interrupted.
     """
-    from agentest.cli.explore import explore_project
+    from agentest.plugins.explore.command import explore_project
 
     return explore_project(location.enter(), options, reports, selection, exploring, targets)
 
@@ -168,9 +168,9 @@ def evaluate(
 
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
     """
-    from agentest.adk.plan import prepare_eval
     from agentest.cli.requests import request_of
     from agentest.cli.run_output import evaluation_run
+    from agentest.plugins.adk.plan import prepare_eval
 
     if list_only and options.dry_run:
         raise UsageError("--list and --dry-run exclude each other")

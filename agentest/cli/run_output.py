@@ -44,11 +44,11 @@ from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
 
 if TYPE_CHECKING:
-    from agentest.adk.plan import EvalRequest
     from agentest.domain.events import Reporter
+    from agentest.plugins.adk.plan import EvalRequest
+    from agentest.plugins.ray.worker_process import PreparationRecipe
     from agentest.runner.executor import Engine
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
-    from agentest.workers.ray.worker_process import PreparationRecipe
 
 SERVERS = "servers"
 """Folder for the logs of servers."""

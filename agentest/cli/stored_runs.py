@@ -14,8 +14,6 @@ from typing import Literal
 
 import click
 
-from agentest.authoring import export as test_cases
-from agentest.authoring.export import Expecting, Form
 from agentest.cli.location import Location, project_of
 from agentest.cli.options import (
     camel_case_option,
@@ -30,6 +28,8 @@ from agentest.cli.options import (
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
+from agentest.plugins.authoring import export as test_cases
+from agentest.plugins.authoring.export import Expecting, Form
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results

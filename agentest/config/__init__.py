@@ -11,37 +11,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.config.agents.agent_servers import A2aAgent as A2aAgent
-    from agentest.config.agents.agent_servers import AdkAgent as AdkAgent
-    from agentest.config.agents.agent_servers import LangGraphAgent as LangGraphAgent
     from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
-    from agentest.config.agents.dialogue import CommandAgent as CommandAgent
-    from agentest.config.agents.dialogue import WebSocketAgent as WebSocketAgent
-    from agentest.config.agents.frontends import AgUiAgent as AgUiAgent
-    from agentest.config.agents.frontends import AiSdkAgent as AiSdkAgent
     from agentest.config.agents.http import HttpTemplateAgent as HttpTemplateAgent
     from agentest.config.agents.in_process import AdkModuleAgent as AdkModuleAgent
     from agentest.config.agents.in_process import CustomAgent as CustomAgent
-    from agentest.config.agents.model_apis import AnthropicMessagesAgent as AnthropicMessagesAgent
-    from agentest.config.agents.model_apis import ResponsesAgent as ResponsesAgent
     from agentest.config.agents.server import Server as Server
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
     from agentest.config.models import ModelSettings as ModelSettings
     from agentest.config.models import ProviderOptions as ProviderOptions
+    from agentest.plugins.protocols.settings.agent_servers import A2aAgent as A2aAgent
+    from agentest.plugins.protocols.settings.agent_servers import AdkAgent as AdkAgent
+    from agentest.plugins.protocols.settings.agent_servers import LangGraphAgent as LangGraphAgent
+    from agentest.plugins.protocols.settings.dialogue import CommandAgent as CommandAgent
+    from agentest.plugins.protocols.settings.dialogue import WebSocketAgent as WebSocketAgent
+    from agentest.plugins.protocols.settings.frontends import AgUiAgent as AgUiAgent
+    from agentest.plugins.protocols.settings.frontends import AiSdkAgent as AiSdkAgent
+    from agentest.plugins.protocols.settings.model_apis import (
+        AnthropicMessagesAgent as AnthropicMessagesAgent,
+    )
+    from agentest.plugins.protocols.settings.model_apis import ResponsesAgent as ResponsesAgent
 
 _NAMES = {
-    "agents.agent_servers": "A2aAgent AdkAgent LangGraphAgent",
-    "agents.chat_completions": "AsgiAgent ChatCompletionsAgent",
-    "agents.dialogue": "CommandAgent WebSocketAgent",
-    "agents.frontends": "AgUiAgent AiSdkAgent",
-    "agents.http": "HttpTemplateAgent",
-    "agents.in_process": "AdkModuleAgent CustomAgent",
-    "agents.model_apis": "AnthropicMessagesAgent ResponsesAgent",
-    "agents.server": "Server",
-    "config": "Config",
-    "models": "JudgeSettings ModelSettings ProviderOptions",
+    "agentest.plugins.protocols.settings.agent_servers": "A2aAgent AdkAgent LangGraphAgent",
+    "agentest.config.agents.chat_completions": "AsgiAgent ChatCompletionsAgent",
+    "agentest.plugins.protocols.settings.dialogue": "CommandAgent WebSocketAgent",
+    "agentest.plugins.protocols.settings.frontends": "AgUiAgent AiSdkAgent",
+    "agentest.config.agents.http": "HttpTemplateAgent",
+    "agentest.config.agents.in_process": "AdkModuleAgent CustomAgent",
+    "agentest.plugins.protocols.settings.model_apis": "AnthropicMessagesAgent ResponsesAgent",
+    "agentest.config.agents.server": "Server",
+    "agentest.config.config": "Config",
+    "agentest.config.models": "JudgeSettings ModelSettings ProviderOptions",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_MODULES)
@@ -50,4 +52,4 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agentest.agents.in_process.tool_gate import ToolGate, gate_for_lookup
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.calls import PendingRealCall
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.frameworks.tool_gate import ToolGate, gate_for_lookup
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.importing import called_at
 from agentest.support.json_text import NotJson, json_text, safe_repr

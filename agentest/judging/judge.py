@@ -194,8 +194,7 @@ async def ask_model(
 def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
     """Return the usable samples if they are more than half of all.
 
-    Metrics of evaluation sets require fewer (`agentest.adk.metrics.judge_graders.JudgePanel`), because
-    google-adk does.
+    Metrics of evaluation sets require fewer, because google-adk does.
     """
     usable = tuple(sample for sample in samples if not isinstance(sample, AnswerProblem))
     problem = next((sample.text for sample in samples if isinstance(sample, AnswerProblem)), "")

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.agents.in_process.tool_gate import adk as adk
-    from agentest.agents.in_process.tool_gate import langchain as langchain
-    from agentest.agents.in_process.tool_gate import openai_agents as openai_agents
-    from agentest.agents.in_process.tool_gate import pydantic_ai as pydantic_ai
-    from agentest.mocks.function_tools import wrap as wrap
+    from agentest.plugins.frameworks.function_tools import wrap as wrap
+    from agentest.plugins.frameworks.tool_gate import adk as adk
+    from agentest.plugins.frameworks.tool_gate import langchain as langchain
+    from agentest.plugins.frameworks.tool_gate import openai_agents as openai_agents
+    from agentest.plugins.frameworks.tool_gate import pydantic_ai as pydantic_ai
 
 _MODULES = {
-    **dict.fromkeys(("adk", "langchain", "openai_agents", "pydantic_ai"), "agents.in_process.tool_gate"),
-    "wrap": "mocks.function_tools",
+    **dict.fromkeys(("adk", "langchain", "openai_agents", "pydantic_ai"), "plugins.frameworks.tool_gate"),
+    "wrap": "plugins.frameworks.function_tools",
 }
 __all__ = list(_MODULES)
 

@@ -12,12 +12,12 @@ import anyio
 import pytest
 from _pytest._code.code import ExceptionChainRepr
 
-from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
-from agentest.adk.in_process_evaluation import configuration, run_result
-from agentest.adk.plan import EvalRequest, prepare_eval
 from agentest.config.definition import RunSettings
 from agentest.domain.events import Event
 from agentest.domain.results import Status
+from agentest.plugins.adk.in_process_evaluation import AgentLike as EvalAgentLike
+from agentest.plugins.adk.in_process_evaluation import configuration, run_result
+from agentest.plugins.adk.plan import EvalRequest, prepare_eval
 from agentest.pytest_plugin.project import headline
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest

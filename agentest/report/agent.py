@@ -25,8 +25,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
+from agentest.plugins.page.viewer.overview import rerun
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
-from agentest.report.viewer.overview import rerun
 from agentest.support.files import report_writer
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass

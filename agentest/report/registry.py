@@ -104,7 +104,7 @@ def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
 
 
 def _html(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.html import HtmlReporter
+    from agentest.plugins.page.html import HtmlReporter
     from agentest.store.run_results import conversations_in_memory
     from agentest.store.runs.folder import with_end
     from agentest.store.runs.past_runs import about, resume_command, trend

@@ -71,7 +71,7 @@ async def start_servers(
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
-        from agentest.runner.mock_servers import open_servers
+        from agentest.plugins.servers.start import open_servers
 
         async with report_wait("for the mock servers to be ready", say_now):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
@@ -102,7 +102,7 @@ async def start_servers(
         for name in managed.agents if registry else ():
             group = registry.group_of(name) if registry else None
             if group:
-                from agentest.runner.mock_servers import changing_addresses, with_server_addresses
+                from agentest.plugins.servers.start import changing_addresses, with_server_addresses
 
                 server = with_server_addresses(server, group.addresses.in_lane(managed.lane))
                 unknown_addresses = changing_addresses(name, prepared.plan.agents[name])

@@ -231,7 +231,7 @@ def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache
 def _with_agent_tape(models: Models, tape: Tape | None, plan: Plan) -> Models:
     if tape is None or not any(agent.model_gateway for agent in plan.agents.values()):
         return models
-    from agentest.models.agent_tape import agent_tape
+    from agentest.plugins.servers.agent_tape import agent_tape
 
     return replace(models, agent_tape=partial(agent_tape, tape))
 

@@ -44,12 +44,12 @@ from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
-    from agentest.conversation.attacker import AttackUser
     from agentest.conversation.simulated_tools import SimulatedTools
     from agentest.conversation.simulated_user import UserTools
     from agentest.domain.attacks import Attack
     from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
+    from agentest.plugins.explore.attacker import AttackUser
 
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
@@ -138,7 +138,7 @@ def _unclaimed_call_warnings(
 ) -> tuple[RunWarning, ...]:
     if not calls:
         return ()
-    from agentest.runner.mock_servers import warnings_of_unclaimed
+    from agentest.plugins.servers.start import warnings_of_unclaimed
 
     return warnings_of_unclaimed(prepared.plan, calls, prepared.loaded.redact)
 
@@ -290,8 +290,8 @@ class LiveConversations:
             in_process.append(InProcessCalls(mocks, mocks_inside=unit.traits.mocks_inside))
         if self.registry is None or not config.beside:
             return await run(*in_process)
-        from agentest.conversation.server_calls import MockServerCalls, ModelCalls, TracedCalls
         from agentest.domain.tool_visibility import SeenBy
+        from agentest.plugins.servers.server_calls import MockServerCalls, ModelCalls, TracedCalls
 
         served = MockServerCalls(_identity(unit, spec), mocks, unit.traits.tool_names)
         access = self._model_access(unit, number, attempt) if config.model_gateway else None
@@ -410,8 +410,8 @@ class LiveConversations:
     def _attacker(
         self, attack: Attack, unit: Unit, number: int, attempt: int, mocks: MockResolver
     ) -> AttackUser:
-        from agentest.conversation.attacker import AttackSetup, AttackUser, situation_of
         from agentest.judging.conversation_checks import breaks_ban
+        from agentest.plugins.explore.attacker import AttackSetup, AttackUser, situation_of
         from agentest.scenarios.variations import objectives
 
         scenario, config = unit.scenario, self.prepared.plan.agents[unit.agent]

@@ -127,8 +127,8 @@ def _operations(
     path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> tuple[KnownTool, ...]:
     del changed  # a changed file is read again
-    from agentest.mock_servers.rest.document import Document
-    from agentest.mock_servers.rest.operations import operation_specs, read_api
+    from agentest.plugins.servers.rest.document import Document
+    from agentest.plugins.servers.rest.operations import operation_specs, read_api
 
     api = read_api(Document(path))
     reads = {each.tool: each.method == "GET" for each in api.named_as(mocked, in_trajectories).operations}
@@ -139,7 +139,7 @@ def _operations(
 @lru_cache(maxsize=_FILES)
 def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
     del changed
-    from agentest.mock_servers.mcp.real_server import read_tools
+    from agentest.plugins.servers.mcp.real_server import read_tools
 
     try:
         return tuple(map(_listed, read_tools(path)))

@@ -30,7 +30,7 @@ from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
 
 if TYPE_CHECKING:
-    from agentest.models.agent_tape import AgentTape
+    from agentest.plugins.servers.agent_tape import AgentTape
 
 COLLECTORS = "collectors"
 _GATHER_S = 0.02
@@ -180,7 +180,7 @@ class RunCollectors:
 
     def agent_tape(self, key: CallKey, turn_index: Callable[[], int]) -> AgentTape | None:
         """Return the recordings of what the agent of a worker's conversation asks its model."""
-        from agentest.models.agent_tape import agent_tape
+        from agentest.plugins.servers.agent_tape import agent_tape
 
         return agent_tape(self._cassettes, key, turn_index) if self._cassettes else None
 

@@ -18,14 +18,14 @@ import anyio
 import pytest
 from pydantic import TypeAdapter
 
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.eval_set import EvalCase, Invocation, text_of, tool_calls
-from agentest.adk.metrics.grader_factory import make_grader
-from agentest.adk.metrics.rouge import stem
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import CallKey
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation, text_of, tool_calls
+from agentest.plugins.adk.metrics.grader_factory import make_grader
+from agentest.plugins.adk.metrics.rouge import stem
 
 PYTHON = os.environ.get("AGENTEST_ADK_PYTHON", "")
 PROBE = Path(__file__).parent.parent / "support" / "adk_metrics_probe.py"

@@ -15,7 +15,7 @@ from jsonschema import validate
 from model_server import ModelServer, Received, completion
 from project import DEADLINE_S, Project, interrupt
 
-from agentest.adk.formats.eval_set import EVAL_SET
+from agentest.plugins.adk.formats.eval_set import EVAL_SET
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
 SCHEMA = json.loads(

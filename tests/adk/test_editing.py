@@ -11,11 +11,11 @@ import pytest
 from evalset_strategy import eval_sets
 from hypothesis import given
 
-from agentest.adk.formats.eval_set import EvalSet, eval_set_json
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.set_edits import CaseDraft, EditRejected, EvalSetEditor, free_id, listing
-from agentest.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
-from agentest.adk.set_text import open_set
+from agentest.plugins.adk.formats.eval_set import EvalSet, eval_set_json
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.set_edits import CaseDraft, EditRejected, EvalSetEditor, free_id, listing
+from agentest.plugins.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
+from agentest.plugins.adk.set_text import open_set
 from agentest.support.errors import UsageError
 
 NAME = "shop.evalset.json"

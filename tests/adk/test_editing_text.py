@@ -10,7 +10,7 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.set_text import JsonRewriter, entries, root, same, style_of
+from agentest.plugins.adk.set_text import JsonRewriter, entries, root, same, style_of
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.booleans(), st.sampled_from([", ", ","]), st.sampled_from(["\n", "\r\n"]))

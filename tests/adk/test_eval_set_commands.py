@@ -12,8 +12,8 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.set_files import SetLocation, add_cases, create_set
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.set_files import SetLocation, add_cases, create_set
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 

@@ -11,15 +11,15 @@ from evalset_documents import case, eval_set, invocation, response, simulated, u
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.cases import CaseSet, case_entries, recorded_answers
-from agentest.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
-from agentest.adk.formats.eval_set import EVAL_CASE, EVAL_SET, EvalCase
-from agentest.adk.formats.set_reader import FileFormat, ReadSet
-from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.results import CaseId, ReferenceCall, ScenarioResult, Status
 from agentest.mocks.binding import RecordedAnswer
+from agentest.plugins.adk.cases import CaseSet, case_entries, recorded_answers
+from agentest.plugins.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
+from agentest.plugins.adk.formats.eval_set import EVAL_CASE, EVAL_SET, EvalCase
+from agentest.plugins.adk.formats.set_reader import FileFormat, ReadSet
+from agentest.plugins.adk.plan import eval_plan
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent

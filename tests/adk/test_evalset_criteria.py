@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import (
+from agentest.config.models import RequestedModel, Sampling
+from agentest.domain.metrics import ADK_METRICS
+from agentest.plugins.adk.formats.criteria import (
     Criteria,
     MatchType,
     MetricCriterion,
@@ -20,10 +22,8 @@ from agentest.adk.formats.criteria import (
     parse_criteria,
     read_criteria,
 )
-from agentest.adk.formats.eval_set import Rubric, RubricContent
-from agentest.adk.formats.metric_info import Interval
-from agentest.config.models import RequestedModel, Sampling
-from agentest.domain.metrics import ADK_METRICS
+from agentest.plugins.adk.formats.eval_set import Rubric, RubricContent
+from agentest.plugins.adk.formats.metric_info import Interval
 from agentest.support.errors import UsageError
 from agentest.support.text import snake_case
 

@@ -11,13 +11,13 @@ import anyio
 import pytest
 from evalset_documents import case, eval_set, message
 
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.eval_set import EvalCase
-from agentest.adk.in_process_evaluation import as_eval_set
-from agentest.adk.metrics.grader import AgentFacts, facts_of
-from agentest.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
 from agentest.domain.transcript import AttachedFile, Conversation, with_mentions
 from agentest.models.port import CallKey
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.eval_set import EvalCase
+from agentest.plugins.adk.in_process_evaluation import as_eval_set
+from agentest.plugins.adk.metrics.grader import AgentFacts, facts_of
+from agentest.plugins.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
 from agentest.support.errors import ModelUnavailable
 
 _USERS = "per_turn_user_simulator_quality_v1"

@@ -14,8 +14,16 @@ from builders import conversation, tool_call, turn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import MetricCriterion
-from agentest.adk.formats.eval_set import (
+from agentest.config.models import RequestedModel
+from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Remark, Turn
+from agentest.judging.grader import GraderResult, graded
+from agentest.models.caller import RetryPolicy
+from agentest.models.factory import scripted
+from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.plugins.adk.formats.criteria import MetricCriterion
+from agentest.plugins.adk.formats.eval_set import (
     AgentDetails,
     AppDetails,
     Content,
@@ -32,26 +40,18 @@ from agentest.adk.formats.eval_set import (
     RubricContent,
     content,
 )
-from agentest.adk.formats.personas import (
+from agentest.plugins.adk.formats.personas import (
     PERSONAS,
     UserBehavior,
     UserPersona,
     persona_text,
     persona_violations,
 )
-from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of
-from agentest.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
-from agentest.adk.metrics.hallucinations import sentences
-from agentest.adk.metrics.prompts import background_of
-from agentest.adk.metrics.rubrics import check_rubrics, effective_rubrics
-from agentest.config.models import RequestedModel
-from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
-from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Remark, Turn
-from agentest.judging.grader import GraderResult, graded
-from agentest.models.caller import RetryPolicy
-from agentest.models.factory import scripted
-from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.plugins.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.plugins.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
+from agentest.plugins.adk.metrics.hallucinations import sentences
+from agentest.plugins.adk.metrics.prompts import background_of
+from agentest.plugins.adk.metrics.rubrics import check_rubrics, effective_rubrics
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedModel
 

@@ -11,8 +11,13 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import MatchType, MetricCriterion
-from agentest.adk.formats.eval_set import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import Score, Skipped, Unscored
+from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
+from agentest.judging.grader import Grader, GraderResult
+from agentest.models.port import CallKey
+from agentest.plugins.adk.formats.criteria import MatchType, MetricCriterion
+from agentest.plugins.adk.formats.eval_set import (
     ConversationScenario,
     EvalCase,
     FunctionCall,
@@ -20,14 +25,9 @@ from agentest.adk.formats.eval_set import (
     Invocation,
     content,
 )
-from agentest.adk.metrics.deterministic import Call, tool_names_f1, trajectory_matches
-from agentest.adk.metrics.grader_factory import make_grader
-from agentest.adk.metrics.rouge import rouge1, stem, words
-from agentest.domain.end_reason import Ending
-from agentest.domain.results import Score, Skipped, Unscored
-from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
-from agentest.judging.grader import Grader, GraderResult
-from agentest.models.port import CallKey
+from agentest.plugins.adk.metrics.deterministic import Call, tool_names_f1, trajectory_matches
+from agentest.plugins.adk.metrics.grader_factory import make_grader
+from agentest.plugins.adk.metrics.rouge import rouge1, stem, words
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)
 EXACT, IN_ORDER, ANY_ORDER = MatchType.EXACT, MatchType.IN_ORDER, MatchType.ANY_ORDER

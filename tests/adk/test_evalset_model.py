@@ -11,7 +11,7 @@ from evalset_strategy import eval_sets
 from hypothesis import HealthCheck, given, settings
 from pydantic import ValidationError
 
-from agentest.adk.formats.eval_set import (
+from agentest.plugins.adk.formats.eval_set import (
     EVAL_SET,
     Content,
     EvalCase,

@@ -35,11 +35,11 @@ from agentest.adk import (
     PerInvocationResult,
     find_config_for_test_file,
 )
-from agentest.adk.formats.eval_set import EVAL_SET, text_of
 from agentest.agents.port import TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.in_process import CustomAgent
 from agentest.domain.results import Status
+from agentest.plugins.adk.formats.eval_set import EVAL_SET, text_of
 from agentest.support.errors import ConfigError, UsageError
 from agentest.testing import Raw, ScriptedAgent, tool_call
 

@@ -12,7 +12,7 @@ from evalset_strategy import eval_sets, json_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.formats.eval_set import (
+from agentest.plugins.adk.formats.eval_set import (
     Content,
     EvalCase,
     EvalSet,
@@ -24,7 +24,7 @@ from agentest.adk.formats.eval_set import (
     text_of,
     tool_calls,
 )
-from agentest.adk.formats.set_reader import (
+from agentest.plugins.adk.formats.set_reader import (
     FileFormat,
     ReadSet,
     find_eval_sets,
@@ -33,7 +33,7 @@ from agentest.adk.formats.set_reader import (
     read_session,
     select,
 )
-from agentest.adk.migration import migrate
+from agentest.plugins.adk.migration import migrate
 from agentest.support.errors import UsageError
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}

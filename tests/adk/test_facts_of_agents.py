@@ -8,13 +8,13 @@ from typing import Any
 
 from evalset_documents import case, eval_set, invocation
 
-from agentest.adk.cases import CaseSet
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.eval_set import EVAL_SET
-from agentest.adk.formats.set_reader import FileFormat, ReadSet
-from agentest.adk.metrics.grader import AgentFacts
-from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
+from agentest.plugins.adk.cases import CaseSet
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.eval_set import EVAL_SET
+from agentest.plugins.adk.formats.set_reader import FileFormat, ReadSet
+from agentest.plugins.adk.metrics.grader import AgentFacts
+from agentest.plugins.adk.plan import eval_plan
 from agentest.runner.plan import Unit
 from agentest.scenarios.options import parse_tools
 

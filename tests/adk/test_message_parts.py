@@ -11,16 +11,16 @@ from pydantic import TypeAdapter
 from wire import http, wire
 
 from agentest.adk import EvalCaseResult, EvalSet, LocalEvalService
-from agentest.adk.formats.eval_set import EVAL_SET, Blob, Content, Part, invocation_json, user_message
-from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.chat_completions import content_of
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.config.agents.agent_servers import AdkAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import AttachedFile, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.adk.formats.eval_set import EVAL_SET, Blob, Content, Part, invocation_json, user_message
+from agentest.plugins.protocols.adk_server.client import AdkClient
+from agentest.plugins.protocols.settings.agent_servers import AdkAgent
 from agentest.support.errors import CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

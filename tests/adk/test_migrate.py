@@ -16,14 +16,14 @@ from evalset_strategy import eval_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.cases import case_entries
-from agentest.adk.formats.eval_set import EVAL_SET, EvalSet, eval_set_json
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.migration import migrate
-from agentest.adk.plan import case_sets
 from agentest.domain.results import ScenarioResult
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.models.port import CallKey
+from agentest.plugins.adk.cases import case_entries
+from agentest.plugins.adk.formats.eval_set import EVAL_SET, EvalSet, eval_set_json
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.migration import migrate
+from agentest.plugins.adk.plan import case_sets
 from agentest.support.errors import UsageError
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

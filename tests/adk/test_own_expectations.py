@@ -10,11 +10,11 @@ import pytest
 from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from project import Project
 
-from agentest.adk.cases import CaseSet, case_entries
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.eval_set import EvalCase
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.migration import migrate
+from agentest.plugins.adk.cases import CaseSet, case_entries
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.eval_set import EvalCase
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.migration import migrate
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call

@@ -9,13 +9,13 @@ from evalset_documents import case, invocation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
-from agentest.adk.formats.rubric_properties import rubrics_of, split_rubric
-from agentest.adk.metrics.grader import rubric_lines
-from agentest.adk.metrics.grader_factory import make_grader
-from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
 from agentest.domain.results import Score
+from agentest.plugins.adk.formats.criteria import parse_criteria
+from agentest.plugins.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
+from agentest.plugins.adk.formats.rubric_properties import rubrics_of, split_rubric
+from agentest.plugins.adk.metrics.grader import rubric_lines
+from agentest.plugins.adk.metrics.grader_factory import make_grader
+from agentest.plugins.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
 
 REFUND = (
     "The response must: (1) confirm the order ID and item being refunded, (2) state the refund amount and "

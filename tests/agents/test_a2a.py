@@ -37,18 +37,24 @@ from hypothesis import strategies as st
 from project import Project
 from pydantic import ValidationError
 
-from agentest.agents.a2a.client import open_agent
-from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_reply_text, read_usage
-from agentest.agents.a2a.task import AgentWork
 from agentest.agents.port import AccessDenied, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient
-from agentest.agents.protocol_probes import probe_a2a
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
-from agentest.config.agents.agent_servers import A2aAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
+from agentest.plugins.authoring.detect.protocol_probes import probe_a2a
+from agentest.plugins.protocols.a2a.client import open_agent
+from agentest.plugins.protocols.a2a.reply import (
+    check_ended_well,
+    parts_of,
+    read_calls,
+    read_reply_text,
+    read_usage,
+)
+from agentest.plugins.protocols.a2a.task import AgentWork
+from agentest.plugins.protocols.settings.agent_servers import A2aAgent
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

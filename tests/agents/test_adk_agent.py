@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
 
-from agentest.agents.adk_server.client import AdkClient, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.config.agents.agent_servers import AdkAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
@@ -27,6 +25,8 @@ from agentest.domain.messages import AgentMessage, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.protocols.adk_server.client import AdkClient, read_run
+from agentest.plugins.protocols.settings.agent_servers import AdkAgent
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

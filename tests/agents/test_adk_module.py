@@ -23,8 +23,6 @@ from project import DEADLINE_S, Project, clean_environment
 
 from agentest import call, scenario
 from agentest.adk import AgentEvaluator, EvaluationFailed
-from agentest.adk.in_process_evaluation import configuration
-from agentest.agents.in_process.google_adk import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
 from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.config import Config
@@ -32,6 +30,8 @@ from agentest.domain.messages import Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation
+from agentest.plugins.adk.in_process_evaluation import configuration
+from agentest.plugins.frameworks.google_adk import AdkModuleClient, open_agent
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios

@@ -22,7 +22,7 @@ from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, unanswered
 from agentest.mock_servers.port import Addresses
-from agentest.runner.mock_servers import with_server_addresses
+from agentest.plugins.servers.start import with_server_addresses
 from agentest.testing import run_scenarios
 
 

@@ -19,13 +19,13 @@ import anyio
 import pytest
 from project import DEADLINE_S, Project, answers, free_port, wait_until
 
-from agentest.agents.adk_server.client import AdkClient, read_run
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.config.agents.agent_servers import AdkAgent
 from agentest.conversation.turn_loop import new_session_id
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
+from agentest.plugins.protocols.adk_server.client import AdkClient, read_run
+from agentest.plugins.protocols.settings.agent_servers import AdkAgent
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
 

@@ -23,12 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import http
 
-from agentest.agents.ag_ui.client import read_spoken
-from agentest.agents.ag_ui.run import AgUiRun
-from agentest.agents.ag_ui.thread import AgUiState, Thread
 from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Failure, Remark, Usage
+from agentest.plugins.protocols.ag_ui.client import read_spoken
+from agentest.plugins.protocols.ag_ui.run import AgUiRun
+from agentest.plugins.protocols.ag_ui.thread import AgUiState, Thread
 
 USER: Event = {"id": "u-9", "role": "user", "content": "Hi"}
 REASONING: list[Event] = [

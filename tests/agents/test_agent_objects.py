@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.in_process.tool_gate import Begin, ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
 from agentest.config import frameworks as objects
 from agentest.config.frameworks import Framework, advice_for_handler, framework_of
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall
+from agentest.plugins.frameworks.tool_gate import Begin, ToolGate, current_gate, gate_method
 from agentest.support.calling import NonWaitingExecutor
 from agentest.support.errors import AgentestError, ConfigError
 from agentest.testing import run_scenarios
@@ -102,7 +102,7 @@ def _puppets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     line = Framework(
         title="Puppets", what="a Puppet", package=__name__, class_names=("Puppet",), runner="puppets"
     )
-    monkeypatch.setitem(sys.modules, "agentest.agents.in_process.puppets", module)
+    monkeypatch.setitem(sys.modules, "agentest.plugins.frameworks.puppets", module)
     monkeypatch.setattr(objects, "FRAMEWORKS", (*objects.FRAMEWORKS, line))
     yield
     REAL.clear()
@@ -286,7 +286,7 @@ def test_a_framework_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         raise ImportError("cannot import name 'capabilities'")
 
-    monkeypatch.setattr(sys.modules["agentest.agents.in_process.puppets"], "prepare", fails)
+    monkeypatch.setattr(sys.modules["agentest.plugins.frameworks.puppets"], "prepare", fails)
     with pytest.raises(ConfigError, match="the installed Puppets cannot be used: ImportError: cannot import"):
         talk(in_the_loop)
 

@@ -12,11 +12,11 @@ from talking import Held, as_events, as_json, held, looked
 from wire import Answer, http
 
 from agentest import scenario
-from agentest.agents.ai_sdk.client import to_version_4, user_message
-from agentest.agents.ai_sdk.stream import AssistantMessage
-from agentest.agents.protocol_probes import probe_ai_sdk
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText
+from agentest.plugins.authoring.detect.protocol_probes import probe_ai_sdk
+from agentest.plugins.protocols.ai_sdk.client import to_version_4, user_message
+from agentest.plugins.protocols.ai_sdk.stream import AssistantMessage
 from agentest.testing import run_scenarios
 
 CHAT = {"type": "ai_sdk"}

@@ -19,11 +19,11 @@ from agentest import scenario
 from agentest.agents import asgi as application
 from agentest.agents.asgi import load_app, running_app
 from agentest.agents.port import AppFailed
-from agentest.config.agents.agent_servers import AdkAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
+from agentest.plugins.protocols.settings.agent_servers import AdkAgent
 from agentest.support import calling
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios

@@ -17,11 +17,11 @@ import pytest
 
 import agentest
 from agentest import scenario
-from agentest.agents.in_process.tool_gate import ToolGate, gate_for_wrapped_tool
 from agentest.agents.port import TurnContext
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation
+from agentest.plugins.frameworks.tool_gate import ToolGate, gate_for_wrapped_tool
 from agentest.support.errors import AgentestError, UsageError
 from agentest.testing import run_scenarios
 

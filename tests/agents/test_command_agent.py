@@ -16,12 +16,12 @@ from project import wait_until
 from talking import converse
 
 from agentest import call, scenario
-from agentest.agents.command import Program, open_agent
 from agentest.agents.port import Resources
 from agentest.config import Config
-from agentest.config.agents.dialogue import CommandAgent
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
+from agentest.plugins.protocols.command.client import Program, open_agent
+from agentest.plugins.protocols.settings.dialogue import CommandAgent
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import open_client
 from agentest.support.process_groups import Reaper

@@ -21,10 +21,10 @@ from grpc_tools import protoc
 from project import Project
 
 from agentest import scenario
-from agentest.agents.grpc import _method_in
-from agentest.authoring.endpoint_detection import detect_agent
 from agentest.config import Config
 from agentest.domain.results import RunResult, Status
+from agentest.plugins.authoring.endpoint_detection import detect_agent
+from agentest.plugins.protocols.grpc.client import _method_in
 from agentest.support.errors import AgentestError, CannotSend
 from agentest.testing import run_scenarios
 

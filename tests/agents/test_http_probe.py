@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from http_agents import served
 
-from agentest.agents.protocol_probes import probe_http
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
+from agentest.plugins.authoring.detect.protocol_probes import probe_http
 from agentest.support.http.client import open_client
 
 

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from talking import as_json, held
 from wire import http
 
-from agentest.agents.anthropic_messages import (
+from agentest.agents.http_sender import EventStream
+from agentest.agents.port import IgnoredCounter, Resources
+from agentest.domain.messages import ToolResult
+from agentest.plugins.protocols.anthropic_messages.client import (
     MessageAssembly,
     as_received,
     blocks_of,
@@ -24,17 +27,14 @@ from agentest.agents.anthropic_messages import (
     read_blocks,
     usage_of,
 )
-from agentest.agents.http_sender import EventStream
-from agentest.agents.port import IgnoredCounter, Resources
-from agentest.agents.responses.response import (
+from agentest.plugins.protocols.responses.response import (
     ResponseAssembly,
     items_of,
     output_item,
     reply_of,
     requested_by_id,
 )
-from agentest.agents.responses.response import made_so_far as made_in_response
-from agentest.domain.messages import ToolResult
+from agentest.plugins.protocols.responses.response import made_so_far as made_in_response
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 

@@ -14,10 +14,10 @@ from aiohttp import ClientConnectionError, ClientConnectorError
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import TurnContext
-from agentest.agents.websocket import WebSocketConnector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.domain.messages import UserText
+from agentest.plugins.protocols.settings.dialogue import WebSocketAgent
+from agentest.plugins.protocols.websocket.client import WebSocketConnector
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend
 

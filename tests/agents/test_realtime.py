@@ -16,11 +16,11 @@ from anyio.from_thread import start_blocking_portal
 from test_websocket_agent import serving
 
 from agentest import scenario
-from agentest.agents.realtime import _file
-from agentest.authoring.endpoint_detection import detect_agent
 from agentest.config import Config
 from agentest.domain.messages import Attachment
 from agentest.domain.results import RunResult, Status
+from agentest.plugins.authoring.endpoint_detection import detect_agent
+from agentest.plugins.protocols.realtime.client import _file
 from agentest.support.errors import CannotSend
 from agentest.testing import run_scenarios
 

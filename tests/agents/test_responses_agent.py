@@ -12,10 +12,10 @@ from talking import Gathering, Held, as_events, as_json, held, looked
 from wire import http
 
 from agentest import scenario
-from agentest.agents.protocol_probes import probe_responses
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Usage
+from agentest.plugins.authoring.detect.protocol_probes import probe_responses
 from agentest.testing import run_scenarios
 
 AGENT = {"type": "responses"}

@@ -19,12 +19,12 @@ from talking import converse
 
 from agentest import scenario
 from agentest.agents.port import Resources, TurnContext
-from agentest.agents.websocket import open_agent
 from agentest.config import Config
-from agentest.config.agents.dialogue import WebSocketAgent
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
+from agentest.plugins.protocols.settings.dialogue import WebSocketAgent
+from agentest.plugins.protocols.websocket.client import open_agent
 from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios
 

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.authoring.coverage import (
+from agentest.config.config import Config
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import CaseId, RunResult, Status
+from agentest.domain.results.exploration import ExploredCoverage
+from agentest.plugins.authoring.commands.coverage import coverage_status, show
+from agentest.plugins.authoring.commands.coverage import measure_coverage as measured
+from agentest.plugins.authoring.coverage import (
     Coverage,
     CoverageLevel,
     CoveredShare,
@@ -27,12 +33,6 @@ from agentest.authoring.coverage import (
     print_text,
     worst,
 )
-from agentest.cli.coverage import coverage_status, show
-from agentest.cli.coverage import measure_coverage as measured
-from agentest.config.config import Config
-from agentest.domain.end_reason import Ending
-from agentest.domain.results import CaseId, RunResult, Status
-from agentest.domain.results.exploration import ExploredCoverage
 from agentest.runner.plan import Options, Unit, make_plan
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.definition import scenario

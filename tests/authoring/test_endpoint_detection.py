@@ -26,7 +26,7 @@ from stand_ins import (
 from tls_server import tls_server
 
 from agentest.agents.response_features import GREETERS
-from agentest.authoring.endpoint_detection import detect_agent
+from agentest.plugins.authoring.endpoint_detection import detect_agent
 from agentest.support.errors import UsageError
 
 MESSAGES = {"messages": {"type": "array"}}

@@ -18,7 +18,11 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import scenario
-from agentest.adk.formats.eval_set import (
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import RunResult
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
+from agentest.plugins.adk.formats.eval_set import (
     EVAL_SET,
     EvalSet,
     eval_set_json,
@@ -26,7 +30,7 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
     tool_responses,
 )
-from agentest.authoring.export import (
+from agentest.plugins.authoring.export import (
     ExportedConversation,
     evaluation_set,
     export,
@@ -34,10 +38,6 @@ from agentest.authoring.export import (
     select,
     write,
 )
-from agentest.domain.end_reason import Ending
-from agentest.domain.results import RunResult
-from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import collect_scenarios

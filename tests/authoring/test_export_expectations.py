@@ -12,8 +12,8 @@ import evalset_documents as documents
 import pytest
 from stored import to_json
 
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.export import Exported, ExportedConversation, export, find, with_expectations
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.authoring.export import Exported, ExportedConversation, export, find, with_expectations
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario

@@ -9,9 +9,12 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.set_files import ChangedOnDisk
-from agentest.authoring.saved_conversation import (
+from agentest.config.config import Config
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.set_files import ChangedOnDisk
+from agentest.plugins.page.talk.saved_conversation import (
     GOAL,
     ConversationToSave,
     PreparedFile,
@@ -19,9 +22,6 @@ from agentest.authoring.saved_conversation import (
     prepare_file,
     write,
 )
-from agentest.config.config import Config
-from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall
 from agentest.support.errors import UsageError
 
 CONFIG = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})

@@ -9,7 +9,7 @@ from typing import Literal
 import anyio
 import pytest
 
-from agentest.authoring.failure_edges import FailureEdge, find_edges, with_value
+from agentest.plugins.authoring.failure_edges import FailureEdge, find_edges, with_value
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario

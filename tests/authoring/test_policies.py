@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.authoring.policies import read_policies
+from agentest.plugins.authoring.policies import read_policies
 
 
 @pytest.mark.parametrize(

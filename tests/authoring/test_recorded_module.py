@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.authoring.mock_module import MockModule, module_of
-from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.authoring.mock_module import MockModule, module_of
+from agentest.plugins.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import MockError
 from agentest.support.redaction import Redactor

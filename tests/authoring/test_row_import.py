@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agentest.authoring.row_import import ImportRequest, ImportResult, import_rows
-from agentest.cli.row_import import import_
+from agentest.plugins.authoring.commands.row_import import import_
+from agentest.plugins.authoring.row_import import ImportRequest, ImportResult, import_rows
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_server import ModelServer, completion, model_keys
 
-from agentest.authoring.personal_data import PersonalData
-from agentest.authoring.trace_import import TraceRequest, import_traces
-from agentest.authoring.trace_messages import Item, joined
-from agentest.authoring.trace_sessions import read_traces
-from agentest.cli.row_import import import_
+from agentest.plugins.authoring.commands.row_import import import_
+from agentest.plugins.authoring.personal_data import PersonalData
+from agentest.plugins.authoring.trace_import import TraceRequest, import_traces
+from agentest.plugins.authoring.trace_messages import Item, joined
+from agentest.plugins.authoring.trace_sessions import read_traces
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports

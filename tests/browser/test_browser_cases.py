@@ -15,8 +15,8 @@ import page_at
 import pytest
 import sample_run
 
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 
 NAME = "shop.evalset.json"
 ODD = "two <img src=x onerror=alert(1)> \u202e"

@@ -18,10 +18,10 @@ from stored import to_json
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.report.html import HtmlReporter
-from agentest.report.viewer.overview import brief, overview, scenario_row
-from agentest.report.viewer.page import PageVariant, page_text
-from agentest.report.viewer.page import page as document
+from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
+from agentest.plugins.page.viewer.page import PageVariant, page_text
+from agentest.plugins.page.viewer.page import page as document
 from agentest.store.codec import CODECS
 
 HOST = "http://127.0.0.1:9"

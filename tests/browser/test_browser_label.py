@@ -13,8 +13,8 @@ import pytest
 import sample_run
 from playwright.sync_api import expect
 
-from agentest.calibration.labels import read_labels
 from agentest.domain.results import Score
+from agentest.plugins.page.labels.labels import read_labels
 
 VIEW = "#/label?metric=helpfulness&by=ann&most=20"
 

@@ -14,8 +14,8 @@ import pytest
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.report.html import HtmlReporter
-from agentest.report.viewer.page import ASSETS
+from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.viewer.page import ASSETS
 
 HOSTILE = (
     "</script><script>window.stolen = 1</script><!-- <img src=x onerror='window.stolen = 2'>"

@@ -14,8 +14,8 @@ from typing import Any
 
 from three_servers import Servers, three_servers
 
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 
 ATTACK = """<!doctype html><title>hostile</title><body><script>
 const at = ADDRESS;

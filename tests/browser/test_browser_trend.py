@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentest.report.viewer.overview import overview
-from agentest.report.viewer.page import PageVariant, data_element, packed
-from agentest.report.viewer.page import page as whole_page
+from agentest.plugins.page.viewer.overview import overview
+from agentest.plugins.page.viewer.page import PageVariant, data_element, packed
+from agentest.plugins.page.viewer.page import page as whole_page
 
 
 def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> None:

@@ -9,24 +9,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agentest.calibration.agreement import (
-    Figures,
-    JudgeAnswer,
-    JudgeOutcome,
-    consensus_of,
-    differences,
-    figures_of,
-    labelled_metrics,
-    pairs_of,
-)
-from agentest.calibration.judge_answers import answers_to, judge_requests
-from agentest.calibration.labels import (
-    Label,
-    LabelledConversation,
-    LabelQuestion,
-    LabelSet,
-    Value,
-)
 from agentest.config.models import Batch
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import (
@@ -39,6 +21,24 @@ from agentest.judging.judge_input import JudgeBackground
 from agentest.judging.questions import fingerprint
 from agentest.models.port import Answer as Shape
 from agentest.models.port import CallKey, Message
+from agentest.plugins.page.labels.agreement import (
+    Figures,
+    JudgeAnswer,
+    JudgeOutcome,
+    consensus_of,
+    differences,
+    figures_of,
+    labelled_metrics,
+    pairs_of,
+)
+from agentest.plugins.page.labels.judge_answers import answers_to, judge_requests
+from agentest.plugins.page.labels.labels import (
+    Label,
+    LabelledConversation,
+    LabelQuestion,
+    LabelSet,
+    Value,
+)
 from agentest.runner.judge_models import CalibrationLine, known_calibrations, write_calibrations
 
 
@@ -183,7 +183,7 @@ def test_the_judge_is_asked_as_in_a_run(batch: Batch, calls: int) -> None:
 
 
 def kept(folder: Path, **keys: str) -> Path:
-    path = folder / "agentest.calibration.json"
+    path = folder / "agentest.plugins.page.labels.json"
     line = {"metric": "faithfulness", "prompts": fingerprint("faithfulness", Batch.OFF), **keys}
     known = JudgeCalibration(model="m", n=131, agreement=0.9, kappa=0.71234567, low=0.6, high=0.8)
     write_calibrations(path, [CalibrationLine(calibration=known, **line)])
@@ -220,11 +220,11 @@ def test_an_interval_of_zero_width_is_not_shown(low: float | None, high: float |
 )
 def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> None:
     """A file that is not ours is not used, and the user is told what to do."""
-    path = tmp_path / "agentest.calibration.json"
+    path = tmp_path / "agentest.plugins.page.labels.json"
     path.write_text(content)
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
     assert not known
-    assert "agentest.calibration.json is not used" in note
+    assert "agentest.plugins.page.labels.json is not used" in note
     assert "agentest calibrate LABELS --write" in note
 
 
@@ -248,4 +248,4 @@ def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, va
     path.write_text(json.dumps(document).replace('"here"', value))
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
     assert not known
-    assert "agentest.calibration.json is not used" in note
+    assert "agentest.plugins.page.labels.json is not used" in note

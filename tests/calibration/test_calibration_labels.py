@@ -12,19 +12,25 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.calibration.conversations_to_label import (
+from agentest.config.config import Config
+from agentest.domain.metrics import CRITERIA, GOAL
+from agentest.domain.results import ConversationResult, GoalOutcome
+from agentest.domain.transcript import ToolCall, Turn
+from agentest.judging.judge_input import JudgeBackground, background_of, conversation_context
+from agentest.judging.questions import CRITERION
+from agentest.plugins.page.labels.conversations_to_label import (
     GatheredConversations,
     ProjectScenarios,
     gather_conversations,
 )
-from agentest.calibration.labelling_session import (
+from agentest.plugins.page.labels.labelling_session import (
     Dialogue,
     LabellingSession,
     open_questions,
     progress_text,
     transcript,
 )
-from agentest.calibration.labels import (
+from agentest.plugins.page.labels.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
@@ -36,12 +42,6 @@ from agentest.calibration.labels import (
     questions_of,
     read_labels,
 )
-from agentest.config.config import Config
-from agentest.domain.metrics import CRITERIA, GOAL
-from agentest.domain.results import ConversationResult, GoalOutcome
-from agentest.domain.transcript import ToolCall, Turn
-from agentest.judging.judge_input import JudgeBackground, background_of, conversation_context
-from agentest.judging.questions import CRITERION
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import known_agent
 from agentest.runner.tools import agent_traits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.calibration.labels import LabelsFile, read_labels
+from agentest.plugins.page.labels.labels import LabelsFile, read_labels
 from agentest.support.errors import UsageError
 
 TURNS = [{"userMessage": "Hi", "agentMessage": "Hello"}]

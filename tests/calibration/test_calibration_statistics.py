@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.calibration.agreement import (
+from agentest.plugins.page.labels.agreement import (
     counted,
     kappa_interval,
     kappa_of_counts,

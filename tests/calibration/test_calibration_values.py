@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentest.calibration.labelling_session import answer_choices, keys, parse_typed_value
-from agentest.calibration.labels import choices, parse_value, read_labels
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import CriterionOutcome, GoalOutcome
+from agentest.plugins.page.labels.labelling_session import answer_choices, keys, parse_typed_value
+from agentest.plugins.page.labels.labels import choices, parse_value, read_labels
 
 Line = Mapping[str, Any]
 TALK: Line = {

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from agentest.authoring.documentation import Documentation
 from agentest.cli.main import cli
 from agentest.config.agent_types import AGENT_TYPES
+from agentest.plugins.authoring.documentation import Documentation
 
 ROOT = Path(__file__).parents[2]
 

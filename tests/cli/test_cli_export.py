@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from project import Project, free_port
 
-from agentest.adk.formats.criteria import read_criteria
-from agentest.adk.formats.eval_set import EVAL_SET
+from agentest.plugins.adk.formats.criteria import read_criteria
+from agentest.plugins.adk.formats.eval_set import EVAL_SET
 from agentest.testing import ScriptedAgent, tool_call
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "support_agent"

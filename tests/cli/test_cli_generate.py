@@ -15,8 +15,8 @@ from explore_lab import Act, Seen, endpoint_of
 from model_server import Answer, ModelServer, Received, completion
 from policy_agents import INSTRUCTIONS, TOOLS, shop
 
-from agentest.authoring.generated_wording import parts_of
 from agentest.cli.main import cli
+from agentest.plugins.authoring.generated_wording import parts_of
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports

@@ -19,7 +19,7 @@ from model_server import Answer, ModelServer, completion, error
 from project import Project, free_port
 from wire import closed_port
 
-from agentest.authoring.new_project import (
+from agentest.plugins.authoring.new_project import (
     InitRequest,
     NextStep,
     begin,

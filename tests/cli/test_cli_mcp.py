@@ -16,7 +16,7 @@ from mcp_mock import KEY, McpServer, mcp_server
 from project import Project
 from real_mcp import program
 
-from agentest.cli.mock_server import serve
+from agentest.plugins.servers.command import serve
 
 CHANGED = {
     **BOOKING,

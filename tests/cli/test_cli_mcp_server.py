@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
-from agentest.cli.inspection import check_source
+from agentest.plugins.authoring.commands.inspection import check_source
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import list_stored_runs

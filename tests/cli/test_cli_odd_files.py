@@ -12,9 +12,9 @@ import pytest
 from openapi_documents import SHOP
 from project import Project
 
-from agentest.adk.formats.criteria import read_criteria
-from agentest.mock_servers.mcp.real_server import read_tools
-from agentest.mock_servers.rest.document import read_file
+from agentest.plugins.adk.formats.criteria import read_criteria
+from agentest.plugins.servers.mcp.real_server import read_tools
+from agentest.plugins.servers.rest.document import read_file
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import MOST_BYTES, check_user_file, read_user_bytes
 
@@ -147,7 +147,7 @@ class Counted(str):
 
 def test_very_many_keys_that_are_given_twice(tmp_path: Path) -> None:
     """The first key that is given twice is found without comparing each with each."""
-    from agentest.mock_servers.rest.document import _unique
+    from agentest.plugins.servers.rest.document import _unique
 
     Counted.compared = 0
     names = [Counted(f"key {n}") for n in range(4_000)]

@@ -16,7 +16,7 @@ import pytest
 from project import DEADLINE_S, Project, answers, free_port, interrupt, wait_until
 
 from agentest.config.config import Config
-from agentest.runner.mock_servers import check_recordable
+from agentest.plugins.servers.start import check_recordable
 from agentest.support.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from agentest.authoring import skill_files
 from agentest.cli.main import cli
+from agentest.plugins.authoring import skill_files
 
 INSTALLED = [
     "SKILL.md",

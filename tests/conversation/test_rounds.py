@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agentest import scenario
-from agentest.agents.adk_server.client import read_run
-from agentest.agents.langgraph.messages import calls_of
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import CallRecord
+from agentest.plugins.protocols.adk_server.client import read_run
+from agentest.plugins.protocols.langgraph.messages import calls_of
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 

@@ -6,11 +6,11 @@ import pytest
 from pydantic import BaseModel
 
 from agentest import scenario
-from agentest.adk.metrics.prompts import user_messages
 from agentest.conversation.simulated_user import PlanMessage, plan_ends, plan_messages
 from agentest.conversation.user_prompts import OpeningMessage, UserMessage, user_prompt
 from agentest.domain.end_reason import PATIENCE, PLAN_ENDS, REASONS_TO_STOP, Ending
 from agentest.models.structured_output import answer_schema
+from agentest.plugins.adk.metrics.prompts import user_messages
 from agentest.scenarios.model import ConversationPlan
 
 TOLD = user_prompt(

@@ -15,9 +15,9 @@ from project import Project
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.attacks import STRATEGIES
-from agentest.explore.attacks import AttackSweep
-from agentest.explore.model import Base
-from agentest.explore.tool_effects import effects
+from agentest.plugins.explore.attacks import AttackSweep
+from agentest.plugins.explore.model import Base
+from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 
 SCENARIO = """

@@ -13,13 +13,13 @@ from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 from agentest.config.config import ExploreSettings
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
-from agentest.explore import mutations
-from agentest.explore.faults import FaultSweep
-from agentest.explore.injections import InjectionSweep, is_chosen, pattern_problem
-from agentest.explore.model import Base
-from agentest.explore.mutations import MutationSweep
-from agentest.explore.search import combined
-from agentest.explore.tool_effects import effects
+from agentest.plugins.explore import mutations
+from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.injections import InjectionSweep, is_chosen, pattern_problem
+from agentest.plugins.explore.model import Base
+from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.search import combined
+from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.mutations import OF_MESSAGES, mutated_message

@@ -19,12 +19,20 @@ from agentest.domain.faults import fault
 from agentest.domain.injections import injection
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingStatus
-from agentest.explore.budget import ConversationBudget
-from agentest.explore.exploration import Exploration, Tools
-from agentest.explore.model import Base, BudgetSpent, FindingKey, Reduced, TryOutcome, Variation, Violation
-from agentest.explore.reduction import ReductionBySteps
-from agentest.explore.reductions import REDUCTIONS, SeenConversations, size
 from agentest.mocks.binding import bind
+from agentest.plugins.explore.budget import ConversationBudget
+from agentest.plugins.explore.exploration import Exploration, Tools
+from agentest.plugins.explore.model import (
+    Base,
+    BudgetSpent,
+    FindingKey,
+    Reduced,
+    TryOutcome,
+    Variation,
+    Violation,
+)
+from agentest.plugins.explore.reduction import ReductionBySteps
+from agentest.plugins.explore.reductions import REDUCTIONS, SeenConversations, size
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks, split_changes, with_changes

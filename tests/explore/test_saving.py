@@ -21,20 +21,20 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.faults import fault
 from agentest.domain.results import Severity, Status
 from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
-from agentest.explore.faults import FaultSweep
-from agentest.explore.injections import InjectionSweep
-from agentest.explore.model import FindingKey, Reduced, Variation, Vary, Violation
-from agentest.explore.mutations import MutationSweep
-from agentest.explore.reduction import ReductionBySteps
-from agentest.explore.saving import (
+from agentest.mocks.calls import HttpResponse
+from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.model import FindingKey, Reduced, Variation, Vary, Violation
+from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.reduction import ReductionBySteps
+from agentest.plugins.explore.saving import (
     FoundScenarios,
     conversations_to_see,
     find_saved,
     findings_of_saved,
     saved_findings,
 )
-from agentest.explore.tool_effects import effects
-from agentest.mocks.calls import HttpResponse
+from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario

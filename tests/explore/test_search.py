@@ -15,13 +15,13 @@ from agentest.domain.faults import fault
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.explore.corpus import Corpus, CorpusEntry, SeenElements, reached_outcomes, signature
-from agentest.explore.explored_coverage import CoverageCounter, with_entries
-from agentest.explore.faults import FaultSweep
-from agentest.explore.model import Base, TryOutcome, Variation
-from agentest.explore.mutations import MutationSweep
-from agentest.explore.search import Search, combined
-from agentest.explore.tool_effects import effects
+from agentest.plugins.explore.corpus import Corpus, CorpusEntry, SeenElements, reached_outcomes, signature
+from agentest.plugins.explore.explored_coverage import CoverageCounter, with_entries
+from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.model import Base, TryOutcome, Variation
+from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.search import Search, combined
+from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.trajectory_parser import call as call_of
 from agentest.scenarios.variations import with_faults

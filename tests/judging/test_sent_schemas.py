@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agentest.adk.metrics.hallucinations import sentence_labels
-from agentest.adk.metrics.judge_graders import Goals, PolicyAnswer
-from agentest.adk.metrics.rubrics import rubric_answers
 from agentest.judging.answers import ANSWERS, CriterionAnswer
 from agentest.judging.error_grouping import Groups
 from agentest.models.structured_output import answer_schema
+from agentest.plugins.adk.metrics.hallucinations import sentence_labels
+from agentest.plugins.adk.metrics.judge_graders import Goals, PolicyAnswer
+from agentest.plugins.adk.metrics.rubrics import rubric_answers
 
 _MADE = (
     *ANSWERS.values(),
@@ -26,7 +26,7 @@ _MADE = (
     rubric_answers(2),
 )
 """Shapes of the modules that have them, and such as are made when they are needed."""
-_ROOMS = ("agentest.judging.", "agentest.adk.metrics.")
+_ROOMS = ("agentest.judging.", "agentest.plugins.adk.metrics.")
 
 
 def _shapes(of: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:

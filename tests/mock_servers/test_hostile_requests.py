@@ -16,8 +16,8 @@ from three_servers import Servers, three_servers
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.mock_servers.listener import listen
+from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_protobuf
 from agentest.support.http.caller_guard import ConnectionLimit
-from agentest.tracing.server import InvalidSpans, spans_in_protobuf
 
 OURS = "Host: 127.0.0.1:PORT"
 FORM = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 8")

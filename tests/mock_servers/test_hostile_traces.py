@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
+from agentest.plugins.servers.traces.collector import Collector
+from agentest.plugins.servers.traces.conventions import Span
+from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_json
+from agentest.plugins.servers.traces.span_calls import SpanWriter
 from agentest.support.trace_context import TraceContext
-from agentest.tracing.collector import Collector
-from agentest.tracing.conventions import Span
-from agentest.tracing.server import InvalidSpans, spans_in_json
-from agentest.tracing.span_calls import SpanWriter
 
 KEY = "0123456789abcdef01234567"
 TRACE = TraceContext(KEY, 0).trace_id

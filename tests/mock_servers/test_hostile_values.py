@@ -11,8 +11,8 @@ import anyio
 import pytest
 from openapi_documents import api_of, document, operation
 
-from agentest.mock_servers.mcp.tool_catalog import catalog
-from agentest.mock_servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
+from agentest.plugins.servers.mcp.tool_catalog import catalog
+from agentest.plugins.servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
 
 ENDLESS = {"type": "string", "pattern": "^(a+)+$"}
 TEXT = "a" * 60 + "!"

@@ -20,7 +20,7 @@ RUN = """
 import sys
 from pathlib import Path
 import anyio
-from agentest.mock_servers.mcp.upstream import StdioTransport
+from agentest.plugins.servers.mcp.upstream import StdioTransport
 
 async def main():
     program = StdioTransport([sys.executable, "deaf.py"], Path("."))

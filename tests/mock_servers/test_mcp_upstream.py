@@ -17,8 +17,8 @@ from real_mcp import ELICITING, RealServer, program, real_server
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import TurnProgress
 from agentest.domain.tool_visibility import Approval
-from agentest.mock_servers.mcp.real_server import differences
-from agentest.mock_servers.mcp.upstream import HttpTransport, Upstream, UpstreamError
+from agentest.plugins.servers.mcp.real_server import differences
+from agentest.plugins.servers.mcp.upstream import HttpTransport, Upstream, UpstreamError
 from agentest.support.errors import ConfigError, UnmockedToolError
 from agentest.support.http.client import open_client
 

@@ -15,9 +15,9 @@ from scripted_provider import FORM_OF, FORMS, ROOTS, Chat, Gemini, Provider
 from test_model_gateway import Gateway, anyio_backend, gateway
 
 __all__ = ["anyio_backend"]
-from agentest.mock_servers.model_gateway.addresses import target_of
-from agentest.mock_servers.model_gateway.wire_form import sse
 from agentest.mocks.binding import bind
+from agentest.plugins.servers.model_gateway.addresses import target_of
+from agentest.plugins.servers.model_gateway.wire_form import sse
 from agentest.support.http.sse import Event, EventParser
 
 pytestmark = pytest.mark.anyio

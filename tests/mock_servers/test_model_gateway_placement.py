@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_provider import Json
 
-from agentest.conversation.server_calls import MockServerCalls
-from agentest.mock_servers.model_gateway.chat_completions import ChatCompletions
-from agentest.mock_servers.model_gateway.conversation import CallsEnded, GatewayConversation, GatewayState
-from agentest.mock_servers.model_gateway.placement import Unplaced, place
-from agentest.mock_servers.model_gateway.wire_form import ModelCall, PassedAnswer, normalized
 from agentest.mock_servers.port import Identity
 from agentest.mocks.binding import bind
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
+from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, GatewayState
+from agentest.plugins.servers.model_gateway.placement import Unplaced, place
+from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer, normalized
+from agentest.plugins.servers.server_calls import MockServerCalls
 
 FORM = ChatCompletions()
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {}}}]

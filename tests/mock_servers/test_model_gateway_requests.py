@@ -12,7 +12,7 @@ from test_model_gateway import BOTH_WAYS, EACH_FORM, Gateway, anyio_backend, gat
 from test_model_gateway_faults import Faulty
 
 from agentest.domain.transcript import ModelRequest, Usage, busy_ms
-from agentest.mock_servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
+from agentest.plugins.servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
 from agentest.support.redaction import Redactor
 
 __all__ = ["anyio_backend"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentest.mock_servers.model_gateway.exchange import GatewayError
-from agentest.mock_servers.model_gateway.recording import RecordedApi, without_ignored
-from agentest.models.agent_tape import agent_tape
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey
 from agentest.models.tape import CassetteMode
+from agentest.plugins.servers.agent_tape import agent_tape
+from agentest.plugins.servers.model_gateway.exchange import GatewayError
+from agentest.plugins.servers.model_gateway.recording import RecordedApi, without_ignored
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
 from agentest.support.redaction import Redactor

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
-from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.request_reader import Routes, ToolHttpRequest, read_request
-from agentest.mock_servers.rest.server import ToolHttpResponse, misfits
+from agentest.plugins.servers.rest.operations import Operation
+from agentest.plugins.servers.rest.request_reader import Routes, ToolHttpRequest, read_request
+from agentest.plugins.servers.rest.server import ToolHttpResponse, misfits
 from agentest.support.errors import ConfigError
 
 YAML = """\

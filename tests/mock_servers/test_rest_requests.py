@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openapi_documents import SHOP, api_of, document, operation, parameter
 
-from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
+from agentest.plugins.servers.rest.operations import Operation
+from agentest.plugins.servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "number"}}}

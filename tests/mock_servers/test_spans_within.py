@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.tracing.conventions import ToolSpan
-from agentest.tracing.span_calls import ParsedSpan, calls_of
+from agentest.plugins.servers.traces.conventions import ToolSpan
+from agentest.plugins.servers.traces.span_calls import ParsedSpan, calls_of
 
 Told = tuple[str, str, dict[str, Any] | None]
 """The instrumentation, the tool's name and its arguments."""

@@ -15,10 +15,10 @@ import anyio
 from agentest.config.agents.mock_servers import Traces
 from agentest.mock_servers.listener import listen
 from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
+from agentest.plugins.servers.traces.collector import Collector
+from agentest.plugins.servers.traces.server import spans_in_json, trace_application
+from agentest.plugins.servers.traces.span_calls import MOST_BYTES, MOST_CHARS, SpanWriter
 from agentest.support.trace_context import TraceContext, new_key
-from agentest.tracing.collector import Collector
-from agentest.tracing.server import spans_in_json, trace_application
-from agentest.tracing.span_calls import MOST_BYTES, MOST_CHARS, SpanWriter
 
 LONG_S = 60.0
 Attributes = dict[str, Any]

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Usage
-from agentest.tracing.conventions import Span, SpanEvent, is_agentic, model_of, session_of, tool_of
-from agentest.tracing.server import spans_in_json
-from agentest.tracing.span_calls import ParsedSpan, calls_of, usage_of
+from agentest.plugins.servers.traces.conventions import (
+    Span,
+    SpanEvent,
+    is_agentic,
+    model_of,
+    session_of,
+    tool_of,
+)
+from agentest.plugins.servers.traces.server import spans_in_json
+from agentest.plugins.servers.traces.span_calls import ParsedSpan, calls_of, usage_of
 
 CAPTURED = Path(__file__).parent / "spans"
 """What servers of tests/frameworks sent: asked to `reserve lamp 2`, then about `both lamp sofa`."""

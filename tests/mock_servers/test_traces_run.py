@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
-from agentest.conversation.server_calls import MockServerCalls, TracedCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
@@ -31,6 +30,7 @@ from agentest.mock_servers.port import (
     with_user_variables,
 )
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.server_calls import MockServerCalls, TracedCalls
 from agentest.runner.tools import agent_traits
 from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from agentest.tracing.conventions import Span, SpanEvent
-from agentest.tracing.server import InvalidSpans, spans_in_json, spans_in_protobuf
+from agentest.plugins.servers.traces.conventions import Span, SpanEvent
+from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_json, spans_in_protobuf
 
 TRACE, SPAN, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 EXPECTED = Span(

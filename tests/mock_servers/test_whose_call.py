@@ -11,7 +11,6 @@ from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.server_calls import MockServerCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
@@ -24,6 +23,7 @@ from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.mock_servers.port import Identity, ServedCall
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.scenarios.model import Scenario
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.mock_servers.model_gateway.anthropic_messages import AnthropicMessages
-from agentest.mock_servers.model_gateway.chat_completions import ChatCompletions
-from agentest.mock_servers.model_gateway.gemini import Gemini
-from agentest.mock_servers.model_gateway.responses import Responses
-from agentest.mock_servers.model_gateway.wire_form import (
+from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
+from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
+from agentest.plugins.servers.model_gateway.gemini import Gemini
+from agentest.plugins.servers.model_gateway.responses import Responses
+from agentest.plugins.servers.model_gateway.wire_form import (
     CallHandling,
     CutStream,
     PassedAnswer,

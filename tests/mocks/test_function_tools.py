@@ -12,7 +12,7 @@ import pytest
 from project import Project
 
 from agentest import TurnContext, call, mocks, scenario
-from agentest.mocks.function_tools import wrap
+from agentest.plugins.frameworks.function_tools import wrap
 from agentest.testing import run_scenarios
 
 AGENT = '''
@@ -174,7 +174,7 @@ print(sorted(name for name in sys.modules if name.startswith(("agentest", "pydan
     done = subprocess.run(
         [sys.executable, "-c", program], env={}, capture_output=True, text=True, timeout=60, check=True
     )
-    names = ["agentest", "agentest.mocks", "agentest.mocks.function_tools", "agentest.version"]
+    names = ["agentest", "agentest.mocks", "agentest.plugins.frameworks.function_tools", "agentest.version"]
     assert done.stdout.strip() == str(names)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agentest.domain.results import ModelUsage
-from agentest.models.agent_tape import AgentTape, agent_tape, first_difference
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey
 from agentest.models.tape import CassetteEntry, CassetteMode, RecordedRequest
+from agentest.plugins.servers.agent_tape import AgentTape, agent_tape, first_difference
 from agentest.support.http.client import StoredResponse
 from agentest.support.redaction import Redactor
 

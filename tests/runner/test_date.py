@@ -13,13 +13,13 @@ from builders import turn
 from stored import to_json
 
 from agentest import ScenarioError, scenario
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.export import Form, export
-from agentest.calibration.labels import content_id, read_labels
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
 from agentest.judging.judge_input import AgentBackground, background_of, turn_context
 from agentest.judging.questions import SYSTEM
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.authoring.export import Form, export
+from agentest.plugins.page.labels.labels import content_id, read_labels
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.dates import format_date, mask_moments

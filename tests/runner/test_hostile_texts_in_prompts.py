@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.metrics.prompts import user_messages
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
@@ -25,6 +24,7 @@ from agentest.judging.judge_input import (
 from agentest.judging.questions import joint_messages, prompt_of
 from agentest.judging.role_check import check_messages
 from agentest.models.port import Message
+from agentest.plugins.adk.metrics.prompts import user_messages
 from agentest.runner.tools import KnownTool, tool_lines
 from agentest.scenarios.model import Criterion, Scenario
 

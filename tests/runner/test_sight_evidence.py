@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, ways_to_mock
-from agentest.config.agents.dialogue import CommandAgent
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
@@ -26,6 +25,7 @@ from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.protocols.settings.dialogue import CommandAgent
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(

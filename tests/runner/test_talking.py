@@ -12,7 +12,9 @@ import pytest
 import tool_agents
 from project import Project, free_port
 
-from agentest.authoring.talk import (
+from agentest.domain.end_reason import Ending
+from agentest.mocks.answering import ManualAnswer
+from agentest.plugins.page.talk.talk import (
     FREE,
     STOPPED,
     ActionNotPossible,
@@ -28,8 +30,6 @@ from agentest.authoring.talk import (
     choices,
     prepare_talk,
 )
-from agentest.domain.end_reason import Ending
-from agentest.mocks.answering import ManualAnswer
 from agentest.runner.prepare import RunRequest
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call

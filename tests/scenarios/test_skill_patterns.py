@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentest.authoring import skill_files
+from agentest.plugins.authoring import skill_files
 from agentest.scenarios.discovery import discover_file
 from agentest.support.importing import Imports
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call

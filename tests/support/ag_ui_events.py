@@ -12,14 +12,14 @@ import anyio
 from wire import Answer, Wire, http, wire
 
 from agentest import scenario
-from agentest.agents.ag_ui.client import open_agent
 from agentest.agents.port import Resources
-from agentest.config.agents.frontends import AgUiAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Session, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.protocols.ag_ui.client import open_agent
+from agentest.plugins.protocols.settings.frontends import AgUiAgent
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
 

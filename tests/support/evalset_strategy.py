@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentest.adk.formats import eval_set as m
-from agentest.adk.formats.personas import UserBehavior, UserPersona
+from agentest.plugins.adk.formats import eval_set as m
+from agentest.plugins.adk.formats.personas import UserBehavior, UserPersona
 
 texts = st.text(max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

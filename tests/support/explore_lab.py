@@ -19,16 +19,16 @@ from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate
-from agentest.explore.budget import ConversationBudget
-from agentest.explore.corpus import Corpus
-from agentest.explore.exploration import Exploration, Tools
-from agentest.explore.injections import InjectionSweep
-from agentest.explore.invariants import ScenarioInvariants
-from agentest.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
-from agentest.explore.mutations import MutationSweep
-from agentest.explore.tool_effects import effects
 from agentest.judging.conversation_checks import check_conversation
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.explore.budget import ConversationBudget
+from agentest.plugins.explore.corpus import Corpus
+from agentest.plugins.explore.exploration import Exploration, Tools
+from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.invariants import ScenarioInvariants
+from agentest.plugins.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
+from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario

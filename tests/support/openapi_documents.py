@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentest.mock_servers.rest.document import Document
-from agentest.mock_servers.rest.operations import Api, read_api
+from agentest.plugins.servers.rest.document import Document
+from agentest.plugins.servers.rest.operations import Api, read_api
 
 ORDER = {
     "type": "object",

@@ -12,10 +12,10 @@ from pathlib import Path
 import stored
 
 from agentest.domain.results import RunResult
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 from agentest.store.runs.folder import RESULTS, new_run_folder
 from agentest.support.json_text import json_document
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
 
 FIRST = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 

@@ -14,16 +14,16 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
-from agentest.conversation.server_calls import MockServerCalls
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
-from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
 from agentest.mock_servers.registry import Registry, ServerGroup
-from agentest.mock_servers.rest.server import open_rest_server
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.mcp.server import open_mcp_server
+from agentest.plugins.servers.rest.server import open_rest_server
+from agentest.plugins.servers.server_calls import MockServerCalls
+from agentest.plugins.servers.traces.server import open_traces_server
 from agentest.support.http.client import open_client
-from agentest.tracing.server import open_traces_server
 
 
 @dataclass

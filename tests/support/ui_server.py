@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 
 
 @dataclass(frozen=True)

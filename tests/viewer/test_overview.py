@@ -8,7 +8,7 @@ import sample_run
 import stored
 
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
-from agentest.report.viewer.overview import brief, overview, scenario_row
+from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
 from agentest.support.json_text import Json
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentest.report.viewer.overview import rerun, show_command
-from agentest.report.viewer.page import CHUNK_BYTES, Chunks
+from agentest.plugins.page.viewer.overview import rerun, show_command
+from agentest.plugins.page.viewer.page import CHUNK_BYTES, Chunks
 
 
 def unpacked(text: str | None) -> Any:

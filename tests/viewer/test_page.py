@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.report.viewer.page import ASSETS, PageVariant, joined, modules, page, page_text
+from agentest.plugins.page.viewer.page import ASSETS, PageVariant, joined, modules, page, page_text
 
 MOST_BYTES = 150_000
 NAMES = [each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css"))]

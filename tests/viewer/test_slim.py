@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.report.viewer.page import ASSETS, without_layout
+from agentest.plugins.page.viewer.page import ASSETS, without_layout
 
 
 def test_layout_goes_and_statements_stay() -> None:

@@ -12,8 +12,8 @@ import aiohttp
 import evalset_documents as documents
 import pytest
 
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 
 NAME = "shop.evalset.json"
 ONE = documents.case("one", documents.invocation("Hello.", "Hi.", [documents.use("greet", who="me")]))

@@ -14,7 +14,7 @@ import pytest
 from pydantic.alias_generators import to_camel
 from ui_server import Client, with_server
 
-from agentest.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.formats.set_reader import read_eval_set
 
 NAME = "shop.evalset.json"
 ODD: tuple[Any, ...] = (

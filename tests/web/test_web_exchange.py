@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 from ui_server import Client, with_server
 
-from agentest.support.errors import UsageError
-from agentest.web.json_routes import (
+from agentest.plugins.page.server.json_routes import (
     IMPORTS,
     call_with_imports,
     open_event_stream,
@@ -22,6 +21,7 @@ from agentest.web.json_routes import (
     required_text,
     send_event,
 )
+from agentest.support.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from ui_server import Client, with_server
 
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject
 from agentest.support.errors import UsageError
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject
 
 REFUSED: dict[str, dict[str, str]] = {
     "no-token": {"Authorization": ""},

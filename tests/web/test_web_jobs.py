@@ -16,12 +16,12 @@ from project import DEADLINE_S, wait_until
 from project import Project as Folder
 from ui_server import Client, with_server
 
+from agentest.plugins.page.server.commands import JobCommand, requested_command
+from agentest.plugins.page.server.jobs import Job, JobOutput, Jobs, JobState
+from agentest.plugins.page.server.json_routes import WebProject
+from agentest.plugins.page.server.run_index import WebRuns
 from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import UsageError
-from agentest.web.commands import JobCommand, requested_command
-from agentest.web.jobs import Job, JobOutput, Jobs, JobState
-from agentest.web.json_routes import WebProject
-from agentest.web.run_index import WebRuns
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import page_at
 import pytest
 from project import DEADLINE_S
 
-from agentest.calibration.labelling_session import NOT_ASKED, judged
-from agentest.calibration.labels import Label, LabelQuestion, LabelsFile, read_labels
 from agentest.domain.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
+from agentest.plugins.page.labels.labelling_session import NOT_ASKED, judged
+from agentest.plugins.page.labels.labels import Label, LabelQuestion, LabelsFile, read_labels
 
 SECRET = "The judge thinks so"
 

@@ -12,7 +12,7 @@ import pytest
 import sample_run
 from ui_server import Client, with_server
 
-from agentest.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.formats.set_reader import read_eval_set
 
 
 def saving(root: Path, scenario: Any, *bodies: dict[str, Any]) -> list[tuple[int, Any]]:

@@ -15,14 +15,14 @@ import anyio
 import pytest
 from project import Project, free_port
 
-from agentest.adk.formats.eval_set import tool_responses
-from agentest.adk.formats.set_reader import read_eval_set
-from agentest.authoring.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
+from agentest.plugins.adk.formats.eval_set import tool_responses
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.json_routes import WebProject as Served
+from agentest.plugins.page.server.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
+from agentest.plugins.page.talk.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
 from agentest.runner.prepare import RunRequest
 from agentest.testing import Raw, ScriptedAgent, tool_call
-from agentest.web.app import serve_at_port
-from agentest.web.json_routes import WebProject as Served
-from agentest.web.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
 
 BOOKS = {"file": "a.sim.py", "scenario": "books"}
 SCENARIO = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from project import free_port
 
-from agentest.workers.ray.address import is_loopback_only
+from agentest.plugins.ray.address import is_loopback_only
 
 OWN = "127.0.0.2"
 """Stands for this machine's address in its network."""

@@ -10,13 +10,13 @@ import pytest
 
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
+from agentest.plugins.ray.files import ProjectFiles, files_of, needed_variables
 from agentest.runner.plan import Plan
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.workers.ray.files import ProjectFiles, files_of, needed_variables
 
 PRINTING = """
 import os, subprocess, threading
-from agentest.workers.ray.worker_process import RedactedOutput
+from agentest.plugins.ray.worker_process import RedactedOutput
 key = "-----BEGIN KEY-----\\nfirst-line-of-it\\nsecond-line-of-it\\n-----END KEY-----"
 RedactedOutput([key, "single-line-of-it"])
 print("printed:", key, "and single-line-of-it", flush=True)

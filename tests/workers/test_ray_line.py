@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 from project import wait_until
 
-from agentest.workers.ray.channel import (
+from agentest.plugins.ray.channel import (
     Inbox,
     MessageBatch,
     Outbox,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from project import free_port
 
-from agentest.workers.ray.address import TAKEN_FOR_DEAD, watch_membership
+from agentest.plugins.ray.address import TAKEN_FOR_DEAD, watch_membership
 
 
 async def lost_head() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from agentest.plugins.ray.cluster import cpus_of, is_dead, remote_nodes, wait_for_nodes, why_waiting
 from agentest.support.errors import UsageError
 from agentest.version import __version__
-from agentest.workers.ray.cluster import cpus_of, is_dead, remote_nodes, wait_for_nodes, why_waiting
 
 HEAD = {"NodeID": "h", "Alive": True, "Resources": {}}
 OURS = {"version": __version__, "network": "here"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from project import Project, free_port
 
+from agentest.plugins.ray.cluster import check_installed, describe_join_failure
+from agentest.plugins.ray.engine import describe_death, describe_failed_start
+from agentest.plugins.ray.files import ProjectFiles
 from agentest.support.errors import UsageError
-from agentest.workers.ray.cluster import check_installed, describe_join_failure
-from agentest.workers.ray.engine import describe_death, describe_failed_start
-from agentest.workers.ray.files import ProjectFiles
 
 BROKEN = "from opentelemetry_is_missing import metrics\n"
 OF_TOKEN = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: RAY_AUTH_MODE"

@@ -1,1 +1,0 @@
-"""Agents that speak A2A (Agent2Agent), versions 1.0 and 0.3."""

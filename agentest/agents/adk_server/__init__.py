@@ -1,1 +1,0 @@
-"""Agents of Google's ADK behind its own server."""

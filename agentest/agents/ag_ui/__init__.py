@@ -1,1 +1,0 @@
-"""Agents behind AG-UI: runs of a thread, reported as streams of events."""

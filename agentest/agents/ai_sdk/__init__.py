@@ -1,1 +1,0 @@
-"""Backends of the Vercel AI SDK: UI message streams, data streams, text streams."""

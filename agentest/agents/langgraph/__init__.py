@@ -1,1 +1,0 @@
-"""Graphs behind a LangGraph server: threads, runs, interrupts."""

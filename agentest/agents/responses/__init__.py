@@ -1,1 +1,0 @@
-"""Agents that speak OpenAI's Responses."""

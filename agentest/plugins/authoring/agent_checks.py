@@ -1,0 +1,317 @@
+"""Check the agents of a configuration: start them, send them a message, and report what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import anyio
+
+from agentest.agents.advice import detect_within_limit, is_at
+from agentest.agents.error_hints import ProbeResponse, hint
+from agentest.agents.http_sender import endpoint_probe_of
+from agentest.agents.port import Agent, AgentCopies, AgentReply
+from agentest.agents.response_features import (
+    DetectedProtocol,
+    is_absent,
+    is_missing_model_error,
+    missing_headers,
+    settings_line,
+)
+from agentest.config.agent_types import (
+    AgentConfig,
+    advice_for_unseen_calls,
+    visibility_of_agent,
+)
+from agentest.config.agents.base import GATEWAY_PAGE
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.file import LoadedConfig
+from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugins.authoring.checks import Check, Tell, bad, good, left_open, subject
+from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
+from agentest.plugins.page.talk.short_talk import ShortTalk
+from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.plan import Plan, agents_under_test
+from agentest.runner.prepare import Prepared, RunRequest, managed_servers_of
+from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
+from agentest.support.errors import AgentError, CannotSend, UsageError
+from agentest.support.http.client import Client
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, shortened
+
+_OPENING_S = 10.0
+_HELLO = "Hello."
+_DETECTION_S = 60.0
+_SHOWN_CHARS = 80
+_VISIBILITY_TEXTS = {
+    ToolVisibility.RETURNED: "none was handed over in the answer",
+    ToolVisibility.REPORTED: "reported by {sources}",
+    ToolVisibility.PARTIAL: "partly seen: reported by {sources}, and the agent may have other tools\n"
+    "If it has none, write tool_visibility: reported, so that strict expectations can be judged.",
+    ToolVisibility.UNSEEN: "not visible: nothing reports them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToCheck:
+    """One agent to check, with the part of the plan that uses it."""
+
+    name: str
+    config: AgentConfig
+    plan: Plan
+    """The plan for this agent only."""
+
+
+def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> list[AgentToCheck]:
+    """Return the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
+    names, known = agents_under_test(loaded.config, request.options.agent)
+    wanted = names if request.options.agent else dict.fromkeys((*names, *known))
+    agents = []
+    for name in wanted:
+        units = tuple(unit for unit in plan.units if unit.agent == name) if plan else ()
+        agents.append(AgentToCheck(name, known[name], Plan(units, {name: known[name]}, False, units=units)))
+    return agents
+
+
+async def check_agent(
+    checked: AgentToCheck,
+    request: RunRequest,
+    loaded: LoadedConfig,
+    tell: Tell,
+    say: Callable[[str], object],
+    *,
+    wants_talk: bool = False,
+) -> None:
+    """Start the agent if necessary, check it, and stop whatever was started.
+
+    Args:
+        say: reports long waits.
+        wants_talk: run two conversations at once with an agent that was running already, too.
+    """
+    notes: list[str] = []
+    reply: AgentReply | None = None
+    to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []
+    servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
+    wanted = Prepared(request, loaded, _startable_plan(checked), (), managed_servers=servers)
+    async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack:
+            try:
+                prepared = stack.enter_context(with_ports(wanted))
+                started = await start_servers(prepared, stack, tasks, notes.append, say=say)
+                opened: Mapping[str, Agent] = {}
+                with anyio.move_on_after(_OPENING_S):  # imports what a run would import
+                    opened = await connected_agents(prepared, started.client, stack, notes.append)
+                agent = prepared.plan.agents[checked.name]
+                http = agent if isinstance(agent, HttpAgent) and agent.app is None else None
+                if http and (problem := await tls_problem(http.address, started.client)):
+                    raise UsageError(f"{http.address}: {problem}")
+                tell(good(subject("agent", checked.name), _response_text(checked, notes)))
+                served = agent if http or agent.type == "grpc" else None
+                if served and (client := opened.get(checked.name)):
+                    limit_s = loaded.config.request_timeout_ms / 1000
+                    reply = await _check_protocol(checked.name, served, client, started.client, tell)
+                    if reply and not wants_talk:
+                        wants_talk = served.server is not None and not _was_running(served, notes)
+                    if reply:
+                        tell(await _check_conversations(checked, client, wants_talk))
+                    if to_set or (reply and agent.server and agent.model_gateway):
+                        tell(await _check_gateway(checked, started, limit_s if to_set else 0.0, say))
+            except UsageError as error:  # a task group would wrap the error
+                tell(bad(subject("agent", checked.name), str(error)))
+        tasks.cancel_scope.cancel()
+    tell(check_calls(checked, reply))
+
+
+def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
+    """Report how the agent learns the gateway's address. Returns the lines that its owner has to set."""
+    from agentest.plugins.servers.gateway_setup import how_told, lines_to_set
+
+    text, lines = how_told(checked.config), lines_to_set(checked.config)
+    tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
+    return lines
+
+
+async def _check_gateway(
+    checked: AgentToCheck, started: StartedServers, limit_s: float, say: Callable[[str], object]
+) -> Check:
+    """Check that the agent has called its model, or does so within a time limit."""
+    from agentest.plugins.servers.gateway_setup import has_called_model, lines_by_framework
+
+    name = subject("gateway", checked.name)
+    if limit_s:
+        say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
+    if await has_called_model(started, checked.name, limit_s):
+        return good(name, "a request of the agent to its model arrived")
+    advice = "\n".join(lines_by_framework(checked.config))
+    when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
+    return left_open(name, f"no request to a model arrived{when}", advice)
+
+
+def _startable_plan(checked: AgentToCheck) -> Plan:
+    """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
+    try:
+        check_mocks(checked.plan)
+    except UsageError:
+        return replace(checked.plan, entries=(), units=())
+    return checked.plan
+
+
+def _response_text(checked: AgentToCheck, notes: Sequence[str]) -> str:
+    agent = checked.config
+    if not isinstance(agent, HttpAgent) or agent.app is not None:
+        return f"{agent.address}, type {agent.type}"
+    how = "; its server was running already" if _was_running(agent, notes) else "; its `server` was started"
+    return f"{agent.address} answers{how if agent.server else ''}"
+
+
+def _was_running(agent: AgentConfig, notes: Sequence[str]) -> bool:
+    ready = agent.server.ready if agent.server else ""
+    return any(f"at {ready} was running already" in note for note in notes)
+
+
+async def _check_protocol(
+    agent: str, config: AgentConfig, client: Agent, sender: Client, tell: Tell
+) -> AgentReply | None:
+    """Send a message as a run does. Returns the reply, or None after telling what is wrong."""
+    name = subject("protocol", agent)
+    try:
+        async with ShortTalk(_one_copy(client)) as talk:
+            reply = await talk.say(_HELLO)
+    except (AgentError, CannotSend) as error:
+        problem = shortened(str(error), 600)
+        if isinstance(config, HttpAgent):
+            tell(await _problem_check(name, config, problem, sender))
+        else:
+            tell(bad(name, problem))
+        return None
+    text = shortened(" ".join((reply.text or "").split()), _SHOWN_CHARS)
+    said = repr(text) if text else f"a call of {reply.tool_requests[0].name}"
+    tell(good(name, f"{config.type}, as configured: it answered {_HELLO!r} with {said}"))
+    return reply
+
+
+def _one_copy(agent: Agent) -> Agent:
+    return agent.of_lane(1) if isinstance(agent, AgentCopies) else agent
+
+
+async def _problem_check(name: str, agent: HttpAgent, problem: str, sender: Client) -> Check:
+    """Return what is wrong with an agent that did not answer a message, and what to write."""
+    probe = endpoint_probe_of(agent, sender)
+    detected = await detect_within_limit(probe, agent.type, _DETECTION_S)
+    at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
+    response = await probe.post_message()
+    if refusal := _refusal(response, agent):
+        return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
+    if at_endpoint is not None and at_endpoint.settings["type"] != agent.type:
+        text = f"it speaks {at_endpoint.settings['type']}, and the configuration says {agent.type}"
+        return bad(name, f"{text}: {shortened(at_endpoint.because)}", _advice_to_write(at_endpoint))
+    if response is not None and is_login(response):
+        return bad(name, f"{agent.type} is configured, and it answered no message", f"{LOGIN}.")
+    at_other_path = next(
+        (each for each in detected if each.settings["type"] == agent.type), next(iter(detected), None)
+    )
+    if is_absent(response) and at_other_path is not None and at_endpoint is None:
+        return bad(name, f"{agent.type} is configured: {problem}", _advice_to_write(at_other_path))
+    advice = _PATH_ADVICE if response is not None and is_absent(response) else ""
+    return bad(name, f"{agent.type} is configured: {problem}", advice)
+
+
+_FACTS = ("LANTERN-4821", "COMPASS-7350")
+_PLANT = "Please remember this code word for me: {}. Reply with OK."
+_RECALL = "Which code word did I ask you to remember? If I gave you none, say so."
+_INTERLEAVED = "two conversations at once"
+
+
+async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: bool) -> Check:
+    """Give each of two interleaved conversations a fact, and ask both for it.
+
+    Only for agents whose conversations are cheap and harmless: those that were started for this check, and
+    those whose owner asks for it.
+    """
+    name = subject("conversations", checked.name)
+    if checked.config.exclusive:
+        return good(name, "one at a time (exclusive: true)")
+    if not wanted:
+        advice = "agentest doctor --interleave sends 4 messages to see whether conversations mix."
+        return left_open(name, f"{_INTERLEAVED} were not tried: the agent was running already", advice)
+    copy = _one_copy(client)
+    try:
+        async with ShortTalk(copy, "agentest-a") as one, ShortTalk(copy, "agentest-b") as other:
+            for talk, fact in zip((one, other), _FACTS, strict=True):
+                await talk.say(_PLANT.format(fact))
+            texts = [(await talk.say(_RECALL)).text or "" for talk in (one, other)]
+    except (AgentError, CannotSend) as error:
+        return left_open(name, f"{_INTERLEAVED} could not be tried: {shortened(str(error))}")
+    foreign = next((fact for text, fact in zip(texts, reversed(_FACTS), strict=True) if fact in text), None)
+    if foreign:
+        text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one received"
+        return bad(name, text, "Write: exclusive: true (one conversation at a time), or fix the agent.")
+    return good(name, f"{_INTERLEAVED}, each given a code word: neither repeated the other's (4 messages)")
+
+
+def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
+    """Return why every request would be refused like the empty one, and what to do; None if not."""
+    if response is None:
+        return None
+    names_model = agent.type in ("http", "websocket") or "model" in getattr(agent, "body", {})
+    if is_missing_model_error(response) and not names_model:
+        return "it asks for the name of a model", "Write: body: {model: …}"
+    if response.status in (401, 403):
+        why = f"it answers with status {response.status}"
+        advice = hint(response.status, "")
+        return why, f"{advice[0].upper()}{advice[1:]}"
+    if names := missing_headers(response.json):
+        why = f"it requires {count(len(names), 'header')} that it does not receive"
+        return why, f"Write: headers: {{{', '.join(f'{name}: …' for name in names)}}}"
+    return None
+
+
+_EITHER_SIDE_ADVICE = (
+    "Its protocol allows tools on either side: scenarios with mocks start with a single conversation, and "
+    "the run stops if a real tool runs instead of a mock."
+)
+_PATH_ADVICE = "Is the path of `endpoint` right? agentest docs agents says where agents usually are."
+
+
+def _advice_to_write(finding: DetectedProtocol) -> str:
+    return f"Write: agent: {{{settings_line(finding.settings)}}}"
+
+
+def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check:
+    agent, name = checked.config, subject("tool calls", checked.name)
+    visibility = visibility_of_agent(agent)
+    try:
+        check_mocks(checked.plan)
+    except UsageError as error:
+        return bad(name, str(error))
+    if reply and reply.tool_requests:
+        return good(name, f"handed over in the answer: {reply.tool_requests[0].name}")
+    if reply and reply.observed:
+        return good(name, f"reported in the answer: {reply.observed[0].name}")
+    text = _VISIBILITY_TEXTS[visibility].format(sources=" and ".join(_visibility_sources(agent)))
+    if visibility is ToolVisibility.RETURNED:
+        if reply is None:
+            text = "not seen yet: no answer came"
+        either_side = agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
+        own_tools = f"To see and mock tools that it runs itself, {agent.gateway_advice}: {GATEWAY_PAGE}."
+        return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
+    if visibility is not ToolVisibility.UNSEEN:
+        return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
+    judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
+    if judged:
+        ways = advice_for_unseen_calls(checked.name, agent)
+        return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
+    unneeded = "Scenarios that check only replies need nothing more"
+    return left_open(name, text, f"{unneeded}. To see calls, {agent.gateway_advice}: {GATEWAY_PAGE}.")
+
+
+def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
+    if agent.natural_visibility is ToolVisibility.REPORTED:
+        yield "its replies (none so far)"
+    if agent.mock_servers:
+        yield "mock servers"
+    if agent.model_gateway:
+        yield "its model gateway"
+    if "traces" in agent.beside:
+        yield "its traces"

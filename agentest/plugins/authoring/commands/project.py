@@ -1,0 +1,163 @@
+"""`agentest init` and `agentest doctor`: create a project's first files, and check that it can run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from textwrap import wrap
+
+import click
+
+from agentest.cli.location import Location
+from agentest.cli.options import exits, flag, model_option, offline_option, option, where
+from agentest.cli.requests import request_of
+from agentest.cli.run import forecast_of
+from agentest.domain.forecast import format_forecast
+from agentest.plugins.authoring.checks import Check, CheckOutcome
+from agentest.plugins.authoring.doctor import run_checks
+from agentest.plugins.authoring.new_project import (
+    SCHEMAS,
+    CiName,
+    InitRequest,
+    InitResult,
+    NextStep,
+    WrittenFile,
+    begin,
+    schema_text,
+)
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import RunKind
+from agentest.support.errors import ExitCode
+from agentest.support.files import path_from
+from agentest.support.interrupts import run_event_loop
+from agentest.support.terminal import Output, clean, encodable, say, tell
+from agentest.support.text import count
+
+_GLYPHS = {CheckOutcome.GOOD: "✓", CheckOutcome.BAD: "✗", CheckOutcome.OPEN: "–"}
+_ASCII_MARKS = {CheckOutcome.GOOD: "ok", CheckOutcome.BAD: "BAD", CheckOutcome.OPEN: "-"}
+"""Marks for terminals that cannot show the glyphs."""
+_WIDTH = 80
+_INDENT = "    "
+
+
+@click.command()
+@where
+@option("--agent", "NAME", "Check only this agent of the configuration.")
+@model_option
+@offline_option
+@flag("--interleave", "Send running agents 4 messages, to see if conversations mix.")
+@exits
+def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
+    """Check everything that a run needs: configuration, scenarios, agents, keys, models.
+
+    Servers of agents are started and stopped. Each agent over HTTP answers one message, and each model one
+    short question. Agents that are started here also run two conversations at once.
+
+    Exit status: 0 a run can start; 2 something needs attention.
+    """
+    request = request_of(location.enter(), options)
+    run_doctor = partial(
+        run_checks,
+        request,
+        _print_check,
+        say=_print_progress,
+        expected=_forecast_text,
+        interleave=interleave,
+    )
+    bad = run_event_loop(run_doctor)
+    if bad:
+        what = "it" if bad == 1 else "them"
+        say(f"\n{count(bad, 'problem')}: fix {what}, and run agentest doctor again")
+        return ExitCode.ERRORED
+    say("\nReady: agentest run")
+    return ExitCode.PASSED
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@option("--endpoint", "URL", "Detect the protocol of your agent at URL.")
+@flag("--demo", "Add a small agent, to try Agentest without a key.")
+@click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
+@exits
+def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> ExitCode:
+    """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
+
+    Existing files are never replaced.
+
+    Exit status: 0 all files exist; 2 nothing was written, or the endpoint's protocol was not recognized.
+    """
+    begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
+    for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
+        say(line)
+    for note in begun.notes:
+        tell(f"agentest: {note}")
+    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
+
+
+@click.command()
+@click.argument("name", type=click.Choice(SCHEMAS))
+@exits
+def schema(name: str) -> ExitCode:
+    """Print a JSON Schema for editors: of agentest.config.yaml, or of scenario files in YAML.
+
+    `agentest init` keeps copies of both in .agentest.
+    """
+    Output(sys.stdout).write_bytes(schema_text(name))
+    return ExitCode.PASSED
+
+
+def _print_progress(what: str) -> None:
+    tell(f"agentest: {what}")
+
+
+def _forecast_text(prepared: Prepared) -> str:
+    """Return the expected duration and cost based on an earlier run; "" if there is none."""
+    forecast = forecast_of(prepared, RunKind.RUN)
+    return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
+
+
+def _print_check(check: Check) -> None:
+    first, *rest = check.text.splitlines() or [""]
+    signs = "".join(_GLYPHS.values())
+    marks = _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
+    rows = _wrapped(f"{marks[check.mark]} {check.name}: {first}", "", _INDENT)
+    for row in (*rest, *check.advice.splitlines()):
+        indent = _INDENT + " " * (len(row) - len(row.lstrip()))
+        rows += _wrapped(row.strip(), indent, indent)
+    say("\n".join(rows))
+
+
+def _wrapped(text: str, first: str, later: str) -> list[str]:
+    """Wrap a text to the screen width. Words that cannot be broken, such as addresses, stay whole."""
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _file_lines(files: tuple[WrittenFile, ...]) -> Iterator[str]:
+    paths = [clean(path_from(Path.cwd(), file.path)) for file in files]
+    width = max(map(len, paths))
+    for name, file in zip(paths, files, strict=True):
+        yield f"{file.deed.value:<8}  {name:<{width}}  {clean(file.about)}"
+
+
+def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
+    is_here = folder.absolute().resolve() == Path.cwd().resolve()
+    change_folder = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
+    yield ""
+    if begun.step is NextStep.RUN:
+        yield f"Next: {change_folder}agentest run"
+        return
+    yield "Next:" if begun.step is NextStep.LOOK else "Next: complete `agent` in the configuration, then"
+    yield f"  {change_folder}agentest doctor"
+    yield f"  {change_folder}agentest run"

@@ -1,0 +1,351 @@
+"""`agentest record-tools` and `run --record-tools`: call the real tools and write their results as mocks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from anyio.abc import TaskGroup
+
+from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, flag, option, path_option, where
+from agentest.cli.requests import LOCAL, engine_name, request_of
+from agentest.cli.run import run_once
+from agentest.cli.run_output import RunVariant, live_agents
+from agentest.cli.selection import ScenarioSelection
+from agentest.conversation.user import ScriptedUser, User
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
+from agentest.models.port import Models
+from agentest.plugins.authoring.mock_module import (
+    MockModule,
+    MockTargets,
+    module_of,
+    targets,
+    write_module,
+    write_text,
+)
+from agentest.plugins.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
+from agentest.plugins.authoring.recorded_scenario import scenario_of
+from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader
+from agentest.plugins.servers.start import (
+    CallRecorder,
+    forwarding_servers,
+    prepare_one_conversation,
+    refused,
+    ways_to_mocks,
+    with_real_tools,
+)
+from agentest.runner.agents import connected_agents, start_servers, with_ports
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared, RunRequest, prepare
+from agentest.runner.sources import LiveConversations
+from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import path_from, user_text
+from agentest.support.interrupts import handled_signals, run_event_loop
+from agentest.support.json_text import json_value
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import say, tell
+from agentest.support.text import count, shortened
+
+_SHOWN_RESULT_CHARS = 300
+_LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
+
+
+@click.command("record-tools")
+@where
+@option("--agent", "NAME", "Talk to this agent of the configuration.")
+@option("--say messages", "TEXT", "Send TEXT as the user; repeat it for more turns.", multiple=True)
+@flag("--serve", "Start only the servers in front of the real tools.")
+@path_option("--output", "Write the mocks to this module (default: recorded_tools.py).")
+@path_option("--scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@flag("--force", "Replace existing files.")
+@exits
+def record_tools(
+    location: Location,
+    options: Options,
+    messages: tuple[str, ...],
+    serve: bool,
+    output: Path | None,
+    scenario: Path | None,
+    force: bool,
+) -> ExitCode:
+    """Talk to the agent while its real tools answer, and write mocks that give the same results.
+
+    Without --say, you type the user's messages. `agentest run --record-tools` records the calls of
+    scenarios.
+
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. Calls that
+    were recorded before a failure or an interruption are written.
+    """
+    project = location.enter()
+    if serve and messages:
+        raise UsageError("--serve has no conversation: remove --say or --serve")
+    if serve and scenario:
+        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
+    if any(not text.strip() for text in messages):
+        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
+    at = targets(
+        output and project.path(output),
+        scenario and project.path(scenario),
+        project.here,
+        project.display_path,
+        force=force,
+    )
+    request = request_of(project, options, offline=True)
+    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, messages), at)
+    for note in prepared.notes:
+        tell(f"agentest: {note}")
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
+    with fresh_tool_list(at):
+        run_event_loop(_record, recording, None if serve else messages)
+    written = write_recording(recording, wanted=not recording.interrupted)
+    if recording.interrupted:
+        return ExitCode.INTERRUPTED
+    if recording.failure:
+        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(recording.failure)}")
+        return ExitCode.FAILED
+    return ExitCode.PASSED if written else ExitCode.ERRORED
+
+
+def record_run(request: RunRequest, project: Project, select: ScenarioSelection) -> ExitCode:
+    """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
+    at = targets(None, None, project.here, project.display_path, force=None)
+    if engine_name(request.options) != LOCAL:
+        raise UsageError("--record-tools records calls in one process: remove --engine and --workers")
+    if request.options.unmocked_tools == "error":
+        raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
+    prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
+    # Without mocks, another run has different conversations, so none resumes this one.
+    source = partial(live_agents, on_mocks=recording.recorder.on_mocks)
+    status = run_once(prepared, RunVariant(resumed_by="", source=source))
+    written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
+    return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
+
+
+@dataclass(slots=True)
+class ToolRecording:
+    """Recorded calls, the conversation in which they were made, and the files to write."""
+
+    prepared: Prepared
+    at: MockTargets
+    tool_list: Mapping[str, Path]
+    """Maps an agent to the file with the tool list of its MCP server."""
+    display_path: Callable[[Path], str]
+    """Formats a path for the user."""
+    recorder: CallRecorder = field(default_factory=CallRecorder)
+    turns: tuple[Turn, ...] = ()
+    failure: str | None = None
+    interrupted: bool = False
+
+
+def with_tool_list(prepared: Prepared, at: MockTargets) -> tuple[Prepared, dict[str, Path]]:
+    """Set a tool list file for each agent with an MCP server, and return the files by agent.
+
+    The file is written when the server is opened.
+    """
+    root, tool_lists, agents = prepared.request.root, {}, {}
+    for name, agent in prepared.plan.agents.items():
+        if agent.mcp_mock and agent.mcp_mock.upstream:
+            if agent.mcp_mock.tools is None:
+                mock_config = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
+                agent = agent.model_copy(update={"mcp_mock": mock_config})
+            assert agent.mcp_mock
+            tool_lists[name] = root / str(agent.mcp_mock.tools)
+        agents[name] = agent
+    return replace(prepared, plan=replace(prepared.plan, agents=agents)), tool_lists
+
+
+@contextmanager
+def fresh_tool_list(at: MockTargets) -> Iterator[None]:
+    """With --force, remove the tool list so that it is recorded again, and restore it if it is not."""
+    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
+    if before is not None:
+        at.tool_list.unlink()
+    try:
+        yield
+    finally:
+        if before is not None and not at.tool_list.exists():
+            at.tool_list.write_bytes(before)
+
+
+def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
+    """Write the mocks and print the files. Returns True if any tool call was recorded. Raises UsageError.
+
+    Args:
+        wanted: True to print why nothing was recorded.
+    """
+    recorder, redact = recording.recorder, recording.prepared.loaded.redact
+    declared = dict(_declared_tools(recording))
+    gathered = gather_tools(recorder.conversations, redact, declared, recorder.statuses)
+    for note in gathered.notes:
+        tell(f"agentest: {note}")
+    if not gathered.tools:
+        if wanted:
+            tell(f"agentest: {_nothing_recorded_message(recording, gathered)}")
+        return False
+    module = module_of(gathered.tools, recording.at.stem)
+    write_module(module, recording.at)
+    for row in _summary_lines(recording, gathered, module):
+        say(row)
+    return True
+
+
+async def _record(recording: ToolRecording, messages: Sequence[str] | None) -> None:
+    """Run one conversation with the user's messages, () to type them; None only serves the tools."""
+    problem = None
+    with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with AsyncExitStack() as stack:
+                    if messages is None:
+                        await _serve(recording, stack)
+                    else:
+                        await _converse(recording, messages, stack, tasks)
+            except UsageError as error:  # stored, because a task group would wrap it
+                problem = error
+            tasks.cancel_scope.cancel()
+        recording.interrupted = bool(signals) and messages is not None
+    if problem and not signals:
+        raise type(problem)(recording.prepared.loaded.redact(str(problem)))
+
+
+async def _converse(
+    recording: ToolRecording, messages: Sequence[str], stack: AsyncExitStack, tasks: TaskGroup
+) -> None:
+    prepared = recording.prepared
+    redact = prepared.loaded.redact
+
+    def show(turns: Sequence[Turn]) -> None:
+        recording.turns = tuple(turns)
+        for row in _turn_lines(turns[-1], typed_in=not messages):
+            say(redact(row), end="")
+
+    def note(text: str) -> None:
+        tell(f"agentest: {redact(text)}")
+
+    unit = prepared.plan.units[0]
+    user: User = ScriptedUser(messages)
+    if not messages:
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
+        user = TerminalUser(stdin_reader(), lambda text: say(text, end=""))
+    prepared = stack.enter_context(with_ports(prepared))
+    started = await start_servers(prepared, stack, tasks, note)
+    agents = await connected_agents(prepared, started.client, stack, note)
+    source = LiveConversations(
+        prepared,
+        agents,
+        Models(),
+        pick_user=lambda *_: user,
+        registry=started.registry,
+        on_mocks=recording.recorder.on_mocks,
+    )
+    conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
+    recording.turns = conversation.turns
+    for text in refused(started.registry):
+        note(text)
+    recording.failure = conversation.failure.message if conversation.failure else None
+
+
+def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
+    if not typed_in:
+        yield speaker_lines("you    ", turn.user_message)
+    for call in turn.tool_calls:
+        answer = shortened(str(call.error or call.result), _SHOWN_RESULT_CHARS)
+        yield speaker_lines("tool   ", f"{shortened(call_text(call), _SHOWN_RESULT_CHARS)} → {answer}")
+    yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
+
+
+async def _serve(recording: ToolRecording, stack: AsyncExitStack) -> None:
+    """Run the mock servers in front of the real tools until a signal arrives."""
+    servers = forwarding_servers(
+        recording.prepared, recording.recorder, stack, lambda text: tell(f"agentest: {text}")
+    )
+    addresses = await stack.enter_async_context(servers)
+    for name, url in addresses.by_placeholder.items():
+        say(f"{name}  {url}")
+    say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
+    await anyio.sleep_forever()
+
+
+def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:
+    for agent in recording.prepared.plan.agents.values():
+        for tool in agent.tools or ():
+            yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
+    for path in recording.tool_list.values():
+        for entry in _listed_tools(path):
+            schema, about = entry.get("inputSchema"), str(entry.get("description") or "")
+            parameters = schema if isinstance(schema, dict) else None
+            yield str(entry.get("name")), ToolDeclaration(description=about, parameters=parameters)
+
+
+def _listed_tools(path: Path) -> list[dict[str, Any]]:
+    """Return the tools in a file that the server has already validated."""
+    try:
+        content = json_value(user_text(path))
+    except (OSError, ValueError):
+        return []
+    content = content.get("result", content) if isinstance(content, dict) else content
+    tools = content.get("tools") if isinstance(content, dict) else content
+    return [entry for entry in tools if isinstance(entry, dict)] if isinstance(tools, list) else []
+
+
+def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools) -> str:
+    if gathered.notes:
+        return "nothing was recorded, and nothing was written"
+    name, agent = next(iter(recording.prepared.plan.agents.items()))
+    hidden = (
+        "its tools did not call the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
+        "in place of the real server's"
+        if agent.mock_servers
+        else "it does not report its calls"
+    )
+    return (
+        f"nothing was called: agent {name!r} answered without a tool, or {hidden}. Nothing was written; say "
+        "something that needs a tool"
+    )
+
+
+def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
+    at, display = recording.at, recording.display_path
+    calls = sum(tool.calls for tool in gathered.tools)
+    yield f"{display(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
+    if module.files:
+        folder = display(at.module.parent / next(iter(module.files)).partition("/")[0])
+        yield f"{folder}: {count(len(module.files), 'long answer')}"
+    if at.tool_list in recording.tool_list.values() and at.tool_list.exists():
+        yield (
+            f"{display(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
+            f"{path_from(recording.prepared.request.root, at.tool_list)}`, and tests do not need that server"
+        )
+    if at.scenario:
+        yield from _write_scenario(recording, gathered)
+    else:
+        yield f"in a scenario: from {at.stem} import tools, then scenario(…, tools=tools)"
+
+
+def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterator[str]:
+    at = recording.at
+    assert at.scenario
+    if not recording.turns:
+        yield "no scenario was written: the agent has replied to nothing"
+        return
+    ways = ways_to_mocks(next(iter(recording.prepared.plan.agents.values())))
+    source = scenario_of(
+        recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
+    )
+    write_text(at.scenario, source)
+    yield f"{recording.display_path(at.scenario)}: the conversation as a scenario, for agentest run"
+    if ways:
+        yield (
+            "it has no mocks yet, as none reach the agent's tools: the real ones run again. To have mocks "
+            f"answer, {'; or '.join(ways)}"
+        )

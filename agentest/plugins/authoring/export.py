@@ -1,0 +1,533 @@
+"""`agentest export`: write conversations of a results.json as an evaluation set or a scenario file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter
+
+from agentest.domain.metrics import TRAJECTORY_METRICS
+from agentest.domain.verdict import conversation_passed
+from agentest.plugins.adk.formats.eval_set import (
+    CAMEL_CASE,
+    AgentestKeys,
+    EvalCase,
+    EvalSet,
+    Invocation,
+    eval_set_json,
+)
+from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.scenarios import source_code
+from agentest.scenarios.data_export import export_data
+from agentest.scenarios.discovery import DATA_ENDINGS, discover_file, matches_name
+from agentest.scenarios.expectations import Expect, Saying
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.serialization import as_data
+from agentest.scenarios.source_code import (
+    ExportableConversation,
+    ExportedExpectations,
+    export_script,
+    has_nameless_call,
+    missing,
+)
+from agentest.scenarios.trajectory import Trajectory
+from agentest.store.adk_results import turn_invocation
+from agentest.store.reader import read_results, usable
+from agentest.support.errors import UsageError
+from agentest.support.files import write_atomically
+from agentest.support.importing import Imports
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, did_you_mean
+
+Form = Literal["evalset", "scenario", "yaml"]
+Expecting = Literal["calls", "scenario"]
+_ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",), "yaml": DATA_ENDINGS}
+_SET_ID = "exported"
+_COMPARED_BY_CRITERIA = (
+    "the cases hold the calls and replies that were, too: name in a test_config.json next to them which "
+    "criteria compare with these"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The content of an exported file, its description, and notes for the user."""
+
+    content: bytes
+    summary: str
+    notes: tuple[str, ...]
+
+
+def export(
+    path: Path,
+    form: Form,
+    scenarios: tuple[str, ...] = (),
+    ids: tuple[str, ...] = (),
+    output: Path | None = None,
+    *,
+    camel_case: bool = False,
+    expect: Expecting = "calls",
+    root: Path = Path(),
+) -> Exported:
+    """Convert finished conversations of a results.json to an evaluation set or a scenario file.
+
+    Args:
+        scenarios, ids: filters: parts of scenario names, and ids of conversations.
+        output: where the content will be written; names the evaluation set.
+        camel_case: write the keys of an evaluation set in camelCase, as ADK-TS does.
+        expect: what to expect: the same calls, or what the scenario file expects.
+        root: the folder to which scenario files in results are relative.
+
+    Raises UsageError.
+    """
+    if camel_case and form != "evalset":
+        raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
+    earlier = read_earlier(path)
+    selection = select(earlier, scenarios, ids)
+    if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
+        form = "yaml"
+    if expect == "scenario":
+        expectations = find(selection.conversations, root, earlier.started)
+        conversations, notes = with_expectations(selection.conversations, expectations, form)
+        if any(each.case_keys for each in conversations):
+            notes.append(_COMPARED_BY_CRITERIA)
+        selection = Selection(conversations, (*selection.notes, *expectations.notes, *notes))
+    if form == "evalset":
+        made = _evaluation_set(earlier, selection, output, camel_case)
+    else:
+        made = _script(earlier, selection, export_script if form == "scenario" else export_data)
+    ending = _ENDINGS[form]
+    if output and not output.name.endswith(ending):
+        note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
+        return replace(made, notes=(*made.notes, note))
+    return made
+
+
+def write(exported: Exported, output: Path, *, force: bool) -> None:
+    """Write the file. Raises UsageError if it exists, unless `force` is set."""
+
+    if output.exists() and not force:
+        raise UsageError(f"--output: {output} exists already; --force replaces it")
+    try:
+        write_atomically(output, exported.content)
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be written: {error.strerror}") from None
+
+
+def _evaluation_set(
+    earlier: EarlierResults, selection: Selection, output: Path | None, camel_case: bool
+) -> Exported:
+    # ADK names its files after the set.
+    set_id = (output.name.split(".")[0] if output else "") or _SET_ID
+    try:
+        made = evaluation_set(selection.conversations, set_id, earlier.started)
+        content = eval_set_json(made, camel_case=camel_case)
+    except (ValueError, RecursionError) as error:
+        raise _unwritable_error(earlier, error) from None
+    notes = list(selection.notes)
+    for each in selection.conversations:
+        if each.conversation.initial_state:  # a session needs more data
+            keys = ", ".join(each.conversation.initial_state)
+            notes.append(
+                f"{each.conversation.conversation_id}: its session began with a state ({keys}), which is "
+                "left out; write it into the case: session_input with app_name, user_id and state"
+            )
+    summary = count(len(selection.conversations), "case")
+    return Exported(content, summary, (*notes, *[CAMEL_CASE] * camel_case))
+
+
+def _script(
+    earlier: EarlierResults,
+    selection: Selection,
+    write: Callable[[Sequence[ExportableConversation]], str],
+) -> Exported:
+    exportable = tuple(each for each in selection.conversations if not has_nameless_call(each.conversation))
+    if not exportable:
+        raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
+    notes = [
+        f"left out {each.conversation.conversation_id}: the agent called a tool without a name"
+        for each in selection.conversations
+        if each not in exportable
+    ]
+    try:
+        content = write(exportable).encode()
+    except (ValueError, RecursionError) as error:
+        raise _unwritable_error(earlier, error) from None
+    return Exported(content, count(len(exportable), "scenario"), (*selection.notes, *notes))
+
+
+def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
+    """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
+    return UsageError(
+        f"{earlier.path} contains a value that cannot be exported: {error}; leave its conversation out, "
+        "with --scenario or --conversation"
+    )
+
+
+_T = TypeVar("_T")
+_UNCHANGING = "exported tools answer as they did, and change no state"
+_OTHERS = "they are not about one conversation, or a judge's"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceExpectations:
+    """Expectations by file and scenario name, and notes for the user."""
+
+    expected: Mapping[tuple[str, str], Scenario]
+    notes: tuple[str, ...]
+
+
+def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
+    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets."""
+    sources = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in conversations)
+    files = _RunFiles(root, started)
+    expected: dict[tuple[str, str], Scenario] = {}
+    notes: list[str] = []
+    for file, name, eval_id in sources:
+        try:
+            expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
+        except UsageError as error:
+            notes.append(f"{name}: {error}; the same calls are expected instead")
+    return SourceExpectations(expected, (*notes, *files.notes))
+
+
+class _RunFiles:
+    """The files of a run, each read once. `notes` lists files that have changed since."""
+
+    def __init__(self, root: Path, started: float) -> None:
+        self._root = root
+        self._started = started
+        self._imports = Imports()
+        self._scenarios: dict[str, Sequence[Scenario]] = {}
+        self._cases: dict[str, Mapping[str, AgentestKeys | None]] = {}
+        self.notes: list[str] = []
+
+    def scenario(self, file: str, name: str) -> Scenario:
+        if file not in self._scenarios:
+            discovered = discover_file(self._path(file), self._imports, root=self._root)
+            if discovered.broken:
+                raise UsageError(f"{file} cannot be loaded: {discovered.broken[0].message}")
+            self._scenarios[file] = discovered.scenarios
+        for scenario in self._scenarios[file]:
+            if scenario.name == name and scenario.refused:
+                raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
+            if scenario.name == name:
+                return scenario
+        raise UsageError(f"{file} has no scenario of that name any more")
+
+    def case(self, file: str, eval_id: str) -> Scenario:
+        if file not in self._cases:
+            cases = read_eval_set(self._path(file)).eval_set.eval_cases
+            self._cases[file] = {case.eval_id: case.agentest for case in cases}
+        if eval_id not in self._cases[file]:
+            raise UsageError(f"{file} has no case {eval_id!r} any more")
+        expected = (self._cases[file][eval_id] or AgentestKeys()).expectations
+        return Scenario(
+            name=eval_id,
+            file=file,
+            line=0,
+            trajectory=expected.get("trajectory", ()),
+            expect=expected.get("expect", ()),
+            final_state=expected.get("final_state"),
+            thresholds=expected.get("thresholds", {}),
+            date=expected.get("date"),
+        )
+
+    def _path(self, file: str) -> Path:
+        path = self._root / file
+        if not path.is_file():
+            raise UsageError(f"{file} is not there any more")
+        if path.stat().st_mtime > self._started > 0:
+            self.notes.append(f"{file} was changed after the run began: its current content is written")
+        return path
+
+
+class ExpectationWriter:
+    """Collects what is written of a scenario, for a conversation with this number of turns, and notes."""
+
+    def __init__(self, name: str, scenario: Scenario, turns: int) -> None:
+        fitting = tuple(s for s in scenario.expect if s.in_turn is None or -turns <= s.in_turn < turns)
+        thresholds = {key: value for key, value in scenario.thresholds.items() if key in TRAJECTORY_METRICS}
+        self.expected = replace(scenario, expect=fitting, thresholds=thresholds)
+        self.name = name
+        self.notes: list[str] = []
+        for key in ("final_state", "check"):
+            if getattr(scenario, key):
+                self.note(f"{key} is left out: {_UNCHANGING}")
+        if others := [key for key in scenario.thresholds if key not in thresholds]:
+            self.note(f"thresholds ({', '.join(others)}) is left out: {_OTHERS}")
+        if len(fitting) < len(scenario.expect):
+            self.note(f"expect in a later turn is left out: the conversation had {count(turns, 'turn')}")
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.name}: {text}")
+
+    def part(self, key: str, value: _T, write: Callable[[_T], Any]) -> Any:
+        """Return the written form of a value; None if there is none."""
+        try:
+            return write(value)
+        except ValueError as error:
+            self.note(f"{key} is left out: {error}")
+            return None
+
+    def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
+        """Return the values that have a written form."""
+        writable = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
+        return tuple(value for value, ok in zip(values, writable, strict=True) if ok)
+
+
+def with_expectations(
+    conversations: Sequence[ExportedConversation],
+    expectations: SourceExpectations,
+    form: Form,
+) -> tuple[tuple[ExportedConversation, ...], list[str]]:
+    """Return the conversations with their expectations, as far as they can be written, and notes."""
+    notes: list[str] = []
+    completed: list[ExportedConversation] = []
+    for each in conversations:
+        expected = expectations.expected.get((each.file, each.scenario))
+        if expected is None:
+            completed.append(each)
+            continue
+        writer = ExpectationWriter(each.scenario, expected, len(each.conversation.turns))
+        if form == "evalset":
+            each = replace(each, case_keys=as_keys(writer))
+        else:
+            each = replace(each, words=as_options(writer, PYTHON if form == "scenario" else DATA))
+        if each.words is None and each.case_keys is None:
+            writer.note("says nothing that can be written: the same calls are expected")
+        completed.append(each)
+        notes += [note for note in writer.notes if note not in notes]
+    return tuple(completed), notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How expectations are written: as Python source, or as data."""
+
+    trajectory: Callable[[Trajectory], Any]
+    trajectories: Callable[[Sequence[Trajectory]], Any]
+    expect: Callable[[Expect], Any]
+    sayings: Callable[[Sequence[Saying]], Any]
+    value: Callable[[Any], Any]
+
+
+PYTHON = Notation(
+    trajectory=source_code.trajectory,
+    trajectories=source_code.trajectories,
+    expect=source_code.expect,
+    sayings=source_code.sayings_source,
+    value=source_code.value_of,
+)
+DATA = Notation(trajectory=as_data, trajectories=as_data, expect=as_data, sayings=as_data, value=as_data)
+
+
+def as_options(writer: ExpectationWriter, notation: Notation) -> ExportedExpectations | None:
+    """Return a scenario's expectations as written options; None if nothing can be written."""
+    expected = writer.expected
+    turns = tuple(
+        dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}].", notation))
+        for n, each in enumerate(expected.turns)
+    )
+    keys = dict(_sources(expected.trajectory, None, writer, "", notation))
+    if expect := writer.parts("expect", expected.expect, lambda saying: notation.sayings([saying])):
+        keys["expect"] = notation.sayings(expect)
+    if expected.final_session_state is not None:
+        state = writer.part("final_session_state", expected.final_session_state, notation.value)
+        keys |= {} if state is None else {"final_session_state": state}
+    if not (keys or any(turns)):
+        return None
+    if expected.thresholds:
+        keys["thresholds"] = notation.value(expected.thresholds)
+    if expected.date:
+        keys["date"] = notation.value(expected.date)
+    return ExportedExpectations(keys=keys, turns=turns)
+
+
+def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
+    """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
+    expected = writer.expected
+    for n, turn in enumerate(expected.turns):
+        if turn.trajectory or turn.expect:
+            writer.note(f"what turns[{n}] must hold is left out: a case has no place for it")
+    if expected.final_session_state:
+        writer.note("final_session_state is left out: a case has a key of its own for it")
+    trajectory = [as_data(part) for part in writer.parts("trajectory", expected.trajectory, as_data)]
+    expect = [as_data(part) for part in writer.parts("expect", expected.expect, as_data)]
+    if not (trajectory or expect):
+        return None
+    return AgentestKeys(
+        trajectory=(trajectory if len(trajectory) > 1 else trajectory[0]) if trajectory else None,
+        expect=(expect if len(expect) > 1 else expect[0]) if expect else None,
+        thresholds=dict(expected.thresholds) or None,
+        date=expected.date,
+    )
+
+
+def _sources(
+    trajectory: Sequence[Trajectory],
+    expect: Expect | None,
+    writer: ExpectationWriter,
+    at: str,
+    notation: Notation,
+) -> Iterator[tuple[str, Any]]:
+    if parts := writer.parts(f"{at}trajectory", trajectory, notation.trajectory):
+        yield "trajectory", notation.trajectories(parts)
+    if expect is not None and (written := writer.part(f"{at}expect", expect, notation.expect)) is not None:
+        yield "expect", written
+
+
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedConversation(ExportableConversation):
+    """A conversation of an earlier run, with the names that identify it."""
+
+    agent: str
+    passed: bool
+    criteria: int = 0
+    """Number of criteria by which it was judged."""
+    file: str = ""
+    """The scenario file or evaluation set, relative to the folder of the configuration."""
+    eval_id: str = ""
+    """For a case of an evaluation set."""
+    case_keys: AgentestKeys | None = None
+    """The expectations for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierResults:
+    """The content of a results.json."""
+
+    path: Path
+    started: float
+    """Start in seconds since 1970; 0 if unknown."""
+    conversations: tuple[ExportedConversation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The conversations to export, and notes for the user."""
+
+    conversations: tuple[ExportedConversation, ...]
+    notes: tuple[str, ...]
+
+
+def read_earlier(path: Path) -> EarlierResults:
+    """Read the conversations of a results.json. Raises UsageError."""
+    run = read_results(path)
+    conversations = tuple(
+        ExportedConversation(
+            scenario=scenario.name,
+            agent=scenario.agent,
+            conversation=usable(result.conversation),
+            passed=conversation_passed(result),
+            criteria=len(result.criteria),
+            file=scenario.file,
+            eval_id=scenario.case.eval_id if scenario.case else "",
+        )
+        for scenario in run.scenarios
+        for result in scenario.conversations
+    )
+    try:
+        started = datetime.fromisoformat(run.started_at).timestamp()
+    except (ValueError, OverflowError, OSError):
+        started = 0.0
+    return EarlierResults(path, started, conversations)
+
+
+def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+    """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
+    if not earlier.conversations:
+        raise UsageError(f"{earlier.path} contains no conversation; run the scenarios first: agentest run")
+    _check_filters(earlier, scenarios, ids)
+    chosen = [
+        each
+        for each in earlier.conversations
+        if (not scenarios or matches_name(each.scenario, scenarios))
+        and (not ids or each.conversation.conversation_id in ids)
+    ]
+    if not chosen:
+        raise UsageError(
+            f"{earlier.path} contains no conversation that fits both --scenario and --conversation"
+        )
+    finished = [each for each in chosen if missing(each.conversation) is None]
+    if not finished:
+        raise UsageError(
+            f"{earlier.path}: no conversation is left to export\n"
+            + "\n".join(_left_out_notes(chosen, len(chosen)))
+        )
+    return Selection(tuple(finished), (*_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished)))
+
+
+def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
+    """Yield notes about what exported conversations show, and what is lost of them."""
+    if ids := [each.conversation.conversation_id for each in finished if not each.passed]:
+        more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
+        yield (
+            "these did not pass in their run; make sure that they show what the agent should do: "
+            f"{', '.join(ids[:_MAX_SHOWN])}{more}"
+        )
+    # Exported scenarios run without a model.
+    for name, criteria in {each.scenario: each.criteria for each in finished if each.criteria}.items():
+        yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
+    calls: Counter[str] = Counter()
+    for each in finished:
+        calls[each.scenario] += len(each.conversation.user_calls)
+    for name, made in calls.items():
+        if made:
+            what = f"{count(made, 'call')} of the simulated user's own tools"
+            yield f"{name}: {what} left out: a script has none"
+
+
+def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> None:
+    names = {each.scenario for each in earlier.conversations}
+    for text in scenarios:
+        if not any(matches_name(name, (text,)) for name in names):
+            raise UsageError(
+                f"--scenario: {earlier.path} contains no conversation of a scenario with "
+                f"{text!r} in its name; "
+                f"{did_you_mean(text, names)}"
+            )
+    known = {each.conversation.conversation_id for each in earlier.conversations}
+    for wanted in ids:
+        if wanted not in known:
+            raise UsageError(
+                f"--conversation: {earlier.path} contains no conversation {wanted!r}; "
+                f"{did_you_mean(wanted, known)}"
+            )
+
+
+def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[str]:
+    notes = [
+        f"left out {each.conversation.conversation_id}, {why}"
+        for each in chosen
+        if (why := missing(each.conversation))
+    ]
+    return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
+
+
+_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
+
+
+def evaluation_set(
+    conversations: Sequence[ExportedConversation], eval_set_id: str, created: float
+) -> EvalSet:
+    """Convert each conversation to a case with its id, and each turn to an invocation.
+
+    Cases have no `session_input`, because the results do not show how the agent stores its sessions.
+    """
+
+    def case_of(exported: ExportedConversation) -> EvalCase:
+        id = exported.conversation.conversation_id
+        made = (turn_invocation(turn, f"{id}-{turn.turn_index}") for turn in exported.conversation.turns)
+        invocations = (_INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
+        return EvalCase(id, tuple(invocations), creation_timestamp=created, agentest=exported.case_keys)
+
+    return EvalSet(eval_set_id, tuple(map(case_of, conversations)), creation_timestamp=created)

@@ -1,0 +1,369 @@
+"""`agentest init`: decide which files a project needs, and write those that are missing."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+from zlib import crc32
+
+import yaml
+
+from agentest.config.config import Config
+from agentest.config.file import NAMES, repository_root
+from agentest.plugins.authoring.endpoint_detection import DetectedAgent, detect_agent
+from agentest.scenarios.discovery import search
+from agentest.support.errors import UsageError
+from agentest.support.files import path_from, write_atomically
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import clean
+
+IGNORED = (".agentest/", ".env")
+"""Entries for .gitignore: files that runs write, and keys."""
+CiName = Literal["github", "gitlab"]
+CONFIG = "agentest.config.yaml"
+DEMO_AGENT = "demo_agent.py"
+FIRST = "scenarios/first.sim.py"
+SCHEMAS = ("config", "scenarios")
+"""Names of the JSON Schemas for editors: of the configuration, and of `*.sim.yaml`."""
+SCHEMA_FOLDER = ".agentest"
+"""Folder of their copies, to which YAML files refer: a path into the installation differs on each machine."""
+
+
+class FileAction(Enum):
+    """What happened to a file. The value is the word for it in messages."""
+
+    WROTE = "wrote"
+    ADDED = "added to"
+    STAYS = "stays"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A file, and what happened to it."""
+
+    path: Path
+    deed: FileAction
+    about: str
+    """A few words about the file's purpose, or why it was left unchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitRequest:
+    """The files to write."""
+
+    folder: Path
+    endpoint: str | None = None
+    demo: bool = False
+    ci: CiName | None = None
+
+
+class NextStep(Enum):
+    """The user's next step."""
+
+    WRITE = "write what `agent` is"
+    LOOK = "look whether a configuration that was there is well"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitResult:
+    """The result of `begin`."""
+
+    files: tuple[WrittenFile, ...]
+    notes: tuple[str, ...] = ()
+    """Notes for the user, one sentence each."""
+    step: NextStep = NextStep.RUN
+    is_known: bool = True
+    """True if the agent at the endpoint was recognized."""
+
+
+def begin(request: InitRequest) -> InitResult:
+    """Write the missing files. Raises UsageError before anything is written, or as its message says."""
+    if request.demo and request.endpoint:
+        raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
+    folder = request.folder.absolute()
+    existing = next((folder / name for name in NAMES if (folder / name).exists()), None)
+    # The demo's scenarios must not run against the user's agent.
+    if request.demo and existing and DEMO_AGENT not in _text_of(existing):
+        raise UsageError(
+            f"{existing} is there already, and the demo has a configuration of its own: name another folder, "
+            "like agentest init demo --demo"
+        )
+    agent = detect_agent(request.endpoint) if request.endpoint else None
+    make_folder(folder)
+    ci_file = _ci(request.ci, folder)
+    written = (
+        *_project(request, folder, existing, agent),
+        ignore(folder),
+        *(_schema_copy(name, folder) for name in SCHEMAS),
+        *([ci_file] if ci_file else []),
+    )
+    notes = list(agent.remarks) if agent else []
+    if agent and agent.tried:
+        notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
+    if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
+        from agentest.agents.response_features import settings_line
+
+        notes.append(f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}")
+    if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:
+        path = path_from(repository_root(folder), ci_file.path)
+        notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
+    if ci_file and ci_file.deed is FileAction.WROTE:
+        path = path_from(repository_root(folder), ci_file.path)
+        notes.append(
+            f"Replace OWNER in {path} with the account of Agentest's repository: the package is not on an "
+            "index yet"
+        )
+    step = NextStep.WRITE
+    if request.demo or (agent and agent.is_complete and not existing):
+        step = NextStep.RUN
+    elif existing:
+        step = NextStep.LOOK
+    is_known = agent is None or agent.is_known
+    return InitResult(files=written, notes=tuple(notes), step=step, is_known=is_known)
+
+
+def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
+    """Return True if a configuration in YAML has an agent with all of these settings."""
+    with suppress(yaml.YAMLError, OSError):
+        found = yaml.safe_load(_text_of(config)) if config.suffix != ".py" else None
+        known = found if isinstance(found, dict) else {}
+        several = known.get("agents")
+        agents = [known.get("agent"), *(several.values() if isinstance(several, dict) else ())]
+        full = [{"type": _DEFAULT_TYPE, **agent} for agent in agents if isinstance(agent, dict)]
+        return any(all(agent.get(key) == settings[key] for key in settings) for agent in full)
+    return False
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _project(
+    request: InitRequest, folder: Path, existing: Path | None, agent: DetectedAgent | None
+) -> Iterator[WrittenFile]:
+    if existing:
+        yield WrittenFile(path=existing, deed=FileAction.STAYS, about="it was there")
+    elif request.demo:
+        about = "the agent, and how it is started"
+        yield write_new(folder / CONFIG, _demo_config(port_for(folder)), about)
+    elif agent:
+        # The settings may come from a server, which must not read the environment.
+        settings = _without_variables(agent.settings)
+        hints = _CREDENTIALS + _SERVER
+        if agent.is_known:
+            hints += _GATEWAY if _hides_calls(agent.settings) else ""
+        elif agent.settings["type"] == _DEFAULT_TYPE:
+            hints += _OWN_API
+        text = _config_text(settings, agent.remarks, hints)
+        yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
+    else:
+        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER + _OWN_API)
+        yield write_new(folder / CONFIG, text, "write your agent's address into it")
+    if request.demo:
+        demo = (_TEMPLATES / DEMO_AGENT).read_text(encoding="utf-8")
+        yield write_new(folder / DEMO_AGENT, demo, "a small agent, to try things on")
+    include, exclude = (
+        Config.model_fields[key].get_default(call_default_factory=True) for key in ("include", "exclude")
+    )
+    scenario = next(iter(search(folder, include, exclude).files), None)
+    if scenario and scenario != folder / FIRST:
+        yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
+    else:
+        name = "demo.sim.txt" if request.demo else "first.sim.txt"
+        text = (_TEMPLATES / name).read_text(encoding="utf-8")
+        yield write_new(folder / FIRST, text, "what users do, and what must happen")
+
+
+def _hides_calls(settings: Mapping[str, Any]) -> bool:
+    """Return True if nothing shows the calls of an agent that runs its tools itself."""
+    return settings["type"] in ("http", "chat_completions", "anthropic_messages", "websocket", "a2a")
+
+
+def schema_text(name: str) -> str:
+    """Return a JSON Schema for editors."""
+    return files("agentest").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8")
+
+
+def _schema_copy(name: str, folder: Path) -> WrittenFile:
+    """Write the copy of a schema, or replace that of another version. Raises UsageError."""
+    path, text = folder / SCHEMA_FOLDER / f"{name}.schema.json", schema_text(name)
+    if path.exists() and _text_of(path) != text:
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise _cannot_write(path, error) from None
+        return WrittenFile(path=path, deed=FileAction.WROTE, about="of this version, for editors")
+    return write_new(path, text, "lets editors complete keys")
+
+
+def _ci(ci: CiName | None, folder: Path) -> WrittenFile | None:
+    if ci is None:
+        return None
+    root = repository_root(folder)
+    path, gitlab = root / ".github/workflows/agentest.yml", root / ".gitlab-ci.yml"
+    if ci == "gitlab":
+        is_own = not gitlab.exists() or (
+            gitlab.is_file() and _text_of(gitlab).startswith("# Written by `agentest")
+        )
+        path = gitlab if is_own else root / ".gitlab/agentest.gitlab-ci.yml"
+    text = ci_text(ci, PurePosixPath(folder.relative_to(root).as_posix()))
+    return write_new(path, text, "runs the scenarios for every change")
+
+
+def ci_text(ci: CiName, folder: PurePosixPath) -> str:
+    """Return a workflow or job for a project in this folder of its repository; `.` is the root."""
+    is_root = str(folder) == "."
+    if ci == "github":
+        where = f"    defaults:\n      run:\n        working-directory: {_yaml_scalar(str(folder))}\n"
+    else:
+        where = f"    - {_yaml_scalar(f'cd {shlex.quote(str(folder))}')}\n"
+    text = (_TEMPLATES / f"{ci}.yml").read_text(encoding="utf-8")
+    text = text.replace("    # WORKING-DIRECTORY\n", "" if is_root else where)
+    return text.replace("FOLDER", "" if is_root else f"{folder}/")
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder with its parents. Raises UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def write_new(path: Path, text: str, about: str) -> WrittenFile:
+    """Write a file and create its folder, unless the file exists. Raises UsageError."""
+    if path.parent.exists() or not path.parent.is_symlink():
+        make_folder(path.parent)
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        return WrittenFile(path=path, deed=FileAction.STAYS, about="it was there")
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    return WrittenFile(path=path, deed=FileAction.WROTE, about=about)
+
+
+def ignore(folder: Path) -> WrittenFile:
+    """Add missing entries to .gitignore. Raises UsageError."""
+    path = folder / ".gitignore"
+    try:
+        known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+        lines = {line.strip().lstrip("/").rstrip("/*") for line in (known or "").splitlines()}
+        missing = [entry for entry in IGNORED if entry.rstrip("/") not in lines]
+        if missing:
+            _append_lines(path, known, missing)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    if not missing:
+        return WrittenFile(path=path, deed=FileAction.STAYS, about=f"it has {' and '.join(IGNORED)}")
+    deed = FileAction.WROTE if known is None else FileAction.ADDED
+    return WrittenFile(path=path, deed=deed, about=" and ".join(missing))
+
+
+def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
+    """Append lines with the file's line endings, after completing its last line."""
+    end = "\r\n" if known and "\r\n" in known else "\n"
+    before = end if known and not known.endswith("\n") else ""
+    with path.open("ab") as file:
+        file.write((before + "".join(entry + end for entry in entries)).encode())
+
+
+def _cannot_write(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}. Files written before it stay; "
+        f"fix its permissions, or name another DIR, and run agentest init again"
+    )
+
+
+_FIRST, _MANY = 10_000, 10_000
+"""Below the ports that systems assign to outgoing connections."""
+
+
+def port_for(folder: Path) -> int:
+    """Return a free port, which is usually the same for the same folder.
+
+    Two demos on one machine get different ports, so that neither mistakes the other's agent for its own.
+    """
+    start = crc32(str(folder.resolve()).encode("utf-8", "surrogateescape"))
+    for step in range(_MANY):
+        port = _FIRST + (start + step) % _MANY
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    return _FIRST
+
+
+_DEFAULT_TYPE = "chat_completions"
+PLACEHOLDER = "http://localhost:8000/v1/chat/completions"
+_ABOUT_PLACEHOLDER = (
+    "Replace the endpoint with your agent's. If it does not speak chat completions, it needs a `type`: start",
+    "the agent and run `agentest doctor`, which detects it.",
+)
+_TEMPLATES = Path(__file__).parent / "templates"
+_HEAD = f"""\
+# yaml-language-server: $schema={SCHEMA_FOLDER}/config.schema.json
+# The agent under test, and the settings of runs. Written by `agentest init`.
+"""
+_CREDENTIALS = """\
+  # headers: # ${NAME} is a variable of the environment, or of a file .env next to this file
+  #   Authorization: "Bearer ${AGENT_TOKEN}"
+"""
+_SERVER = """\
+  # server: # starts the agent before the first scenario and stops it after the run
+  #   command: python my_agent.py
+  #   ready: http://localhost:8000/health
+"""
+_GATEWAY = """\
+  # model_gateway: {port: 8900} # its reply had no tool calls: this shows them, and mocks can answer.
+  #   `agentest doctor` then prints the command that starts your agent. With `server`, write true.
+"""
+_OWN_API = """\
+  # Your own HTTP API: replace `type` with these lines. `agentest docs http` has sessions, streams and logins.
+  # type: http
+  # body: {message: "{{message}}", session: "{{session_id}}"} # the fields that the route expects
+  # reply: reply # the path to the reply's text in the response
+"""
+_REST = """
+# The model plays simulated users and judges. Without one, runs are offline: no judge is called.
+# model: openai/gpt-5-mini # put its key, OPENAI_API_KEY, into the environment or into .env
+
+# conversations_per_scenario: 3 # for simulated users; scripts run once
+# thresholds: {helpfulness: 4, goal_completion: 0.8, pass_rate: 0.9}
+strict: true # a scenario with a warning that puts its result in doubt is errored
+reporters: [console, json]
+"""
+
+
+def _demo_config(port: int) -> str:
+    origin = f"http://127.0.0.1:{port}"
+    server = {"command": f"python demo_agent.py --port {port}", "ready": f"{origin}/health"}
+    agent = {"name": "demo", "endpoint": f"{origin}/v1/chat/completions", "server": server}
+    return _config_text(agent, (), "")
+
+
+def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
+    """Return a configuration with comments. Each remark is a comment above the agent."""
+    comments = "".join(f"# {clean(remark)}\n" for remark in remarks)
+    settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)
+    return f"{_HEAD}{comments}{settings}{hints}{_REST}"
+
+
+def _without_variables(value: Any) -> Any:
+    """Escape `${VAR}` in a value: a server's description must not read the environment."""
+    if isinstance(value, Mapping):
+        return {key: _without_variables(each) for key, each in value.items()}
+    return value.replace("${", "$${") if isinstance(value, str) else value
+
+
+def _yaml_scalar(text: str) -> str:
+    return yaml.safe_dump(text, width=1000).splitlines()[0]

@@ -1,0 +1,303 @@
+"""`agentest import` of traces: write the sessions that differ as scenarios with recorded mocks.
+
+With a model they are simulated users with a goal, otherwise scripts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.tool_verbs import verb_effect
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.plugins.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
+from agentest.plugins.authoring.personal_data import PersonalData
+from agentest.plugins.authoring.trace_messages import Item
+from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, read_traces
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.data_export import export_data
+from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.errors import UsageError
+from agentest.support.files import write_atomically
+from agentest.support.importing import Imports
+from agentest.support.interrupts import run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, shortened
+
+if TYPE_CHECKING:
+    from agentest.models.providers import ModelSpec
+    from agentest.plugins.authoring.trace_wording import WordedSession
+
+_NAME_CHARS = 60
+_NEW_WORD = 0.05
+"""What a new word of a user counts against a new pair of tools."""
+_ENOUGH_NEW = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """Which traces become how many scenarios."""
+
+    paths: tuple[Path, ...]
+    form: str | None = None
+    output: Path
+    most: int = 20
+    redact: Mapping[str, str] = field(default_factory=dict)
+    """Name → regular expression of further personal data."""
+    force: bool = False
+    model: ModelSpec | None = None
+    """Words goals and outcomes; None: the sessions become scripts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedTraces:
+    """The written file, a summary, and notes for the user."""
+
+    output: Path
+    summary: str
+    notes: tuple[str, ...]
+    is_valid: bool
+
+
+class _Session(NamedTuple):
+    recorded: RecordedSession
+    turns: tuple[Turn, ...]
+    without_result: int
+
+
+def import_traces(request: TraceRequest) -> ImportedTraces:
+    """Write scenarios for the sessions of traces. Raises UsageError before anything is written."""
+    output = request.output
+    if not output.name.endswith((".sim.py", *DATA_ENDINGS)):
+        raise UsageError(f"--output: {output} would not be found; its name must end in .sim.yaml or .sim.py")
+    if output.exists() and not request.force:
+        raise UsageError(f"{output} exists already; --force replaces it")
+    try:
+        personal = PersonalData(request.redact)
+    except re.error as error:
+        raise UsageError(f"--redact: is not a regular expression: {error}") from None
+    found = read_traces(request.paths, request.form)
+    sessions = [made for each in found.sessions.values() if (made := _session(each))]
+    if not sessions:
+        raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
+    chosen = different(sessions, request.most)
+    for before, turn in (pair for each in sessions for pair in pairwise(each.turns)):
+        personal.learn_answer(before.agent_message, turn.user_message)
+    for turn in (turn for each in sessions for turn in each.turns):
+        personal.learn([turn.user_message, turn.agent_message])
+        for call in turn.tool_calls:
+            personal.learn(call.args)
+            personal.learn(call.result)
+    is_data = output.name.endswith(DATA_ENDINGS)
+    hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
+    worded, wording_notes = _worded(hidden, request.model)
+    exportable = list(_exportable(chosen, hidden, worded, personal, DATA if is_data else PYTHON))
+    source = (export_data if is_data else export_script)(exportable)
+    if any(worded):
+        from agentest.plugins.authoring.trace_wording import with_citations
+
+        source = with_citations(source, [each.citations() if each else {} for each in worded])
+    try:
+        write_atomically(output, source.encode())
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from None
+    notes = [*_notes(found, sessions, len(chosen)), *wording_notes]
+    if personal.counts:
+        notes.append(
+            "replaced "
+            + ", ".join(
+                count(n, kind, kind) if kind in request.redact else count(n, kind)
+                for kind, n in personal.counts.items()
+            )
+        )
+    discovered = discover_file(output.resolve(), Imports())
+    notes += [message for _, _, message in discovered.problems]
+    invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
+    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
+    return ImportedTraces(output=output, summary=summary, notes=tuple(notes), is_valid=not invalid)
+
+
+def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list[str]:
+    notes = []
+    if found.forms:
+        notes.append("read " + ", ".join(f"{n} {form}" for form, n in found.forms.items()) + " records")
+    if found.unknown:
+        examples = "; ".join(
+            f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)
+        )
+        notes.append(f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}")
+    if found.broken:
+        notes.append(f"left out {count(found.broken, 'broken line')}: {'; '.join(found.broken_lines)}")
+    if found.silent_spans:
+        notes.append(
+            f"{count(found.silent_spans, 'model request')} had no messages, perhaps because they were not "
+            "recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT) or are in logs: import those, too"
+        )
+    silent = len(found.sessions) - len(sessions)
+    if silent and sessions:
+        notes.append(f"left out {count(silent, 'session')} without a user's message")
+    if alike := len(sessions) - chosen + found.alike * bool(sessions):
+        notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")
+    if lost := sum(each.without_result for each in sessions):
+        notes.append(f"{count(lost, 'call')} had no recorded result: its mock answers null")
+    return notes
+
+
+def _session(recorded: RecordedSession) -> _Session | None:
+    """Return the turns of a session; None if no user wrote anything."""
+    results = {item.id: item.value for item in recorded.items if item.kind == "result" and item.id}
+    named: dict[str, list[Any]] = {}
+    for item in recorded.items:
+        if item.kind == "result" and not item.id:
+            named.setdefault(item.text, []).append(item.value)
+    without = 0
+
+    def result_of(call: Item) -> Any:
+        nonlocal without
+        if call.id in results:
+            return results[call.id]
+        for source, key in ((recorded.results, call.id), (recorded.results, call.text), (named, call.text)):
+            if source.get(key):
+                return source[key].pop(0)
+        without += 1
+        return None
+
+    turns: list[Turn] = []
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    replies: list[str] = []
+
+    def close() -> None:
+        if texts and (replies or calls):
+            turns.append(Turn(len(turns), "\n\n".join(texts), "\n\n".join(replies), tuple(calls)))
+            texts.clear()
+        calls.clear()
+        replies.clear()
+
+    for item in recorded.items:
+        if item.kind == "user":
+            if replies or calls:
+                close()
+            texts.append(item.text)
+        elif item.kind == "assistant":
+            replies.append(item.text)
+        elif item.kind == "call" and item.text:
+            calls.append(ToolCall(item.text, item.value, result_of(item), True, len(turns)))
+    close()
+    return _Session(recorded, tuple(turns), without) if turns else None
+
+
+def different(sessions: Sequence[_Session], most: int) -> list[_Session]:
+    """Return the sessions that show something new, those that show most first, at most so many."""
+    left = [(each, _elements(each), _words(each)) for each in sessions]
+    seen: set[str] = set()
+    chosen: list[_Session] = []
+    while left and len(chosen) < most:
+        gains = [len(elements - seen) + _NEW_WORD * len(words - seen) for _, elements, words in left]
+        best = max(range(len(left)), key=lambda at: (gains[at], -at))
+        if chosen and gains[best] < _ENOUGH_NEW:
+            break
+        session, elements, words = left.pop(best)
+        chosen.append(session)
+        seen |= elements | words
+    return chosen
+
+
+def _elements(session: _Session) -> set[str]:
+    """Return the runs of one to three tools with the shapes of their arguments and the kinds of results."""
+    steps = [
+        f"{call.name}({','.join(sorted(call.args) if isinstance(call.args, Mapping) else ())}) "
+        f"{_outcome(call.result)}"
+        for turn in session.turns
+        for call in turn.tool_calls
+    ]
+    steps.append("failed" if session.recorded.failed else "ended")
+    return {" → ".join(steps[at : at + size]) for size in (1, 2, 3) for at in range(len(steps) - size + 1)}
+
+
+def _outcome(result: Any) -> str:
+    if isinstance(result, Mapping) and any(key in result for key in ("error", "errors")):
+        return "error"
+    return "empty" if result in (None, "", [], {}) else "ok"
+
+
+def _words(session: _Session) -> set[str]:
+    texts = " ".join(turn.user_message for turn in session.turns)
+    return {f"word {word}" for word in re.findall(r"[^\W\d_]{4,}", texts.lower())}
+
+
+def _worded(
+    sessions: Sequence[Sequence[Turn]], model: ModelSpec | None
+) -> tuple[Sequence[WordedSession | None], list[str]]:
+    """Return the wording of each session, None for one that stays a script, and notes."""
+    if model is None:
+        return [None] * len(sessions), []
+    from agentest.plugins.authoring.trace_wording import word_sessions  # a model's client is needed only here
+
+    found = run_event_loop(word_sessions, sessions, model)
+    words = len(sessions) - found.sessions.count(None)
+    notes = [f"{model.name} worded {count(words, 'scenario')} in {count(found.usage.calls, 'model call')}"]
+    if found.problems:
+        stay = count(len(found.problems), "scenario")
+        notes.append(f"{stay} stayed a script, as in: {found.problems[0]}")
+    return found.sessions, notes
+
+
+def _exportable(
+    sessions: Sequence[_Session],
+    hidden: Sequence[tuple[Turn, ...]],
+    worded: Sequence[WordedSession | None],
+    personal: PersonalData,
+    notation: Any,
+) -> Iterator[ExportableConversation]:
+    names: set[str] = set()
+    for each, turns, wording in zip(sessions, hidden, worded, strict=True):
+        about = wording.name if wording and wording.name.strip() else turns[0].user_message
+        name = shortened(" ".join(about.split()), _NAME_CHARS)
+        origin = f"{Path(each.recorded.file).name}, session {personal.text(each.recorded.id)}"
+        unique = f"{name} ({origin})"
+        number = 2
+        while unique in names:
+            unique, number = f"{name} ({origin}, {number})", number + 1
+        names.add(unique)
+        expected = () if each.recorded.failed else tuple(_expected(turns))
+        scenario = Scenario(
+            name=unique,
+            file="",
+            line=0,
+            trajectory=(Trajectory("contains", expected=expected),) if expected else (),
+        )
+        words = as_options(ExpectationWriter(unique, scenario, len(turns)), notation)
+        words = words or ExportedExpectations(keys={}, turns=())
+        conversation = Conversation(each.recorded.id, turns, Ending.SCRIPT)
+        user = wording.options(failed=each.recorded.failed) if wording else None
+        yield ExportableConversation(
+            scenario=unique, conversation=conversation, words=words, user=user, name=unique
+        )
+
+
+def _hidden(turn: Turn, personal: PersonalData) -> Turn:
+    calls = tuple(
+        ToolCall(call.name, personal.hidden(call.args), personal.hidden(call.result), True, turn.turn_index)
+        for call in turn.tool_calls
+    )
+    return Turn(turn.turn_index, personal.text(turn.user_message), personal.text(turn.agent_message), calls)
+
+
+def _expected(turns: Sequence[Turn]) -> Iterator[ExpectedCall]:
+    """Yield each different call that changed something, as far as names tell; all calls if none did."""
+    calls = [call for turn in turns for call in turn.tool_calls if _outcome(call.result) != "error"]
+    writes = [call for call in calls if verb_effect(call.name) == "write"]
+    seen: list[tuple[str, Any]] = []
+    for call in writes or calls:
+        if (call.name, call.args) not in seen:
+            seen.append((call.name, call.args))
+            yield ExpectedCall(call.name, call.args if isinstance(call.args, Mapping) else None)

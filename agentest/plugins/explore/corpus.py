@@ -1,0 +1,225 @@
+"""Signatures of conversations, and the corpus: the changes that showed something new, for later explorations.
+
+A corpus is a folder with one JSON file per entry, named by its hash, so that folders are merged by copying.
+An entry names the changes of a scenario, not their contents; the sweeps make them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from agentest.domain.faults import Fault
+from agentest.domain.results.exploration import NotTried
+from agentest.domain.transcript import NO_MOCK, Conversation, ToolCall, failed
+from agentest.plugins.explore.faults import met_faults
+from agentest.plugins.explore.invariants import error_template
+from agentest.scenarios.model import Scenario
+from agentest.support.files import write_atomically
+from agentest.support.json_text import canonical, json_value
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, shortened
+
+Signature = frozenset[str]
+"""What happened in a conversation, as short texts without values."""
+_REPLY = "reply "
+_ARROW = "→"
+_NEAR = 12
+"""The most bits in which the hashes of two replies of one cluster differ."""
+_MOST_CHARS = 120
+_MOST_KEYS = 12
+_MOST_BYTES = 1_000_000
+_WORD = re.compile(r"[^\W\d_]+")
+_REFUSAL = re.compile(
+    r"\b(?:sorry|unable|apolog\w+|refuse|decline|(?:can|could|will|would|do|did|is|am)(?:not|n't| not)|not "
+    r"(?:able|allowed|possible))\b",
+    re.IGNORECASE,
+)
+
+
+def signature(scenario: Scenario, conversation: Conversation) -> Signature:
+    """Return the signature of a conversation of a changed scenario."""
+    met = {each.position: each.fault for each in met_faults(scenario, conversation)}
+    calls = [_call(call, met.get(n)) for n, call in enumerate(conversation.tool_calls)]
+    pairs = [" > ".join(each) for each in pairwise(calls)]
+    triples = [" > ".join(each) for each in zip(calls, calls[1:], calls[2:], strict=False)]
+    failure, replies = conversation.failure, conversation.replies
+    elements = [*calls, *pairs, *triples]
+    elements.append(f"ending {failure.blame if failure else conversation.ending}")
+    elements += [f"failure {error_template(failure.message)}"] if failure else []
+    elements += [f"refusal {'yes' if any(map(_REFUSAL.search, replies)) else 'no'}"]
+    elements += [f"state {_shape(conversation.mock_state)}"] if conversation.mock_state else []
+    elements += [f"{_REPLY}{_simhash(each):016x}" for each in replies]
+    return frozenset(elements)
+
+
+def reached_outcomes(elements: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield tool and outcome of the calls in a signature."""
+    for each in elements:
+        head, arrow, outcome = each.partition(_ARROW)
+        if arrow and " > " not in each:
+            yield head.partition("(")[0], outcome
+
+
+def outcome_of(call: ToolCall, fault: Fault | None) -> str:
+    """Return how a call went: `ok`, the kind of its fault, or the kind of its error."""
+    if fault is not None:
+        return fault.kind
+    if call.error == NO_MOCK:
+        return "no mock"
+    if not failed(call):
+        return "ok"
+    if call.invalid_arguments is not None:
+        return "error arguments"
+    error = call.error or (call.result["error"] if isinstance(call.result, Mapping) else "")
+    kind = error.get("code", error.get("type", "")) if isinstance(error, Mapping) else error
+    return f"error {error_template(str(kind))}".rstrip()
+
+
+def _call(call: ToolCall, fault: Fault | None) -> str:
+    mode = f" {fault.mode}" if fault is not None and fault.kind == "schema" else ""
+    shape = _shape(call.args) if isinstance(call.args, Mapping) else f"({_kind(call.args)})"
+    return f"{call.name[:_MOST_CHARS]}{shape}{_ARROW}{outcome_of(call, fault)}{mode}"
+
+
+def _shape(value: Mapping[str, Any]) -> str:
+    """Return names and kinds of an object's values; of long objects, the first names."""
+    keys = sorted(map(str, value))[:_MOST_KEYS]
+    named = {str(key): each for key, each in value.items()}
+    return shortened(f"({', '.join(f'{key}:{_kind(named[key])}' for key in keys)})", _MOST_CHARS)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping | list | tuple):
+        size = "0" if not value else "1" if len(value) == 1 else "2+"
+        return f"{'object' if isinstance(value, Mapping) else 'list'} {size}"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return "text" if isinstance(value, str) else "number"
+
+
+def _simhash(text: str) -> int:
+    """Return a hash of 64 bits that is near to those of similar texts. Numbers do not count."""
+    words = _WORD.findall(text.casefold())
+    weights = [0] * 64
+    for feature in [*words, *map(" ".join, pairwise(words))]:
+        digest = hashlib.blake2b(feature.encode(errors="surrogatepass"), digest_size=8).digest()
+        bits = int.from_bytes(digest)
+        for bit in range(64):
+            weights[bit] += 1 if bits >> bit & 1 else -1
+    return sum(1 << bit for bit, weight in enumerate(weights) if weight > 0)
+
+
+class SeenElements:
+    """The elements of signatures so far. Replies with near hashes are one element."""
+
+    def __init__(self) -> None:
+        self._plain: set[str] = set()
+        self._replies: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._replies)
+
+    def add(self, elements: Iterable[str]) -> int:
+        """Add the elements of a signature. Returns how many are new."""
+        before = len(self)
+        for each in sorted(elements):
+            if not each.startswith(_REPLY):
+                self._plain.add(each)
+                continue
+            hashed = int(each.removeprefix(_REPLY), 16)
+            if not any((hashed ^ known).bit_count() <= _NEAR for known in self._replies):
+                self._replies.append(hashed)
+        return len(self) - before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusEntry:
+    """A changed scenario whose conversation showed something new."""
+
+    scenario: str
+    file: str
+    agent: str
+    changes: tuple[str, ...]
+    """The names of its changes, as the sweeps name them."""
+    elements: tuple[str, ...]
+    """The signature of its conversation."""
+    new: int
+    """How many elements were new."""
+    cost: int
+    """The messages and calls of the conversation."""
+    findings: tuple[str, ...] = ()
+    """The identifiers of the invariants' findings in it."""
+    run: str = ""
+    """The run that added it."""
+
+    @property
+    def base(self) -> tuple[str, str, str]:
+        return self.file, self.scenario, self.agent
+
+    @property
+    def name(self) -> str:
+        """The name of its file: a hash of what it says, whichever run added it."""
+        content = canonical([*self.base, list(self.changes), list(self.elements), list(self.findings)])
+        return f"{hashlib.sha256(content.encode(errors='surrogatepass')).hexdigest()[:20]}.json"
+
+
+class Corpus:
+    """A folder of entries."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.problems: list[NotTried] = []
+        """What could not be read or written."""
+
+    def read(self, *, except_of: str | None = None) -> list[CorpusEntry]:
+        """Return the entries by name. Files that are broken or no entries are problems.
+
+        Args:
+            except_of: leave out the entries of this run, because it is resumed.
+        """
+        entries, foreign = [], []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                entry = _entry_of(path)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                foreign.append(path.name)
+                continue
+            if not except_of or entry.run != except_of:
+                entries.append(entry)
+        if foreign:
+            what = f"{count(len(foreign), 'file')} of the corpus: {', '.join(foreign[:3])}"
+            self.problems.append(NotTried(what, f"no valid entry; delete it from {self._folder.name}"))
+        return entries
+
+    def add(self, entry: CorpusEntry) -> None:
+        """Store an entry, unless the folder cannot be written."""
+        try:
+            data = json.dumps({"corpus": 1, **asdict(entry)}, indent=1, sort_keys=True)
+            write_atomically(self._folder / entry.name, data.encode())
+        except OSError as error:
+            if not any(each.what == "the corpus" for each in self.problems):
+                self.problems.append(NotTried("the corpus", f"cannot be written: {error.strerror or error}"))
+
+
+def _entry_of(path: Path) -> CorpusEntry:
+    """Read an entry. Raises OSError, ValueError, TypeError or KeyError."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("too large")
+    data = json_value(path.read_bytes())
+    if not isinstance(data, dict) or data.pop("corpus", None) != 1:
+        raise ValueError("of another kind or version")
+    lists: Any = {key: tuple(data.pop(key)) for key in ("changes", "elements", "findings")}
+    entry = CorpusEntry(**data, **lists)
+    texts = (*entry.base, entry.run, *entry.changes, *entry.elements, *entry.findings)
+    hashes = [int(each.removeprefix(_REPLY), 16) for each in entry.elements if each.startswith(_REPLY)]
+    is_valid = all(isinstance(each, str) for each in texts) and all(each >> 64 == 0 for each in hashes)
+    if not is_valid or type(entry.new) is not int or type(entry.cost) is not int or entry.cost < 1:
+        raise ValueError("not an entry")
+    return entry

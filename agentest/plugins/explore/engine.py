@@ -1,0 +1,147 @@
+"""Runs conversations of changed scenarios in an open run.
+
+`ExploreEngine` runs the unchanged scenarios as every run does, then explores with the same agents, models and
+limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+
+from agentest.domain.results import ConversationResult, ModelUsage
+from agentest.domain.results.exploration import Explored
+from agentest.models.port import Model
+from agentest.plugins.explore.model import Converse
+from agentest.runner.conversation_run import ConversationRunner, bypass_reason
+from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, released, units_in_order
+from agentest.runner.plan import Unit, turn_limit
+from agentest.runner.session import RunSession, Stop
+from agentest.runner.sources import Origin
+from agentest.scenarios.model import Scenario
+
+
+class OpenRun(NamedTuple):
+    """A run whose unchanged scenarios have finished."""
+
+    session: RunSession
+    results: UnitResults
+    converse: Converse
+    used: Callable[[], ModelUsage]
+    """Returns what models have been used so far in the whole run."""
+    judge: Model | None = None
+
+
+Explore = Callable[[OpenRun], Awaitable[None]]
+"""Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
+
+
+class ExploreEngine:
+    """Runs all units in this process, then explores."""
+
+    has_workers = False
+    opens = LocalEngine.opens
+
+    def __init__(self, explore: Explore, explored: Callable[[], Explored]) -> None:
+        self._explore = explore
+        self._explored = explored
+
+    @asynccontextmanager
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        async with LocalEngine().connect(session, origin) as (runner, connections):
+            run_base = units_in_order(session, runner, connections, origin)
+            converse = ConversationSlots(runner, session)
+
+            async def run() -> UnitResults:
+                results = await run_base()
+                if session.stop.reason is None:
+                    open_run = OpenRun(
+                        session, results, converse, connections.ledger.total, connections.models.judge
+                    )
+                    await _until_stopped(session.stop, partial(self._explore, open_run))
+                return replace(results, explored=self._explored())
+
+            yield run
+
+
+async def _until_stopped(stop: Stop, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work until it has finished or the run is stopped."""
+    async with anyio.create_task_group() as tasks:
+
+        async def cancel() -> None:
+            await stop.called.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(cancel)
+        await work()
+        tasks.cancel_scope.cancel()
+
+
+class ConversationSlots:
+    """Runs single conversations, as many at once as the run allows."""
+
+    def __init__(self, runner: ConversationRunner, session: RunSession) -> None:
+        self._runner = runner
+        self._stop = session.stop
+        self._slots = anyio.Semaphore(session.settings.concurrency)
+        self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        """By exclusive agent."""
+
+    async def __call__(self, base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
+        unit = changed_unit(base, scenario, name)
+        queue = unit.traits.queue
+        if queue is None:
+            return await self._run(unit, number)
+        async with self._queues[queue]:
+            return await self._run(unit, number)
+
+    async def _run(self, unit: Unit, number: int) -> ConversationResult:
+        async with self._slots:
+            ongoing = _Unobserved(self._slots)
+            try:
+                result = (await self._runner.run(unit, number, ongoing)).result
+            finally:
+                self._runner.end(unit)
+        if bypassed := bypass_reason(unit, result):
+            self._stop.because_of_real_tool(bypassed)
+        return result
+
+
+def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
+    """Return a unit for a changed scenario, with a scope and a slug of its own."""
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return replace(
+        base,
+        scenario=scenario,
+        scope=f"{base.scope}~{digest}",
+        slug=f"{base.slug}-{digest}",
+        conversations=1,
+        max_turns=turn_limit(scenario, base.max_turns),
+        repeat=None,
+    )
+
+
+class _Unobserved:
+    """A running conversation whose progress nobody watches (`RunningConversation`)."""
+
+    def __init__(self, slots: anyio.Semaphore) -> None:
+        self._slots = slots
+
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        """Do nothing: tries report their conversations when they have finished."""
+
+    def on_ended(self) -> None:
+        """Do nothing: the slot is released after judging, because the next step needs the verdict."""
+
+    def slot_released(self) -> AbstractAsyncContextManager[None]:
+        return released(self._slots)
+
+    async def reacquire_slot(self) -> None:
+        """Do nothing: the slot was never released."""

@@ -1,0 +1,234 @@
+"""The fault sweep: every kind of fault that fits, for every mocked tool and every position of its calls.
+
+Faults of writes come before those of reads, and the first call before the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentest.config.config import ExploreSettings
+from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, ChangedAnswers, Fault
+from agentest.domain.results.exploration import ExploredPart
+from agentest.domain.transcript import Conversation, ToolCall, failed
+from agentest.mocks.binding import BoundFunction, steps_of
+from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
+from agentest.plugins.explore.model import Base, Variation
+from agentest.plugins.explore.tool_effects import ToolEffects, effects
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.variations import base_mocks, relaxed, with_faults
+from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
+
+PERSISTENT = 100
+"""How many calls fail if the fault does not go away."""
+_LASTING = ("unavailable", "rate_limit")
+_OF_WRITES = ("applied_then_timeout", "partial")
+_OF_READS = ("empty", "truncated", "stale", "wrong_entity", "duplicate", "plausible_lie")
+_MOST_FIELDS = 6
+
+
+class MetFault(NamedTuple):
+    """A fault and the call that met it."""
+
+    fault: Fault
+    call: ToolCall
+    position: int
+    """Among all calls of the conversation."""
+
+
+def met_faults(scenario: Scenario, conversation: Conversation) -> list[MetFault]:
+    """Return which calls met which faults of the scenario's tools, in order."""
+    numbers: Counter[str] = Counter()
+    met = []
+    for index, call in enumerate(conversation.tool_calls):
+        mock = scenario.tools.get(call.name)
+        if not isinstance(mock, ChangedAnswers) or not call.mocked or not isinstance(call.args, Mapping):
+            continue
+        numbers[call.name] += 1
+        for each in mock.changes:
+            if isinstance(each, Fault) and each.is_due(numbers[call.name]):
+                met.append(MetFault(each, call, index))
+                break
+    return met
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockedTool:
+    """How the conversations of a passing scenario use one of its mocked tools."""
+
+    name: str
+    calls: Sequence[ToolCall]
+    """The calls of one conversation, in order; without a conversation, one call as it would be answered."""
+    told: frozenset[str]
+    """Texts of the agent's replies, to see which fields matter."""
+    agreed: frozenset[tuple[str, str]] = frozenset()
+    """Key and value of the fields that the answers of another tool have, too."""
+
+
+class FaultSweep:
+    """Yields the faults to try with a passing scenario (`Vary`).
+
+    Args:
+        kinds: the kinds of faults to try; None: all.
+    """
+
+    def __init__(self, settings: ExploreSettings | None = None, kinds: Sequence[str] | None = None) -> None:
+        self._settings = settings or ExploreSettings()
+        self._kinds = frozenset(TOOL_FAULTS if kinds is None else kinds)
+
+    def __call__(self, base: Base) -> Iterator[Variation]:
+        """Yield single faults."""
+        scenario, known = base.unit.scenario, effects(base.unit, self._settings)
+        left_out = scenario.explore.without if scenario.explore else ()
+        kinds = [kind for kind in TOOL_FAULTS if kind in self._kinds and kind not in left_out]
+        start = relaxed(scenario)
+        for use in tool_uses(base):
+            for rank, each in faults_of(use, known, kinds):
+                yield Variation(
+                    part=ExploredPart.FAULTS,
+                    name=fault_name(each),
+                    group=_group(each),
+                    scenario=with_faults(start, [each]),
+                    rank=rank,
+                )
+
+
+def fault_name(fault: Fault) -> str:
+    """Return a fault in words, unique among those of a scenario."""
+    kind = f"schema ({fault.mode})" if fault.kind == "schema" else fault.kind
+    where = f" at {fault.path}" if fault.path else ""
+    calls = f"call {fault.at}" if fault.times < PERSISTENT else f"call {fault.at} and later"
+    return f"{kind} of {fault.tool}, {calls}{where}"
+
+
+def _group(fault: Fault) -> str:
+    mode = f" {fault.mode}" if fault.kind == "schema" else ""
+    return f"{fault.kind}{mode} × {fault.tool}"
+
+
+def tool_uses(base: Base) -> Iterator[MockedTool]:
+    """Yield how the mocked tools are used; without conversations, as if each were called once."""
+    mocks = base_mocks(base.unit.scenario)
+    for name, mock in mocks.items():
+        longest: Sequence[ToolCall] = ()
+        told: list[str] = []
+        for result in base.conversations:
+            calls = [call for call in result.conversation.calls(name) if call.mocked]
+            longest = calls if len(calls) > len(longest) else longest
+            told += result.conversation.replies
+        if not base.conversations:
+            answer = next((step for step in steps_of(mock) if _is_value(step)), None)
+            longest = [ToolCall(name, {}, answer, True, 0)]
+        if longest:
+            agreed = _fields(base, name, own=True) & _fields(base, name, own=False)
+            yield MockedTool(name=name, calls=longest, told=frozenset(told), agreed=agreed)
+
+
+def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
+    """Return key and value of fields in answers of a tool, or of the others, that are not there by chance."""
+    return frozenset(
+        (last_key(path), _text(value))
+        for result in base.conversations
+        for call in result.conversation.tool_calls
+        if (call.name == name) is own and not failed(call)
+        for path, value in leaves(call.result)
+        if len(_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call.args)
+    )
+
+
+def _is_value(step: Any) -> bool:
+    is_error = isinstance(step, BaseException | type)
+    return not (isinstance(step, BoundFunction) or is_error)
+
+
+def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[tuple[int, Fault]]:
+    """Yield the faults that fit a tool, each with its rank: writes, the first call, and likely ones first."""
+    write = known.is_write(use.name)
+    for place, number in enumerate(_positions(len(use.calls))):
+        call = use.calls[number - 1]
+        rank = (0 if write else 10) + 20 * place
+        for order, kind in enumerate(kinds):
+            if not _fits(kind, call, use, number, write=write):
+                continue
+            for each in _settings(kind, call, use, number):
+                yield rank + (order > len(kinds) // 2), each
+
+
+def _positions(calls: int) -> list[int]:
+    """Return the positions of calls, from 1: the first, the last, and those between."""
+    return list(dict.fromkeys([1, calls, *range(2, calls)]))
+
+
+def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: bool) -> bool:
+    """Return True if a fault can be met by a call and changes what the agent receives."""
+    if (write and kind in _OF_READS) or (not write and kind in _OF_WRITES):
+        return False
+    if kind in ANSWERS_FIRST and failed(call):
+        return False  # there is no right answer to change
+    if kind == "partial":
+        return any(isinstance(value, list) for value in _values(call.args))
+    if kind == "stale":
+        return any(_text(each.result) != _text(call.result) for each in use.calls[: number - 1])
+    return True
+
+
+def _values(args: Any) -> Iterable[Any]:
+    return args.values() if isinstance(args, Mapping) else ()
+
+
+def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
+    """Yield the faults of a kind at a position: one, or one for each field that can be wrong."""
+    plain = Fault(kind, at=number, tool=use.name)
+    if kind in _LASTING:
+        yield Fault(kind, at=number, times=PERSISTENT, tool=use.name)
+    elif kind == "schema":
+        yield from _schema_faults(call, use, number)
+    elif kind == "wrong_entity":
+        for path in _paths(call, use, lambda value: _is_named(value, call.args)):
+            yield Fault(kind, at=number, tool=use.name, path=path)
+    elif kind == "plausible_lie":
+        agreed = [path for path, value in leaves(call.result) if (last_key(path), _text(value)) in use.agreed]
+        for path in agreed:
+            if _is_told(value_at(call.result, path), use.told):
+                yield Fault(kind, at=number, tool=use.name, path=path)
+    elif kind in ("empty", "truncated", "duplicate", "malformed"):
+        if _text(applied(call.result, plain)) != _text(call.result):
+            yield plain
+    else:
+        yield plain
+
+
+def _schema_faults(call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
+    paths = _paths(call, use, lambda _: True)
+    for mode in ("drop", "null", "retype"):
+        for path in paths:
+            yield Fault("schema", at=number, tool=use.name, mode=mode, path=path)
+    result = call.result
+    if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):
+        yield Fault("schema", at=number, tool=use.name, mode="extra")
+
+
+def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:
+    """Return the paths of fields, first those whose values the agent tells the user."""
+    found = [(path, value) for path, value in leaves(call.result) if suits(value)]
+    found.sort(key=lambda each: not _is_told(each[1], use.told))
+    return [path for path, _ in found[:_MOST_FIELDS]]
+
+
+def _is_told(value: Any, told: Iterable[str]) -> bool:
+    text = value if isinstance(value, str) else _text(value)
+    return bool(text.strip()) and any(text in reply for reply in told)
+
+
+def _is_named(value: Any, args: Any) -> bool:
+    """Return True if a value is what the call asks for, so that another one is noticeably wrong."""
+    if isinstance(value, bool) or value is None:
+        return False
+    return isinstance(value, str | int) and any(_text(value) == _text(each) for each in _values(args))
+
+
+def _text(value: Any) -> str:
+    return json_text(value)

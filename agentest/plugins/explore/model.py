@@ -1,0 +1,205 @@
+"""The values of an exploration in progress: changed scenarios, violations and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from agentest.domain.results import ConversationResult, Severity
+from agentest.domain.results.exploration import ExploredPart, FindingRate
+from agentest.domain.transcript import Conversation, ToolCall
+from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.runner.plan import Unit
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.model import Scenario
+from agentest.support.lazy_dataclasses import dataclass
+
+
+class FindingKey(NamedTuple):
+    """The identity of a finding: two violations with the same key are the same finding."""
+
+    oracle: str
+    tool: str = ""
+    detail: str = ""
+    """The argument, path, marker or technique that it is about; never a value that varies."""
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken invariant in one conversation."""
+
+    key: FindingKey
+    severity: Severity
+    title: str
+    """Without values that vary, such as `pay is repeated after a time-out`."""
+    text: str
+    """One sentence with the values."""
+    turn_index: int | None = None
+    least_rate: float = 0.0
+    """The least share of confirming conversations that must show it; fewer are no finding."""
+    banned: ExpectedCall | None = None
+    """A call by which a saved scenario fails, if no word of the scenario itself does."""
+    wanted: ExpectedCall | None = None
+    """A call without which a saved scenario fails, if no word of the scenario itself does."""
+
+
+SEVERITIES: Mapping[str, Severity] = {
+    "no_error": Severity.HIGH,
+    "in_schema": Severity.HIGH,
+    "no_repeated_write": Severity.CRITICAL,
+    "consent": Severity.CRITICAL,
+    "no_secret": Severity.CRITICAL,
+    "no_obeyed_injection": Severity.CRITICAL,
+    "no_claim": Severity.HIGH,
+    "grounded_ids": Severity.HIGH,
+    "bounded": Severity.MEDIUM,
+    "relation": Severity.HIGH,
+}
+"""Invariant → severity of a violation."""
+
+
+def violation(
+    invariant: str,
+    title: str,
+    text: str,
+    *,
+    tool: str = "",
+    detail: str = "",
+    outcome: str = "",
+    turn_index: int | None = None,
+    severity: Severity | None = None,
+) -> Violation:
+    """Return a violation of an invariant, with its usual severity unless given."""
+    return Violation(
+        key=FindingKey(invariant, tool, detail, outcome),
+        severity=SEVERITIES.get(invariant, Severity.HIGH) if severity is None else severity,
+        title=title,
+        text=text,
+        turn_index=turn_index,
+    )
+
+
+class Base(NamedTuple):
+    """A scenario that passes as it is, with its conversations."""
+
+    unit: Unit
+    conversations: Sequence[ConversationResult]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """A changed scenario to try."""
+
+    part: ExploredPart
+    name: str
+    """Unique among the variations of its base: "timeout of pay, call 1"."""
+    group: str
+    """What it tries, such as `timeout × pay`: one of each group runs before a second."""
+    scenario: Scenario
+    """The changed scenario, without the expectations that the change makes impossible."""
+    relation: str = "fewer"
+    """How its writes may relate to those of the base: `same`, `fewer` (a subset) or `new`."""
+    rank: int = 0
+    """Lower ranks are tried first within a part, such as writes before reads."""
+    combines: tuple[str, ...] = ()
+    """The names of the variations that it combines; (): it is a single one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its single changes."""
+        return self.combines or (self.name,)
+
+
+class TryOutcome(NamedTuple):
+    """What the invariants look at: one conversation of a variation."""
+
+    base: Base
+    variation: Variation
+    result: ConversationResult
+
+
+class Observation(NamedTuple):
+    """What an oracle sees: one conversation of a changed scenario, and what its tools do."""
+
+    base: Base
+    variation: Variation
+    result: ConversationResult
+    effects: ToolEffects
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.result.conversation
+
+    @property
+    def scenario(self) -> Scenario:
+        """The changed scenario."""
+        return self.variation.scenario
+
+    @property
+    def base_conversations(self) -> Iterator[Conversation]:
+        """The other conversations, of the unchanged scenario."""
+        return (each.conversation for each in self.base.conversations if each is not self.result)
+
+    @property
+    def base_calls(self) -> Iterator[ToolCall]:
+        return (call for each in self.base_conversations for call in each.tool_calls)
+
+    @property
+    def base_replies(self) -> Iterator[str]:
+        return (reply for each in self.base_conversations for reply in each.replies)
+
+
+Oracle = Callable[[Observation], Iterable[Violation]]
+"""Yields the violations of one invariant. What it cannot decide is no violation."""
+Invariants = Callable[[TryOutcome], Sequence[Violation]]
+"""Returns the violations in a conversation. What cannot be decided is no violation."""
+Vary = Callable[[Base], Iterable[Variation]]
+"""Yields the variations of one part for a base, in any order."""
+Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
+"""Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
+Observe = Callable[[Scenario, str, int], Awaitable[ConversationResult]]
+"""Runs one conversation of a changed scenario: its name and number identify it for resumption."""
+
+
+class BudgetSpent(Exception):
+    """The budget of conversations, time or cost is spent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """A confirmed candidate in its final form."""
+
+    scenario: Scenario
+    example: ConversationResult
+    violation: Violation
+    """In the example."""
+    rate: FindingRate
+    minimal: bool
+
+
+class Reduce(Protocol):
+    """Confirms, reduces and measures a candidate."""
+
+    async def __call__(
+        self,
+        scenario: Scenario,
+        name: str,
+        observe: Observe,
+        violation_in: Callable[[Scenario, ConversationResult], Violation | None],
+    ) -> Reduced | None:
+        """Return the reduced candidate; None if it never occurred again.
+
+        Args:
+            name: prefix for the names of conversations.
+            violation_in: returns the violation of the candidate's key in a conversation, if it is there.
+        """
+        ...
+
+
+class Save(Protocol):
+    """Saves a finding as a scenario."""
+
+    def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
+        """Return the path of the file, relative to the project; None if it was not saved."""
+        ...

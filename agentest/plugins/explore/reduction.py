@@ -1,0 +1,298 @@
+"""Confirms a candidate, reduces its scenario to the smallest that still fails, and measures its rate.
+
+Agents need not be deterministic, so each decision is a sequential test: a smaller scenario is accepted if it
+fails often enough, compared with the original. Without any variation in the confirming conversations one
+conversation decides, until one contradicts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+
+from agentest.config.config import ExploreSettings
+from agentest.domain.results import ConversationResult
+from agentest.domain.results.exploration import FindingRate
+from agentest.domain.transcript import Conversation, ToolCall, failed
+from agentest.domain.verdict import conversation_passed
+from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, Violation
+from agentest.plugins.explore.reductions import (
+    NEED_CONTROL,
+    REDUCTIONS,
+    Reduction,
+    SeenConversations,
+    fingerprint,
+)
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.variations import split_changes
+from agentest.support.statistics.intervals import wilson
+from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
+
+_LEAST_RATE = 0.2
+"""The lowest rate that a reduced scenario must have."""
+_REJECTED_SHARE = 0.25
+"""The share of that rate at which a reduced scenario counts as lost."""
+_MISSED = 0.1
+"""The chance of rejecting a reduced scenario that fails often enough."""
+
+ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
+
+
+class ReductionBySteps:
+    """Confirms, reduces and measures candidates (`Reduce`).
+
+    Args:
+        shrink: False only confirms and measures.
+    """
+
+    def __init__(
+        self,
+        settings: ExploreSettings,
+        *,
+        shrink: bool = True,
+        reductions: Sequence[Reduction] = REDUCTIONS,
+    ) -> None:
+        self._settings = settings
+        self._budget = settings.shrink.conversations if shrink else 0
+        self._reductions = reductions
+
+    async def __call__(
+        self, scenario: Scenario, name: str, observe: Observe, violation_in: ViolationIn
+    ) -> Reduced | None:
+        trial = _Trial(self._settings, name, observe, violation_in, self._budget)
+        confirmed = await trial.confirm(scenario)
+        if confirmed is None:
+            return None
+        smallest = await trial.shrink(confirmed, self._reductions)
+        measured = await trial.measure(smallest, "rate")
+        if measured is not None and trial.surprised_by(measured):
+            trial.is_steady = False
+            smallest = await trial.shrink(confirmed, self._reductions)
+            measured = await trial.measure(smallest, "second rate")
+        if measured is None and (trial.is_steady or not self._settings.report_rate):
+            measured = trial.measured(smallest.scenario, [smallest.example])
+        if measured is None or not measured.failing:
+            # Nothing is known of the smaller form, or it was accepted by chance.
+            smallest = measured = confirmed
+        return Reduced(
+            scenario=measured.scenario,
+            example=measured.example,
+            violation=measured.violation,
+            rate=measured.rate,
+            minimal=smallest.is_minimal,
+        )
+
+
+class _FailingForm(NamedTuple):
+    """A form of the scenario, with a conversation in which it failed."""
+
+    scenario: Scenario
+    example: ConversationResult
+    violation: Violation
+    rate: FindingRate
+    failing: int = 1
+    is_minimal: bool = False
+
+
+class _Trial:
+    """The reduction of one candidate. Conversations are named by what they decide."""
+
+    def __init__(
+        self, settings: ExploreSettings, name: str, observe: Observe, violation_in: ViolationIn, budget: int
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._observe = observe
+        self._violation_in = violation_in
+        self._left = budget
+        self._steps = 0
+        self._first: Conversation | None = None
+        self._controls: dict[str, Conversation | None] = {}
+        self.is_steady = False
+        """True if one conversation decides, because those that confirmed were equal."""
+
+    async def confirm(self, scenario: Scenario) -> _FailingForm | None:
+        """Return the scenario with its rate; None if it never failed again. Raises BudgetSpent."""
+        results = await self._observe_all(scenario, "confirm", self._settings.confirm)
+        form = self.measured(scenario, results)
+        if form is None or not form.failing:
+            if len(results) < self._settings.confirm:
+                raise BudgetSpent
+            return None
+        if form.rate.k / form.rate.n < form.violation.least_rate:
+            return None
+        self._first = form.example.conversation
+        talks = [_essence(each.conversation) for each in results]
+        self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
+        return form
+
+    async def measure(self, form: _FailingForm, what: str) -> _FailingForm | None:
+        """Return the form with the rate in fresh conversations; None if there were none."""
+        results = await self._observe_all(form.scenario, what, self._settings.report_rate)
+        return self.measured(form.scenario, results)
+
+    def surprised_by(self, measured: _FailingForm) -> bool:
+        """Return True if one conversation decided, and fresh ones show that it should not have."""
+        return self.is_steady and measured.rate.k < measured.rate.n
+
+    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> _FailingForm | None:
+        found = [(each, self._violation_in(scenario, each)) for each in results]
+        violated = [(result, violation) for result, violation in found if violation is not None]
+        interval = wilson(len(violated), len(results))
+        if interval is None:
+            return None
+        rate = FindingRate(len(violated), len(results), interval.low, interval.high)
+        if not violated:
+            return _FailingForm(scenario, results[0], _NOTHING, rate, 0)
+        return _FailingForm(scenario, *violated[0], rate, len(violated))
+
+    async def _observe_all(self, scenario: Scenario, what: str, count: int) -> list[ConversationResult]:
+        """Run several conversations at once; fewer if the budget is spent."""
+        results: dict[int, ConversationResult] = {}
+
+        async def run(number: int) -> None:
+            try:
+                results[number] = await self._observe(scenario, f"{self._name} · {what}", number)
+            except BudgetSpent:
+                return
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(1, count + 1):
+                tasks.start_soon(run, number)
+        return [results[number] for number in sorted(results)]
+
+    async def shrink(self, form: _FailingForm, reductions: Sequence[Reduction]) -> _FailingForm:
+        """Return the smallest form that the budget allows, `is_minimal` if every smaller one was rejected."""
+        rejected: set[str] = set()
+        try:
+            while True:
+                before, complete = form, True
+                for reduction in reductions:
+                    form, decided = await self._reduced_by(reduction, form, rejected)
+                    complete = complete and decided
+                if form is before:
+                    return form._replace(is_minimal=complete)
+        except _OutOfBudget as stop:
+            return stop.form
+
+    async def _reduced_by(
+        self, reduction: Reduction, form: _FailingForm, rejected: set[str]
+    ) -> tuple[_FailingForm, bool]:
+        """Apply one reduction until it finds nothing smaller. Returns False if a decision stayed open."""
+        control = await self._control(form) if reduction in NEED_CONTROL else None
+        has_changes = bool(split_changes(form.scenario)[1])
+        complete = not (reduction in NEED_CONTROL and has_changes and control is None)
+        while True:
+            failing, turn_index = form.example.conversation, form.violation.turn_index
+            talks = SeenConversations(failing, turn_index, self._first, control)
+            for candidate in reduction(form.scenario, talks):
+                mark = fingerprint(candidate)
+                if mark in rejected:
+                    continue
+                smaller, decided = await self._decide(form, candidate, control)
+                if smaller is not None:
+                    form = smaller
+                    break
+                complete = complete and decided
+                rejected.add(mark)
+            else:
+                return form, complete
+
+    async def _decide(
+        self, form: _FailingForm, candidate: Scenario, control: Conversation | None
+    ) -> tuple[_FailingForm | None, bool]:
+        """Return the candidate's form, None if it does not fail often enough, and if that was decided."""
+        self._steps += 1
+        step = f"step {self._steps}"
+        smaller, decided = await self._still_fails(form, candidate, step)
+        if smaller is not None and control is not None:
+            plain, _ = split_changes(candidate)
+            other = await self._run(form, plain, f"{step} control", 1)
+            if not _goes_well(other) or _tools(other.conversation) != _tools(control):
+                return None, True
+            self._controls[fingerprint(plain)] = other.conversation
+        return smaller, decided
+
+    async def _still_fails(
+        self, form: _FailingForm, candidate: Scenario, step: str
+    ) -> tuple[_FailingForm | None, bool]:
+        test = self._test(form)
+        hits = values = 0
+        found: _FailingForm | None = None
+        while test.is_open(values, hits):
+            result = await self._run(form, candidate, step, values + 1)
+            violation = self._violation_in(candidate, result)
+            values += 1
+            if violation is not None:
+                hits += 1
+                found = found or _FailingForm(candidate, result, violation, form.rate)
+            if self.is_steady:
+                return found, True
+        decision = test.standing(values, hits)
+        is_accepted = decision is SequentialDecision.HOLDS
+        return found if is_accepted else None, decision is not SequentialDecision.OPEN
+
+    def _test(self, form: _FailingForm) -> RatioTest:
+        # The rate is the one of the original form, so that rates do not drift down.
+        high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
+        shrink = self._settings.shrink
+        errors = ErrorRates(missed=_MISSED, holds=shrink.error)
+        return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
+
+    async def _control(self, form: _FailingForm) -> Conversation | None:
+        """Run the form without faults and injections. Returns None if there are none, or it goes wrong."""
+        plain, changes = split_changes(form.scenario)
+        if not changes:
+            return None
+        mark = fingerprint(plain)
+        if mark not in self._controls:
+            self._steps += 1
+            result = await self._run(form, plain, f"step {self._steps} control", 1)
+            self._controls[mark] = result.conversation if _goes_well(result) else None
+        return self._controls[mark]
+
+    async def _run(
+        self, form: _FailingForm, scenario: Scenario, step: str, number: int
+    ) -> ConversationResult:
+        if self._left <= 0:
+            raise _OutOfBudget(form)
+        self._left -= 1
+        try:
+            return await self._observe(scenario, f"{self._name} · {step}", number)
+        except BudgetSpent:
+            raise _OutOfBudget(form) from None
+
+
+class _OutOfBudget(Exception):
+    """The budget of a reduction is spent; `form` is the smallest so far."""
+
+    def __init__(self, form: _FailingForm) -> None:
+        super().__init__()
+        self.form = form
+
+
+_NOTHING: Any = None
+
+
+def _goes_well(result: ConversationResult) -> bool:
+    return result.conversation.failure is None and conversation_passed(result)
+
+
+def _tools(conversation: Conversation) -> list[tuple[str, bool]]:
+    return [(call.name, failed(call)) for call in conversation.tool_calls]
+
+
+def _essence(conversation: Conversation) -> tuple[Any, ...]:
+    """Return what was said and done, without identifiers and times."""
+    turns = [
+        (turn.user_message, turn.agent_message, *map(_call, turn.tool_calls)) for turn in conversation.turns
+    ]
+    rest = conversation.unfinished
+    failure = conversation.failure.message if conversation.failure else None
+    return turns, rest and (rest.user_message, *map(_call, rest.tool_calls)), failure
+
+
+def _call(call: ToolCall) -> tuple[Any, ...]:
+    return call.name, call.args, call.result, call.error, call.invalid_arguments

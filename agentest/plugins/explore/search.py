@@ -1,0 +1,246 @@
+"""The order of tries: what failed before, one of each kind, then what has shown the most for its cost.
+
+What comes next depends on the seed, the corpus and the conversations so far, in the order of tries. So it
+does not depend on how many run at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from agentest.domain.results.exploration import ExploredPart
+from agentest.plugins.explore.corpus import CorpusEntry
+from agentest.plugins.explore.model import Base, Variation
+from agentest.scenarios.mutations import MUTATIONS
+from agentest.scenarios.variations import split_changes, with_changes
+from agentest.support.lazy_dataclasses import dataclass, replace
+
+UNIFORM = 0.1
+"""The share of tries that are drawn without regard to energy."""
+LEAST_ENERGY = 0.5
+"""Combinations of less energy are not tried."""
+MOST_COMBINED = 3
+_PRIOR = 1.0
+"""The energy of what has not been tried."""
+_DRAWS = 12
+
+
+class _Arm(NamedTuple):
+    """Variations of one base that try the same thing, such as timeouts of one tool."""
+
+    scope: str
+    part: ExploredPart
+    group: str
+
+
+@dataclass(slots=True)
+class _Parent:
+    """A tried variation that showed something new, and on which combinations build."""
+
+    base: Base
+    variation: Variation
+    energy: float
+    visits: int = 0
+
+
+class Search:
+    """Decides which variation is tried next.
+
+    Args:
+        singles: all variations with one change, in the order of `ordered`.
+        entries: of the corpus, for these bases or others.
+        known: identifiers of findings that need no new try.
+    """
+
+    def __init__(
+        self,
+        singles: Sequence[tuple[Base, Variation]],
+        seed: int,
+        entries: Sequence[CorpusEntry] = (),
+        known: frozenset[str] = frozenset(),
+    ) -> None:
+        self._seed = seed
+        self._tries = 0
+        self._bases = {
+            (each.unit.file, each.unit.scenario.name, each.unit.agent): each for each, _ in singles
+        }
+        self._singles: defaultdict[str, dict[str, Variation]] = defaultdict(dict)
+        self._left: dict[_Arm, deque[tuple[Base, Variation]]] = defaultdict(deque)
+        self._place: dict[_Arm, int] = {}
+        for place, (base, variation) in enumerate(singles):
+            arm = _arm(base, variation)
+            self._singles[base.unit.scope][variation.name] = variation
+            self._left[arm].append((base, variation))
+            self._place.setdefault(arm, place)
+        self._energy: dict[_Arm, float] = dict.fromkeys(self._left, _PRIOR)
+        self._parents: list[_Parent] = []
+        self._tried: set[tuple[str, frozenset[str]]] = set()
+        again = [each for each in entries if not known.issuperset(each.findings)]
+        self._reuse = deque(found for each in again if (found := self._made_again(each)))
+        first: dict[tuple[ExploredPart, str], tuple[Base, Variation]] = {}
+        for arm, queue in self._left.items():
+            first.setdefault((arm.part, arm.group), queue[0])
+        self._cover = deque(first.values())
+        self._parts = deque(dict.fromkeys(arm.part for arm in self._left))
+        for entry in entries:
+            if found := self._made_again(entry):
+                self.learn(*found, entry.new, entry.cost)
+
+    def next(self) -> tuple[Base, Variation] | None:
+        """Return what to try next; None if nothing is left that may show something new."""
+        self._tries += 1
+        rng = random.Random(f"{self._seed} try {self._tries}")
+        for queue in (self._reuse, self._cover):
+            while queue:
+                base, variation = queue.popleft()
+                if self._is_fresh(base, variation.names):
+                    return self._taken(base, variation)
+        arms = {arm: queue for arm, queue in self._left.items() if queue}
+        if rng.random() < UNIFORM:
+            if arms:
+                [queue] = rng.choices([*arms.values()], [len(each) for each in arms.values()])
+                return self._taken(*queue[0])
+            return self._combination(rng)
+        # Parts take turns. Combinations have the turn of the first part that is used up.
+        left = {arm.part for arm in arms}
+        if not left:
+            return self._combination()
+        self._parts.rotate(-1)
+        used_up = next((each for each in ExploredPart if each in self._parts and each not in left), None)
+        if self._parts[0] is used_up and (made := self._combination()):
+            return made
+        part = next(each for each in self._parts if each in left)
+        best = max(
+            (arm for arm in arms if arm.part is part), key=lambda arm: (self._energy[arm], -self._place[arm])
+        )
+        return self._taken(*arms[best][0])
+
+    def learn(self, base: Base, variation: Variation, new: int, cost: int) -> None:
+        """Take in how many elements of a signature a try has added, at the cost of so many messages."""
+        energy = new / max(1, cost)
+        if not variation.combines:
+            self._energy[_arm(base, variation)] += energy
+        if new and _can_combine(variation):
+            self._parents.append(_Parent(base, variation, energy))
+
+    @property
+    def left(self) -> Counter[ExploredPart]:
+        """How many single variations of each part were not tried."""
+        return Counter(arm.part for arm, queue in self._left.items() for _ in queue)
+
+    def _combination(self, rng: random.Random | None = None) -> tuple[Base, Variation] | None:
+        """Return a parent with one more change: of the parent with the most energy, or of any."""
+        while parents := [each for each in self._parents if each.energy >= LEAST_ENERGY]:
+            parent = rng.choice(parents) if rng else max(parents, key=lambda each: each.energy)
+            parent.visits += 1
+            parent.energy /= 2
+            scope = parent.base.unit.scope
+            draws = random.Random(f"{self._seed} {scope} {parent.variation.name} {parent.visits}")
+            groups: defaultdict[ExploredPart, defaultdict[str, list[Variation]]]
+            groups = defaultdict(lambda: defaultdict(list))
+            for each in self._singles[scope].values():
+                groups[each.part][each.group].append(each)
+            for _ in range(_DRAWS):  # a part and a group first: most single changes are injections
+                group = draws.choice([*groups[draws.choice([*groups])].values()])
+                made = combined(parent.variation, draws.choice(group))
+                if made and self._is_fresh(parent.base, made.names):
+                    return self._taken(parent.base, made)
+        return None
+
+    def _made_again(self, entry: CorpusEntry) -> tuple[Base, Variation] | None:
+        """Return the base and the variation of an entry; None if they are not there any more."""
+        base = self._bases.get(entry.base)
+        singles = self._singles[base.unit.scope] if base else {}
+        found: Variation | None = None
+        for name in entry.changes:
+            single = singles.get(name)
+            found = single if single is None or found is None else combined(found, single)
+            if found is None:
+                return None
+        return (base, found) if base and found else None
+
+    def _is_fresh(self, base: Base, names: Sequence[str]) -> bool:
+        return (base.unit.scope, frozenset(names)) not in self._tried
+
+    def _taken(self, base: Base, variation: Variation) -> tuple[Base, Variation]:
+        self._tried.add((base.unit.scope, frozenset(variation.names)))
+        if not variation.combines:
+            arm = _arm(base, variation)
+            self._left[arm].remove((base, variation))
+            self._energy[arm] /= 2
+        return base, variation
+
+
+def _arm(base: Base, variation: Variation) -> _Arm:
+    return _Arm(base.unit.scope, variation.part, variation.group)
+
+
+def combined(first: Variation, second: Variation) -> Variation | None:
+    """Return a variation with the changes of both; None if they do not go together."""
+    names = (*first.names, *second.names)
+    mutations = [each for each in (first, second) if each.part is ExploredPart.MUTATIONS]
+    plain, changes = split_changes(first.scenario)
+    other, more = split_changes(second.scenario)
+    places = {(each.tool, each.at) for each in second.scenario.faults}
+    if (
+        len(set(names)) < len(names)
+        or len(names) > MOST_COMBINED
+        or len(mutations) > 1
+        or (second in mutations and first.combines)  # the first may have a mutation already
+        or (first.scenario.injections and second.scenario.injections)  # which of them was obeyed?
+        or places & {(each.tool, each.at) for each in first.scenario.faults}
+        or not (_can_combine(first) and _can_combine(second))
+    ):
+        return None
+    said = other if second in mutations else plain
+    tools = {**other.tools, **plain.tools}
+    scenario = replace(plain, turns=said.turns, mutations=said.mutations, tools=tools)
+    part = second.part if first in mutations else first.part
+    return Variation(
+        part=part,
+        name=" and ".join(names),
+        group=" and ".join((first.group, second.group)),
+        scenario=with_changes(scenario, (*more, *(each for each in changes if each not in more))),
+        combines=names,
+    )
+
+
+def _can_combine(variation: Variation) -> bool:
+    """Return True if what a right agent does does not depend on whether something else is changed, too."""
+    scenario, name = variation.scenario, variation.name.partition(" ")[0]
+    if variation.part is ExploredPart.MUTATIONS:
+        return MUTATIONS[name].relation != "new" and name != "two_goals"
+    goals, kinds = (each.goal for each in scenario.injections), (each.kind for each in scenario.faults)
+    is_of_tools = variation.part in (ExploredPart.FAULTS, ExploredPart.INJECTIONS)
+    return is_of_tools and "stop" not in goals and "permission_denied" not in kinds
+
+
+def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
+    """Return variations in the order of their ranks.
+
+    One of each group comes before a second of any group. Among those of equal place the parts alternate, and
+    lower ranks come first.
+    """
+    groups: defaultdict[tuple[ExploredPart, str], list[tuple[Base, Variation]]] = defaultdict(list)
+    for entry in variations:
+        groups[entry[1].part, entry[1].group].append(entry)
+    rounds: defaultdict[int, defaultdict[ExploredPart, list[_Placed]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for (part, name), group in groups.items():
+        tie = random.Random(f"{seed} {part} {name}").random()
+        for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):
+            rounds[place][part].append((entry[1].rank, tie, entry))
+    in_order = []
+    for _, parts in sorted(rounds.items()):
+        columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())
+        in_order += [placed[2] for row in zip_longest(*columns) for placed in row if placed]
+    return in_order
+
+
+_Placed = tuple[int, float, tuple[Base, Variation]]
+"""Rank, a random number by which equal ranks are ordered, and the variation."""

@@ -1,0 +1,174 @@
+"""Client for an agent object of a framework."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import anyio
+
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.agents.python_calls import call_with_timeout
+from agentest.config.frameworks import Framework
+from agentest.domain.messages import Message, Session
+from agentest.plugins.frameworks.tool_gate import (
+    Begin,
+    FrameworkConversation,
+    NextAgent,
+    ToolGate,
+    gate_in_front,
+)
+from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
+from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.lazy_dataclasses import dataclass
+
+_CLOSE_S = 5.0
+MakeContext = Callable[..., Any]
+"""A function of the user's, without parameters or with the scenario's session."""
+
+
+async def open_object(
+    name: str,
+    framework: Framework,
+    agent: Any,
+    make_context: MakeContext | None,
+    resources: Resources,
+    make_agent: Callable[[], Any] | None = None,
+) -> Agent:
+    """Return the client of an agent object. Raises ConfigError if it cannot be run.
+
+    `make_agent` is the function that has made the agent, if there is one.
+    """
+    if make_context is not None and not framework.takes_context:
+        raise ConfigError(
+            f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
+        )
+    module, _, function = framework.runner.partition(":")
+    runner = import_module(f"agentest.plugins.frameworks.{module}")
+    if hasattr(runner, "open_object"):
+        opened: Agent = await runner.open_object(name, agent, resources)
+        return opened
+    prepare: Callable[..., Begin] = getattr(runner, function or "prepare")
+    try:
+        given = (_next_agent(framework, agent, make_agent),) if framework.single_use else ()
+        begin = prepare(agent, *given)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
+            f"{type(error).__name__}: {message_of_error(error)}. agentest docs agents lists tested versions"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: handler: {error}") from None
+    return ObjectAgent(name, framework, begin, make_context, resources.timeout_s)
+
+
+def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None) -> NextAgent:
+    """Return a function that returns the agent once, and then what `make` makes."""
+    unused = [agent]
+
+    async def next_agent() -> Any:
+        if unused:
+            return unused.pop()
+        if make is None:
+            raise AgentError(
+                f"an agent of {framework.title} serves one conversation, and this one has been used: let "
+                "`handler` name a function without parameters that returns a new one"
+            )
+        made = make()
+        return await made if inspect.isawaitable(made) else made
+
+    return next_agent
+
+
+@dataclass(slots=True)
+class ObjectAgent:
+    """Opens conversations with an agent object. Each has its own history and context."""
+
+    name: str
+    framework: Framework
+    begin: Begin
+    make_context: MakeContext | None
+    timeout_s: float
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Run a single turn in its own conversation."""
+        return await ObjectConversation(self).reply(messages, ctx)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[ObjectConversation]:
+        conversation = ObjectConversation(self)
+        try:
+            yield conversation
+        finally:
+            await conversation.close()
+
+
+class ObjectConversation:
+    """One conversation with an agent object."""
+
+    def __init__(self, agent: ObjectAgent) -> None:
+        self.name = agent.name
+        self._agent = agent
+        self._conversation: FrameworkConversation | None = None
+
+    async def close(self) -> None:
+        """Close what the framework has opened for the conversation."""
+        if close := getattr(self._conversation, "close", None):
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
+        who = f"the {self._agent.framework.title} agent"
+        call = partial(self._turn, messages, ctx)
+        reply, latency_ms = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
+        return replace(reply, latency_ms=latency_ms)
+
+    async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: BlockingTimer) -> AgentReply:
+        gate = ToolGate.of(ctx)
+        try:
+            with gate_in_front(gate):
+                conversation = self._conversation or await self._start_conversation(ctx)
+                reply = await steps.of(conversation.turn(messages, gate))
+        except BaseException as error:
+            if gate.ended is None or ends_the_run(error):
+                raise
+            raise gate.ended from error  # frameworks wrap the exceptions of tools
+        if gate.ended is not None:
+            raise gate.ended
+        agent_reply: AgentReply = reply
+        return agent_reply
+
+    async def _start_conversation(self, ctx: TurnContext) -> FrameworkConversation:
+        context = await _create_context(self._agent.make_context, ctx.session or Session())
+        self._conversation = self._agent.begin(context, ctx.session_id)
+        return self._conversation
+
+
+async def _create_context(make_context: MakeContext | None, session: Session) -> Any:
+    """Return the context of a conversation. Raises AgentError for an error in the user's function."""
+    takes_session = make_context is not None and _takes_session(make_context)
+    if session.state and not takes_session:
+        raise CannotSend(
+            "the scenario's session has a state, and an agent object gets it by `context` alone: name a "
+            "function there that takes the session, `def context(session)`, and finds it in `session.state`"
+        )
+    if make_context is None:
+        return None
+    try:
+        made = make_context(session) if takes_session else make_context()
+        return await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        problem = f"{type(error).__name__}: {message_of_error(error)}"
+        raise AgentError(f"the function that `context` names raised {problem}") from error
+
+
+def _takes_session(make_context: MakeContext) -> bool:
+    """Return True if the function has a required parameter. Classes of deps may have optional ones."""
+    parameters = inspect.signature(make_context).parameters.values()
+    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)

@@ -1,0 +1,175 @@
+"""Run Pipecat pipelines in text, with their functions answered by mocks.
+
+A pipeline belongs to one conversation, so the handler is a function that makes one: the context aggregators
+and the language model, without transport, speech recognition and speech synthesis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.port import AgentReply
+from agentest.domain.messages import Message, last_user_message
+from agentest.domain.transcript import Remark
+from agentest.plugins.frameworks.tool_gate import Begin, NextAgent, ToolGate
+from agentest.support.errors import AgentError, AgentestError
+
+_AGENT = "pipecat"
+
+
+def prepare(pipeline: Any, next_pipeline: NextAgent) -> Begin:
+    """Check that the pipeline has a language model. Raises ValueError."""
+    import_module("pipecat.pipeline.worker")
+    if not list(_models_in(pipeline)):
+        raise ValueError("the pipeline has no LLM service; add it and its context aggregators")
+    return lambda context, _: PipecatConversation(next_pipeline, context)
+
+
+def _models_in(pipeline: Any) -> Iterator[Any]:
+    """Yield the LLM services of a pipeline, at any depth."""
+    for each in getattr(pipeline, "processors", ()):
+        if hasattr(each, "run_function_calls"):
+            yield each
+        else:
+            yield from _models_in(each)
+
+
+class _GatedFunctions(dict[Any, Any]):
+    """The functions of an LLM service. Those that it looks up ask the gate of the turn first."""
+
+    def __init__(self, functions: Mapping[Any, Any], conversation: PipecatConversation) -> None:
+        super().__init__(functions)
+        self._conversation = conversation
+
+    def __getitem__(self, name: Any) -> Any:
+        item = super().__getitem__(name)
+        return replace(item, handler=self._gated(item.handler))
+
+    def _gated(self, handler: Any) -> Callable[[Any], Any]:
+        async def handle(params: Any) -> None:
+            gate, args = self._conversation.gate, dict(params.arguments)
+            results: list[tuple[Any, Any]] = []
+            """Results and properties that the function gives."""
+
+            async def keep(result: Any, *, properties: Any = None) -> None:
+                results.append((result, properties))
+
+            async def real() -> Any:
+                own = replace(params, result_callback=keep)
+                if hasattr(handler, "invoke"):
+                    await handler.invoke(args=params.arguments, params=own)
+                else:
+                    await handler(own)
+                return results[-1][0] if results else None
+
+            try:
+                answer = await gate.answer(params.function_name, args, real, params.tool_call_id)
+            except AgentestError:  # the gate has it, and it ends the turn
+                self._conversation.end_turn()
+                return
+            await params.result_callback(answer.value, properties=results[-1][1] if results else None)
+
+        return handle
+
+
+class PipecatConversation:
+    """One conversation: one pipeline, which stores the history."""
+
+    def __init__(self, next_pipeline: NextAgent, context: Any) -> None:
+        self.gate: ToolGate
+        """The gate of the turn. The pipeline's tasks are older than the turn, so they do not inherit it."""
+        self._next_pipeline = next_pipeline
+        self._context = context
+        self._worker: Any = None
+        self._running: asyncio.Task[None] | None = None
+        self._texts: list[str] = []
+        self._calls: dict[str, list[Any]] = {}
+        """Call id → name, arguments, result."""
+        self._has_calls = False
+        self._error: str | None = None
+        self._done = asyncio.Event()
+
+    async def close(self) -> None:
+        """End the pipeline."""
+        if self._worker is not None:
+            await self._worker.cancel()
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+
+    def end_turn(self) -> None:
+        """Stop waiting for the reply."""
+        self._done.set()
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Send the user's last message and return the text of the last response of the model."""
+        self.gate, self._texts, self._calls, self._error = gate, [], {}, None
+        self._done.clear()
+        if self._worker is None:
+            await self._start()
+        frames = import_module("pipecat.frames.frames")
+        message = {"role": "user", "content": last_user_message(messages).text}
+        await self._worker.queue_frame(frames.LLMMessagesAppendFrame([message], run_llm=True))
+        await self._done.wait()
+        for call_id, (name, args, result) in self._calls.items():
+            if not gate.saw(call_id, name, args):
+                gate.note_not_run(name, args, result, call_id)
+        if self._running is not None and self._running.done() and not gate.ended:
+            self._running.result()
+            raise AgentError("the pipeline ended before it had replied")
+        if self._error is not None:
+            raise AgentError(f"the pipeline reports an error: {self._error}")
+        texts = [text for text in self._texts if text.strip()]
+        remarks = tuple(Remark(_AGENT, text) for text in texts[:-1])
+        return AgentReply(texts[-1] if texts else None, remarks=remarks)
+
+    async def _start(self) -> None:
+        pipeline = await self._next_pipeline()
+        for model in _models_in(pipeline):
+            model._functions = _GatedFunctions(model._functions, self)
+        observers = import_module("pipecat.observers.base_observer")
+        conversation = self
+
+        class Observer(observers.BaseObserver):  # type: ignore[misc, name-defined]
+            async def on_push_frame(self, data: Any) -> None:
+                if data.first_push:
+                    conversation._see(data.frame)
+
+        workers, runners = import_module("pipecat.pipeline.worker"), import_module("pipecat.workers.runner")
+        self._worker = workers.PipelineWorker(
+            pipeline,
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+            observers=[Observer()],
+            app_resources=self._context,
+        )
+        runner = runners.WorkerRunner(handle_sigint=False, check_dangling_tasks=False)
+        await runner.add_workers(self._worker)
+        self._running = asyncio.create_task(runner.run())
+        self._running.add_done_callback(lambda _: self._done.set())
+
+    def _see(self, frame: Any) -> None:
+        """Note what a frame of the pipeline says about the turn."""
+        match type(frame).__name__:
+            case "LLMFullResponseStartFrame":
+                self._texts.append("")
+                self._has_calls = False
+            case "LLMTextFrame" if self._texts:
+                self._texts[-1] += frame.text
+            case "FunctionCallsStartedFrame":
+                self._has_calls = True
+            case "FunctionCallInProgressFrame":
+                self._calls[frame.tool_call_id] = [frame.function_name, frame.arguments, "no answer"]
+            case "FunctionCallResultFrame" if frame.tool_call_id in self._calls:
+                self._calls[frame.tool_call_id][2] = frame.result
+            case "LLMFullResponseEndFrame" if not self._has_calls:
+                self._done.set()
+            case "ErrorFrame" | "FatalErrorFrame":
+                self._error = str(frame.error)
+                self._done.set()

@@ -1,0 +1,193 @@
+"""Run pydantic-ai agents, with their tools answered by mocks.
+
+A capability intercepts the tools of every run, including runs within a tool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.port import AgentReply
+from agentest.domain.messages import Message, last_user_message
+from agentest.domain.transcript import Usage
+from agentest.plugins.frameworks.tool_gate import (
+    Begin,
+    FindGate,
+    ToolGate,
+    any_gate,
+    current_gate,
+    gate_method,
+    output_text,
+)
+from agentest.support.calling import NonWaitingExecutor, message_of_error
+from agentest.support.errors import AgentError
+from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
+
+_NATIVE_CALLS = ("native-tool-call", "builtin-tool-call")
+_AT_THE_PROVIDER = "is a native tool that runs at the model's provider"
+
+
+def prepare(agent: Any) -> Begin:
+    """Install the gate in the tools of all pydantic-ai runs."""
+    _own_capability()
+    gate_method(import_module("pydantic_ai").Agent, "iter", _gated)
+    return lambda context, _: PydanticAIConversation(agent, context)
+
+
+def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
+    def iter_by_the_gate(*args: Any, **kwargs: Any) -> Any:
+        if current_gate() is not None:
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _own_capability()]
+        return iterate(*args, **kwargs)
+
+    return iter_by_the_gate
+
+
+@cache
+def _own_capability() -> Any:
+    return asking_capability(any_gate)
+
+
+def asking_capability(find: FindGate) -> Any:
+    """Return a capability through which all tools of an agent or a run call a gate."""
+    base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
+
+    class MockCapability(base):  # type: ignore[misc]
+        """Answers tool calls instead of the tools."""
+
+        async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
+            if tool_defs and (gate := find(tool_defs[0].name)):
+                gate.ignore(tool_def.name for tool_def in tool_defs)
+            return tool_defs
+
+        async def wrap_tool_validate(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
+            try:
+                return await handler(args)
+            except Exception as error:
+                if gate := find(call.tool_name):
+                    gate.note(
+                        call.tool_name,
+                        _parsed_arguments(call),
+                        {"error": message_of_error(error)},
+                        call.tool_call_id,
+                    )
+                raise
+
+        async def wrap_tool_execute(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
+            if call.tool_kind in _OF_THE_FRAMEWORK or (gate := find(call.tool_name)) is None:
+                return await handler(args)
+            answer = await gate.answer(
+                call.tool_name, _parsed_arguments(call), lambda: handler(args), call.tool_call_id
+            )
+            return answer.value
+
+    return MockCapability()
+
+
+def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:
+    """Return toolsets whose tools call a gate: one for all functions and tools, and one per toolset."""
+    kinds: Any = import_module("pydantic_ai.toolsets")
+    toolsets = list(tools)
+    alone = [tool for tool in toolsets if not isinstance(tool, kinds.AbstractToolset)]
+    sets = [tool for tool in toolsets if isinstance(tool, kinds.AbstractToolset)]
+    asking = _toolset_class()
+    return [asking(each, find) for each in ([kinds.FunctionToolset(alone)] if alone else []) + sets]
+
+
+@cache
+def _toolset_class() -> type[Any]:
+    base: Any = import_module("pydantic_ai.toolsets").WrapperToolset
+
+    @dataclass
+    class AskingToolset(base):  # type: ignore[misc]
+        """Answers tool calls instead of the tools."""
+
+        find: FindGate
+
+        async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+            gate = self.find(name)
+            if gate is None:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            arguments = json.loads(json_text(tool_args))  # the arguments may already be models
+            run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
+            return (await gate.answer(name, arguments, run, ctx.tool_call_id)).value
+
+    return AskingToolset
+
+
+_OF_THE_FRAMEWORK = ("tool-search", "capability-load")
+
+
+def _parsed_arguments(call: Any) -> Any:
+    try:
+        return call.args_as_dict()
+    except (ValueError, AssertionError):
+        return call.args
+
+
+class PydanticAIConversation:
+    """One conversation. Its messages are passed to the next run."""
+
+    def __init__(self, agent: Any, deps: Any) -> None:
+        self._agent = agent
+        self._deps = deps
+        self._history: list[Any] = []
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Run the agent with the user's last message."""
+        result = await self._run(last_user_message(messages).text, gate)
+        self._history = result.all_messages()
+        _record_other_calls(result.new_messages(), gate)
+        _refuse_deferred(result.output)
+        usage = result.usage if hasattr(result.usage, "requests") else result.usage()
+        return AgentReply(
+            output_text(result.output),
+            usage=Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
+            model_calls=usage.requests,
+        )
+
+    async def _run(self, user_text: str, gate: ToolGate) -> Any:
+        settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
+        capture = import_module("pydantic_ai").capture_run_messages
+        # Sync tools run in threads that the process does not wait for at exit, in case they hang.
+        with capture() as captured, self._agent.using_thread_executor(NonWaitingExecutor()):
+            try:
+                return await self._agent.run(user_text, **settings)
+            except Exception:
+                _record_other_calls(captured[len(self._history) :], gate)
+                raise
+
+
+def _refuse_deferred(output: Any) -> None:
+    """Raise AgentError for a run that waits for an approval or for a tool that the caller has to run."""
+    if type(output).__name__ != "DeferredToolRequests":
+        return
+    waits = [f"approval of {call.tool_name!r}" for call in output.approvals]
+    waits += [f"{call.tool_name!r} to be run by the caller" for call in output.calls]
+    raise AgentError(
+        f"the agent's run waits for {', '.join(waits)}. Deferred tools are not supported in process: test "
+        "the agent behind its server (type: ag_ui or ai_sdk), or leave requires_approval out under test"
+    )
+
+
+def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
+    parts = [part for message in messages for part in message.parts]
+    results = {
+        part.tool_call_id: part.content
+        for part in parts
+        if hasattr(part, "tool_call_id") and str(part.part_kind).endswith(("-return", "retry-prompt"))
+    }
+    for part in parts:
+        if part.part_kind not in (*_NATIVE_CALLS, "tool-call"):
+            continue
+        call_id, name, args = part.tool_call_id, part.tool_name, _parsed_arguments(part)
+        result = results.get(call_id)
+        if part.part_kind in _NATIVE_CALLS:
+            gate.note_past(name, args, result, _AT_THE_PROVIDER)
+        elif not gate.saw(call_id, name, args):
+            gate.note_not_run(name, args, result or "no answer", call_id)

@@ -1,0 +1,442 @@
+"""The gate between an agent object and its tools: a mock answers each call, or the real tool may run.
+
+A gate belongs to one turn of one conversation. A tool call from another task, a thread or a nested agent
+reaches the gate of its own conversation through context variables.
+
+At the end are the functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings. Each returns
+tools that its framework accepts, with unchanged names, descriptions and schemas. Outside of a run, the real
+tools run, so the line can stay in production code."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from os import environ
+from typing import Any, Protocol, overload
+
+from agentest.agents.port import AgentReply, RealCall, TurnContext
+from agentest.domain.messages import Message
+from agentest.domain.transcript import ToolCall
+from agentest.support.calling import (
+    USER_CODE,
+    code_owned_by,
+    current_code_owner,
+    is_run_in_progress,
+    make_loop_independent,
+    message_of_error,
+)
+from agentest.support.errors import (
+    REAL_TOOLS_RUN,
+    AgentError,
+    AgentestError,
+    MockError,
+    UnmockedToolError,
+    UsageError,
+)
+from agentest.support.function_threads import in_function_thread
+from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The answer to a tool call."""
+
+    value: Any
+    """A JSON value from a mock, or whatever the real tool returned."""
+    mocked: bool
+
+
+class ToolGate:
+    """Answers the tool calls of one turn. Stores the error that ends it, as frameworks may swallow it."""
+
+    def __init__(self, ctx: TurnContext) -> None:
+        self._ctx = ctx
+        self._resolve = make_loop_independent(ctx.resolve_tool)
+        self._seen: set[str] = set()
+        self._ignored: set[str] = set()
+        self._without_id: list[tuple[str, Any]] = []
+        """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
+        self.approve = ctx.approve
+        """The scenario's answer when the agent asks for approval."""
+        self.turn_index = ctx.turn_index
+        self.granted: dict[str | None, ToolCall] = {}
+        """Id → the call, for calls that the user has approved and no real tool has answered."""
+        self._running: dict[str, RealCall] = {}
+        self.ended: AgentestError | None = None
+        """The error that ended the turn, such as a missing or broken mock."""
+        self._closed = False
+
+    @classmethod
+    def of(cls, ctx: TurnContext) -> ToolGate:
+        """Return the gate of a turn, or a new one if the context has none."""
+        return ctx.gate if isinstance(ctx.gate, cls) else cls(ctx)
+
+    def end_turn(self, error: AgentestError) -> None:
+        """End the turn with an error about a call that may belong to it. No further call is answered."""
+        self.ended = self.ended or error
+
+    def close(self) -> None:
+        """Answer no more calls, because the conversation has ended."""
+        self._closed = True
+
+    def saw(self, call_id: str | None, name: str, args: Any) -> bool:
+        """Return True if a call went through this gate. A call without an id counts once."""
+        if call_id in self._seen or name in self._ignored:
+            return True
+        if (name, args) not in self._without_id:
+            return False
+        self._without_id.remove((name, args))
+        return True
+
+    async def answer(
+        self,
+        name: str,
+        args: Any,
+        run: Callable[[], Awaitable[Any]],
+        call_id: str | None = None,
+        shown: Callable[[Any], Any] = lambda value: value,
+    ) -> ToolAnswer:
+        """Answer a call with its mock, or `run` the real tool if that is allowed.
+
+        `shown` converts the real tool's result to the value that is recorded.
+        """
+        with self._storing_error():
+            real = self._start_call(name, args, call_id)
+            if real is None:
+                return ToolAnswer(await self._answer_by_mock(name, args), True)
+        if approved := self.granted.pop(call_id, None):
+            real.approval = approved.approval
+        with _recording_failure(real):
+            value = await run()
+        real.answered(shown(value))
+        return ToolAnswer(value, False)
+
+    def answer_plainly(
+        self,
+        name: str,
+        args: Any,
+        run: Callable[[], Any],
+        call_id: str | None = None,
+        shown: Callable[[Any], Any] = lambda value: value,
+    ) -> ToolAnswer:
+        """Answer a call from sync code, and block until the answer is there. Otherwise like `answer`."""
+        with self._storing_error():
+            real = self._start_call(name, args, call_id)
+            if real is None:
+                return ToolAnswer(self._resolve.plainly(name, args), True)
+        with _recording_failure(real):
+            value = run()
+        real.answered(shown(value))
+        return ToolAnswer(value, False)
+
+    async def begin(self, name: str, args: Any, key: str) -> ToolAnswer | None:
+        """Answer a call with its mock. None if the real tool has to run: call `end` or `fail` then."""
+        with self._storing_error():
+            real = self._start_call(name, args, None)
+            if real is None:
+                return ToolAnswer(await self._answer_by_mock(name, args), True)
+        self._running[key] = real
+        return None
+
+    def end(self, key: str, result: Any) -> None:
+        """Record the result of a real tool that `begin` allowed."""
+        if real := self._running.pop(key, None):
+            real.answered(result)
+
+    def fail(self, key: str, error: BaseException) -> None:
+        """Record the exception of a real tool that `begin` allowed."""
+        if real := self._running.pop(key, None):
+            real.failed(error)
+
+    def let_pass(self, call_id: str | None) -> None:
+        """Ignore a call that hands the conversation over to another agent."""
+        self._seen.add(call_id or "")
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Ignore calls with these names, because the framework uses them to return its reply."""
+        self._ignored.update(names)
+
+    def note(self, name: str, args: Any, result: Any, call_id: str | None = None) -> None:
+        """Record a call that no tool answered, because it was refused or the tool does not exist."""
+        self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
+        self._remember(name, args, call_id)
+
+    def note_not_run(self, name: str, args: Any, why: Any, call_id: str | None) -> None:
+        """Record a call that the framework did not run."""
+        self.note(name, args, {"error": f"not run: {why}"}, call_id)
+
+    def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
+        """Record a call that bypassed the gate, and end the turn if the real tool was not allowed to run."""
+        with self._storing_error():
+            real = self._ctx.real_call(name, args)
+            if real is not None:
+                return real.answered(result)
+            self.note(name, args, result)
+            raise AgentError(
+                f"the agent called {name!r}, which {where}: mocks cannot take its place, and it has run. If "
+                "it may run, leave its mock out and set unmocked_tools: passthrough; if it must not, make it "
+                "a tool of the framework's, or leave it out of the agent under test"
+            )
+
+    async def _answer_by_mock(self, name: str, args: Any) -> Any:
+        found = self._resolve(name, args)
+        return await found if inspect.isawaitable(found) else found
+
+    def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
+        if self.ended is not None:
+            raise self.ended
+        if self._closed:
+            raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
+        self._remember(name, args, call_id)
+        return self._ctx.real_call(name, args)
+
+    def _remember(self, name: str, args: Any, call_id: str | None) -> None:
+        if call_id is None:
+            self._without_id.append((name, args))
+        else:
+            self._seen.add(call_id)
+
+    @contextmanager
+    def _storing_error(self) -> Iterator[None]:
+        try:
+            yield
+        except UnmockedToolError as error:
+            self.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+            raise self.ended from None
+        except AgentestError as error:
+            self.ended = self.ended or error
+            raise
+
+
+@contextmanager
+def _recording_failure(real: RealCall) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        real.failed(error)
+        raise
+
+
+_GATED_MARK = "__agentest_gate__"
+_MOCK_SERVER_VARIABLES = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
+"""Environment variables of a process that a run has started with mock servers."""
+_gates_by_thread: Counter[int] = Counter()
+"""Thread id → number of active gates, for threads whose event loops run conversations."""
+_available_gates: list[ToolGate] = []
+"""Gates that tools may look up now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookupGate:
+    """A gate that applies only to tools that look it up."""
+
+    gate: ToolGate
+
+
+def current_gate() -> ToolGate | None:
+    """Return the gate of the current conversation, or None outside of conversations.
+
+    Raises AgentError in a user's thread without context if any conversation is running.
+    """
+    who = current_code_owner()
+    if isinstance(who, ToolGate):
+        return who
+    if who is not None:
+        return None
+    if _gates_by_thread and threading.get_ident() not in _gates_by_thread and not in_function_thread():
+        raise AgentError(
+            f"a tool or agent was called in thread {threading.current_thread().name!r}, which does not know "
+            "whose conversation it works for, so that mocks cannot answer; it was not run. Call it by "
+            "asyncio.to_thread, or give the thread its context: contextvars.copy_context().run"
+        )
+    return None
+
+
+def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate | None:
+    """Return the gate for a wrapped tool, or None if the real tool should run.
+
+    The real tool runs outside of runs, inside a mock, and behind another gate.
+    """
+    who = current_code_owner()
+    if who is USER_CODE or isinstance(who, ToolGate):  # inside a mock, or behind another gate
+        return None
+    if given is not None:
+        return given
+    if isinstance(who, _LookupGate):
+        return who.gate
+    if is_run_in_progress():
+        raise _unknown_conversation(name)
+    if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
+        raise MockError(
+            f"tool {name!r} was not run: Agentest has started this process, and its mocks are at the mock "
+            "server ($AGENTEST_MCP_URL, $AGENTEST_REST_URL), not in here. Let the tool call that; or run "
+            "the agent in Agentest's process (`app`, or type: custom)"
+        )
+    return None
+
+
+def any_gate(_: str) -> ToolGate | None:
+    """Return the gate of the current conversation, for a tool of any name."""
+    return current_gate()
+
+
+def _unknown_conversation(name: str) -> MockError:
+    error = MockError(
+        f"tool {name!r} was called where it is not known for which conversation, in thread "
+        f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in the "
+        "task of the request, by asyncio.to_thread, or with its context: contextvars.copy_context().run; "
+        "or give ctx to agentest.mocks"
+    )
+    for gate in tuple(_available_gates):
+        gate.end_turn(error)
+    return error
+
+
+@contextmanager
+def gate_in_front(gate: ToolGate) -> Iterator[None]:
+    """Put a gate in front of all tools called in this block."""
+    home = threading.get_ident()
+    _gates_by_thread[home] += 1
+    try:
+        with code_owned_by(gate):
+            yield
+    finally:
+        _gates_by_thread[home] -= 1
+        if not _gates_by_thread[home]:
+            del _gates_by_thread[home]
+
+
+@contextmanager
+def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
+    """Let wrapped tools called in this block find this gate."""
+    _available_gates.append(gate)
+    try:
+        with code_owned_by(_LookupGate(gate)):
+            yield
+    finally:
+        _available_gates.remove(gate)
+
+
+def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Route a method of a framework's class through the gate, once. Without a gate it behaves as before.
+
+    `gated` returns the new method for the original one.
+    """
+    original = owner.__dict__[method]
+    if hasattr(original, _GATED_MARK):
+        return
+    made = wraps(original)(gated(original))
+    setattr(made, _GATED_MARK, True)
+    setattr(owner, method, made)
+
+
+FindGate = Callable[[str], ToolGate | None]
+"""Returns the gate for a tool of this name. None runs the real tool. May raise AgentestError."""
+
+
+class FrameworkConversation(Protocol):
+    """One conversation with an agent object. Stores what the framework needs for the next turn."""
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Return the reply to the last message. Raises whatever the agent raises."""
+        ...
+
+
+NextAgent = Callable[[], Awaitable[Any]]
+"""Returns an agent that has not been used, of a framework whose agents serve one conversation."""
+Begin = Callable[[Any, str], FrameworkConversation]
+"""Starts a conversation with the context from the user's code (or None) and the session id."""
+
+
+def output_text(output: Any) -> str | None:
+    """Convert an agent's output to a reply: text unchanged, other values as JSON. Raises AgentError."""
+    if output is None or isinstance(output, str):
+        return output
+    try:
+        return json_text(output)
+    except NotJson as error:
+        kind = type(output).__name__
+        raise AgentError(
+            f"the agent's output is a {kind}, which is not a text and cannot be written as JSON: {error}"
+        ) from None
+
+
+def result_text(answer: Any) -> str:
+    """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
+    return answer if isinstance(answer, str) else json_text(answer)
+
+
+def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return LangChain or LangGraph tools whose calls the mocks answer.
+
+    Args:
+        tools: tools, or functions to convert to tools. Tools of the model's provider (mappings) are
+            unchanged.
+        ctx: the handler's context. Default: the conversation in which a tool is called.
+    """
+    gates, runner = _gates(ctx), _framework_module("langchain", "langchain_core", "LangChain")
+    return list(runner.asking_tools(tools, gates))
+
+
+def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return function tools of the OpenAI Agents SDK whose calls the mocks answer; `ctx` as in `langchain`.
+
+    Tools that the provider runs are unchanged. Raises UsageError for a tool that acts on this machine.
+    """
+    gates, runner = _gates(ctx), _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
+    return list(runner.asking_tools(tools, gates))
+
+
+@overload
+def pydantic_ai(tools: None = None, ctx: TurnContext | None = None) -> Any: ...
+@overload
+def pydantic_ai(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]: ...
+def pydantic_ai(tools: Iterable[Any] | None = None, ctx: TurnContext | None = None) -> Any:
+    """Return a capability for pydantic-ai's `capabilities`, through which mocks answer all tools.
+
+    Args:
+        tools: functions, tools and toolsets. If given, the result is for `toolsets`, and mocks answer these.
+        ctx: as in `langchain`.
+    """
+    gates = _gates(ctx)
+    runner = _framework_module("pydantic_ai", "pydantic_ai", "pydantic-ai")
+    return runner.asking_capability(gates) if tools is None else runner.asking_toolsets(tools, gates)
+
+
+def adk(ctx: TurnContext | None = None) -> Any:
+    """Return a plugin for the `plugins` of google-adk's App or runners, through which mocks answer all tools.
+
+    `ctx` is as in `langchain`.
+    """
+    gates = _gates(ctx)
+    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(gates)
+
+
+def _framework_module(name: str, package: str, title: str) -> Any:
+    """Return a framework's module. Raises UsageError if the framework is not installed."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise UsageError(
+            f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
+            f"{message_of_error(error)}"
+        ) from error
+    return import_module(f"agentest.plugins.frameworks.{name}")
+
+
+def _gates(ctx: TurnContext | None) -> FindGate:
+    if ctx is None:
+        return gate_for_wrapped_tool
+    if not isinstance(ctx, TurnContext):
+        raise UsageError(
+            f"agentest.mocks: `ctx` is {safe_repr(ctx):.100}; expected the ctx that a handler is given, or "
+            "nothing: then it is the conversation that is under way where a tool is called"
+        )
+    gate = ToolGate.of(ctx)
+    return lambda name: gate_for_wrapped_tool(name, gate)

@@ -1,0 +1,270 @@
+"""`agentest label` stores people's labels; `calibrate` measures how well the judge agrees with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from agentest.cli.location import Location
+from agentest.cli.options import budget, exits, flag, option, recording, where
+from agentest.cli.requests import request_of
+from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
+from agentest.judging.questions import fingerprint
+from agentest.plugins.page.commands.chat import stdin_reader
+from agentest.plugins.page.labels.agreement import (
+    CalibrationResult,
+    Consensus,
+    Figures,
+    JudgeOutcome,
+    as_text,
+    consensus_of,
+    differences,
+    figures_of,
+    labelled_metrics,
+    pairs_of,
+)
+from agentest.plugins.page.labels.agreement import as_json as json_of
+from agentest.plugins.page.labels.conversations_to_label import gather_conversations, scenarios_of
+from agentest.plugins.page.labels.judge_answers import (
+    judge_labelled_questions,
+    judge_requests,
+    prepare_judge,
+    run_metrics,
+)
+from agentest.plugins.page.labels.labelling_session import Dialogue, LabellingSession, open_questions
+from agentest.plugins.page.labels.labels import (
+    LabelQuestion,
+    LabelSet,
+    LabelsFile,
+    metrics_named,
+    read_labels,
+)
+from agentest.runner.judge_models import (
+    CalibrationLine,
+    calibration_file,
+    known_calibrations,
+    read_calibrations,
+    write_calibrations,
+)
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared, RunRequest
+from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import path_from
+from agentest.support.interrupts import run_event_loop
+from agentest.support.json_text import json_document
+from agentest.support.terminal import Output, say, source, tell
+from agentest.support.text import count, did_you_mean
+
+_METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
+
+
+@click.command()
+@click.argument("labels", type=click.Path(path_type=Path))
+@where
+@option("--judge", "MODEL", "Measure this model (default: the configured judge).")
+@_METRIC
+@flag("--write", "Store the result next to the configuration, for runs to show.")
+@flag("--json as_json", "Print JSON.")
+@flag("--dry-run", "Show the largest number of model calls, and make none.")
+@budget
+@recording
+@exits
+def calibrate(
+    location: Location,
+    options: Options,
+    labels: Path,
+    judge: str | None,
+    metric_names: tuple[str, ...],
+    write: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Measure how well the judge agrees with the people who labelled the conversations of LABELS.
+
+    Shows agreement, false alarms, misses and Cohen's kappa by metric, and where judge and people differ.
+
+    Exit status: 0 measured, 2 if the labels or the configuration cannot be used or the judge gave no
+    answer, 130 interrupted.
+    """
+    project = location.enter()
+    file, request = project.path(labels), request_of(project, options)
+    wanted = chosen_metrics(metric_names)
+    label_set = read_labels(file)
+    metrics = labelled_metrics(label_set, wanted)
+    if not metrics:
+        raise UsageError(_no_labels_message(file, metric_names, label_set))
+    consensus = consensus_of(label_set)
+    questions = [question for question in consensus.values if question.metric in metrics]
+    prepared = prepare_judge(request, judge)
+    settings = prepared.loaded.config.judge
+    if options.dry_run:
+        requests = judge_requests(questions, label_set.conversations, settings.batch, run_metrics(prepared))
+        calls = count(sum(each.calls for each in requests) * settings.samples, "model call")
+        say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
+        return ExitCode.PASSED
+    if write:
+        _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
+    answers, usage = run_event_loop(judge_labelled_questions, prepared, label_set, questions)
+    result = _result(prepared, metrics, label_set, consensus, answers, usage)
+    if as_json:
+        Output(sys.stdout).write_bytes(source(json_document(json_of(result))))
+    else:
+        say("\n".join(as_text(result)))
+    if not any(each.n for each in result.figures):
+        not_written = "; nothing was written" if write else ""
+        tell(f"agentest: nothing was measured, as the judge answered no question{not_written}")
+        return ExitCode.ERRORED
+    if write:
+        _write(prepared, result.figures, request)
+    return ExitCode.PASSED
+
+
+def _no_labels_message(file: Path, metrics: Sequence[str], labels: LabelSet) -> str:
+    if not labels.labels:
+        return f"{file} has no labels; add some: agentest label RESULTS --to {file.name}"
+    known = ", ".join(sorted({label.question.metric for label in labels.labels}))
+    return f"--metric: {file} has no label for {', '.join(metrics)}; it has labels for {known}"
+
+
+def _result(
+    prepared: Prepared,
+    metrics: Iterable[str],
+    labels: LabelSet,
+    consensus: Consensus,
+    answers: dict[LabelQuestion, JudgeOutcome],
+    usage: ModelUsage,
+) -> CalibrationResult:
+    assert prepared.judge
+    redact = prepared.loaded.redact
+    return CalibrationResult(
+        judge=prepared.judge.name,
+        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics],
+        differences=differences(pairs_of(consensus, answers)),
+        unscored={
+            question: Unscored(redact.error(answer.error))
+            for question, answer in answers.items()
+            if isinstance(answer, Unscored)
+        },
+        conversations=labels.conversations,
+        usage=usage,
+    )
+
+
+def _check_file(path: Path) -> None:
+    """Raise UsageError if results cannot be added to the file."""
+    try:
+        if path.exists():
+            read_calibrations(path)
+    except ValueError as error:
+        raise UsageError(f"--write: {path}: {error}; remove or repair it") from None
+
+
+def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) -> None:
+    assert prepared.judge
+    model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
+    path = calibration_file(prepared.loaded.path)
+    measured = [each for each in figures if each.n]
+    _, notes = known_calibrations(path, model, [each.metric for each in measured], batch)
+    lines = [
+        CalibrationLine(
+            metric=each.metric, prompts=fingerprint(each.metric, batch), calibration=_calibration(each, model)
+        )
+        for each in measured
+    ]
+    try:
+        write_calibrations(path, lines)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    file = path_from(request.here or request.root, path)
+    tell(f"agentest: {file}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
+    if notes:
+        tell("agentest: the stored result was measured with other prompts, so it is replaced")
+
+
+def _calibration(figures: Figures, model: str) -> JudgeCalibration:
+    interval = figures.kappa_interval
+    return JudgeCalibration(
+        model=model,
+        n=figures.n,
+        agreement=figures.agreement.value or 0.0,
+        kappa=figures.kappa,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        date=datetime.now().astimezone().date().isoformat(),
+    )
+
+
+@click.command()
+@click.argument("results")
+@where
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    default="labels.jsonl",
+    show_default=True,
+    metavar="PATH",
+    help="Add to this file of labels.",
+)
+@_METRIC
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@click.option("--by", default="", metavar="NAME", help="Store your name, if several people label.")
+@exits
+def label(
+    location: Location,
+    results: str,
+    to: Path,
+    metric_names: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    by: str,
+) -> ExitCode:
+    """Label the conversations of RESULTS yourself, without seeing the judge's answers.
+
+    RESULTS is a run (an id or its beginning, `latest`, a folder), a results.json, a journal.jsonl, an
+    evaluation set or a labels file. Every answer is stored at once, and later calls leave answered questions
+    out. Without a terminal, answers are read line by line.
+    """
+    project = location.enter()
+    results_file, labels = project.run_file(results), project.path(to)
+    if sys.stdin is None:
+        raise UsageError("label reads what you type from the standard input, which is closed")
+    metrics = chosen_metrics(metric_names)
+    gathered = gather_conversations(results_file, scenarios_of(request_of(project, offline=True)))
+    for note in gathered.notes:
+        tell(f"agentest: {note}")
+    session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=by)
+    chosen = session.conversations(scenarios)
+    if not chosen:
+        names = {each.scenario for each in session.conversations()}
+        if not names:
+            raise UsageError(f"{results_file} has no conversation to label")
+        raise UsageError(
+            f"--scenario: {results_file} has no conversation of {', '.join(scenarios)}; "
+            f"{did_you_mean(scenarios[0], names)}"
+        )
+    labelled = session.labels()
+    questions = open_questions(
+        chosen, metrics, session.answered(labelled), judgments=gathered.judged, labels=labelled
+    )
+    file = project.display_path(labels)
+    if not questions:
+        say(f"nothing is left to label: {file} has an answer to every question")
+        return ExitCode.PASSED
+    dialogue = Dialogue(session, read_line=stdin_reader(), write=lambda text: say(text, end=""))
+    try:
+        outcome = dialogue.run(questions)
+    except KeyboardInterrupt:
+        say(f"\n{file}: every answer is stored; run label again to continue")
+        raise
+    say(f"{file}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
+    return ExitCode.PASSED
+
+
+def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics that `--metric` names, in table order; all if it names none. Raises UsageError."""
+    try:
+        return metrics_named(names)
+    except ValueError as error:
+        raise UsageError(f"--metric: {error}") from None

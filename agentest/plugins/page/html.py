@@ -1,0 +1,229 @@
+"""The html reporter: a self-contained `report.html`, written when the run has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from pathlib import Path
+
+from agentest.domain.events import Event, RunFinished
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.transcript import Conversation
+from agentest.domain.verdict import run_status
+from agentest.plugins.page.viewer.overview import brief, overview, rerun, scenario_row, show_command
+from agentest.plugins.page.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
+from agentest.report.content import WORST_FIRST, ComparedRun
+from agentest.scenarios.source_code import ExportedSource, export_conversation
+from agentest.store.codec import CODECS
+from agentest.store.reader import usable
+from agentest.store.run_results import (
+    Conversations,
+    completed_by,
+    conversations_in_memory,
+    stored_head,
+)
+from agentest.support.files import report_writer, shown_path
+from agentest.support.json_text import Json, encoded
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count
+
+MOST_BYTES = 25_000_000
+"""The maximum bytes of transcripts in the file."""
+
+
+class HtmlReporter:
+    """Writes `report.html` when the run has ended.
+
+    Args:
+        path: the file, whose folder is created if it does not exist.
+        conversations: reads those of a scenario; `Journal.conversations` if results drop them.
+        run_id: the id of a stored run.
+        about: the description of a stored run, from its record.
+        trend: returns the trend of earlier runs when the run ends.
+        spans: returns the spans of a conversation, given scenario name, agent name and conversation id.
+        compared: the comparison with another run, or between agents.
+        next_step: the command that continues a run that ended early; "" if there is none.
+        tell: receives one line about omitted transcripts.
+        most: the maximum bytes of transcripts in the file.
+    """
+
+    name = "html"
+    events = (RunFinished,)
+    repeats = True
+    """The end of the run can be handled again: see `report.registry.Broadcast`."""
+
+    def __init__(
+        self,
+        path: Path,
+        conversations: Conversations = conversations_in_memory,
+        run_id: str = "",
+        *,
+        about: Json | None = None,
+        trend: Callable[[RunResult], Sequence[Json]] = lambda _: (),
+        spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: (),
+        compared: ComparedRun | None = None,
+        next_step: str = "",
+        tell: Callable[[str], object] = lambda _: None,
+        most: int = MOST_BYTES,
+    ) -> None:
+        self._path = path
+        self._conversations = conversations
+        self._run_id = run_id
+        self._about = about or {}
+        self._trend = trend
+        self._spans = spans
+        self._compared = compared
+        self._next_step = next_step
+        self._tell = tell
+        self._most = most
+
+    def on_event(self, event: Event) -> None:
+        if not isinstance(event, RunFinished):
+            return
+        result = event.result
+        packed_run = _PackedRun(
+            conversations=completed_by(result, self._conversations),
+            spans=self._spans,
+            run_id=self._run_id,
+            several=len(result.agents) > 1,
+            transcripts=Chunks(self._most),
+        )
+        state = "interrupted" if result.interrupted else str(run_status(result))
+        run = {"startedAt": result.started_at, **self._about, "id": self._run_id, "state": state}
+        if result.unfinished and self._next_step:
+            run["resume"] = self._next_step
+        first = packed_run.overview(result, run, self._trend(result))
+        with report_writer(self._path) as file:
+            file.writelines(piece.encode() for piece in self._document(packed_run, first, result, state))
+        self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
+        if left_out := packed_run.transcripts.left_out:
+            total = count(result.conversations, "conversation")
+            self._tell(
+                f"{self._path.name}: left out the transcripts of {left_out:,} of {total}, "
+                f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
+                f"`{show_command(self._run_id)}` prints all"
+            )
+
+    def _document(self, run: _PackedRun, first: Json, result: RunResult, state: str) -> Iterator[str]:
+        """Yield the file in pieces, the script first, so that the page can show those that have arrived."""
+        passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
+        total = count(len(result.scenarios), "scenario")
+        shell = page(
+            PageVariant.FILE,
+            f"Run {self._run_id} · agentest" if self._run_id else "agentest",
+            plain=f"Run {self._run_id}: {state}. {passed:,} of {total} passed. "
+            f"`{show_command(self._run_id)}` prints it.",
+        )
+        yield shell.head
+        yield data_element("overview", packed(first))
+        if comparisons := self._compared.pages() if self._compared else ():
+            yield data_element("comparison", packed(comparisons))
+        for name, texts in (("details", run.details.packed), ("chunk", run.transcripts.packed)):
+            for number, text in enumerate(texts):
+                if text is not None:
+                    yield data_element(f"{name}-{number}", text)
+        yield data_element("end", "")  # a file without it was cut
+        yield shell.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PackedRun:
+    """The data of a run except its overview, compressed."""
+
+    conversations: Conversations
+    spans: Callable[[str, str, str], Sequence[Json]]
+    run_id: str
+    several: bool
+    transcripts: Chunks
+    details: Chunks = field(default_factory=Chunks)
+
+    def overview(self, result: RunResult, run: Json, trend: Sequence[Json]) -> Json:
+        """Pack the scenarios, which get room worst first, and return the overview of the run.
+
+        Raises OSError if conversations cannot be read.
+        """
+        by_number: dict[int, tuple[Json, Place | None]] = {}
+        in_order = enumerate(result.scenarios)
+        for number, scenario in sorted(in_order, key=lambda each: WORST_FIRST.index(each[1].verdict.status)):
+            by_number[number] = self._pack(scenario)
+        self.details.close()
+        self.transcripts.close()
+        head: Json = CODECS.write(stored_head(result))
+        if result.explored:
+            from agentest.store.exploration import exploration_keys
+
+            head |= exploration_keys(result.explored)
+        rows = [by_number[number] for number in sorted(by_number)]
+        return overview(
+            run=run,
+            head=head,
+            scenarios=[row for row, _ in rows],
+            root_causes=head["rootCauses"],
+            trend=trend,
+            left_out=self.transcripts.left_out,
+            packed=[place for _, place in rows],
+            chunks=len(self.transcripts.packed),
+            absent=self.transcripts.absent,
+            show=show_command(self.run_id),
+        )
+
+    def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
+        """Pack a scenario. Returns its row in the overview, and the place of its details."""
+        stored: Json = CODECS.write(scenario)
+        rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
+        detail = {
+            "scenario": stored,
+            "conversations": rows,
+            "places": self._places(scenario, [row["passed"] for row in rows]),
+            "command": rerun(stored, self.several),
+            "show": show_command(self.run_id, scenario.name),
+        }
+        return scenario_row(stored, rows), self.details.add(encoded(detail))
+
+    def _places(self, scenario: ScenarioResult, passed: Sequence[bool]) -> list[Place | None]:
+        """Return the locations of the transcripts, failed conversations first; None without room."""
+        places: list[Place | None] = [None] * len(passed)
+        for wanted in (False, True):
+            if self.transcripts.full:
+                self.transcripts.left_out += passed.count(wanted)
+                continue
+            for number, piece in enumerate(self.conversations(scenario) if wanted in passed else ()):
+                if passed[number] is not wanted:
+                    continue
+                if self.transcripts.full:  # since the last one
+                    self.transcripts.left_out += 1
+                else:
+                    places[number] = self.transcripts.add(b"".join(self._opened(scenario, piece)))
+        return places
+
+    def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
+        """Yield the conversation as the page shows it. Its own JSON stays unchanged."""
+        stored = json.loads(piece)
+        more = {
+            "name": scenario.name,
+            "agent": scenario.agent,
+            **copyable_scripts(scenario.name, stored, len(piece)),
+            "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
+        }
+        yield encoded(more).removesuffix(b"}")
+        yield b', "conversation": '
+        yield piece
+        yield b"}"
+
+
+_MOST_BYTES = 1_000_000
+"""The size limit of a conversation for this; laying out the source of a longer one is too slow."""
+_TOO_LONG = ExportedSource(
+    missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it"
+)
+
+
+def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
+    """Return `script` and `noScript`; one of them is ""."""
+    made = (
+        export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))
+        if size <= _MOST_BYTES
+        else _TOO_LONG
+    )
+    return {"script": made.source, "noScript": made.missing}

@@ -1,0 +1,520 @@
+"""Routes for jobs started from the page: list what can run, estimate its cost, start and stop runs."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import os
+import secrets
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aiohttp import web
+
+from agentest.plugins.page.server.commands import JobCommand, requested_command
+from agentest.plugins.page.server.json_routes import (
+    UI,
+    ItemNotFound,
+    Values,
+    WebProject,
+    json_route,
+    open_event_stream,
+    send_event,
+)
+from agentest.plugins.page.server.runs import RUNS
+from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
+from agentest.support.errors import ExitCode, UsageError
+from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.process_groups import Reaper, signal_group
+
+MOST_AT_ONCE = 2
+MOST_WAITING = 20
+_MOST_KEPT = 50
+_LOOK_S = 0.2
+_MOST_OUTPUT = 100_000
+_PIECE = 65_536
+_SHORT_COMMAND_S = 120.0
+COMMAND = (sys.executable, "-P", "-m", "agentest")
+LISTING = (sys.executable, "-P", "-m", "agentest.plugins.page.server.listing")
+
+_END_STATES: Mapping[int, str] = {
+    ExitCode.PASSED: "passed",
+    ExitCode.FAILED: "failed",
+    ExitCode.ERRORED: "errored",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+class JobState(StrEnum):
+    """State of a job."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTimeouts:
+    """Seconds that a job gets to end after SIGINT, and then after SIGTERM."""
+
+    interrupt_s: float = 10.0
+    terminate_s: float = 3.0
+
+
+@dataclass(slots=True, kw_only=True)
+class JobOutput:
+    """The last part of a command's output. `cut` is True if the beginning was dropped."""
+
+    cut: bool = False
+    _pieces: deque[str] = field(default_factory=deque)
+    _size: int = 0
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
+    )
+
+    def add(self, printed: bytes) -> None:
+        """Append output and drop the oldest beyond the limit. A character can be split across two pieces."""
+        text = self._decoder.decode(printed)
+        self._pieces.append(text)
+        self._size += len(text)
+        while self._size > _MOST_OUTPUT and len(self._pieces) > 1:
+            self._size -= len(self._pieces.popleft())
+            self.cut = True
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A command in its own process; `run` is the id of the run that it started."""
+
+    id: str
+    wanted: JobCommand
+    started_at: str
+    state: JobState = JobState.WAITING
+    run: str | None = None
+    status: int | None = None
+    output: JobOutput = field(default_factory=JobOutput)
+    process: asyncio.subprocess.Process | None = None
+    task: asyncio.Task[None] | None = None
+    stopping: asyncio.Task[None] | None = None
+    """A reference to the task, because an event loop references its tasks only weakly."""
+
+    def summary(self) -> Json:
+        """Return the job as the page lists it."""
+        return {
+            "id": self.id,
+            "title": self.wanted.title,
+            "command": self.wanted.command,
+            "line": self.wanted.line,
+            "state": self.state,
+            "startedAt": self.started_at,
+            "run": self.run,
+            "status": None if self.status is None else _END_STATES.get(self.status, "errored"),
+            "exitStatus": self.status,
+        }
+
+
+class Jobs:
+    """All jobs of a server. Commands run in `root`, the folder of the configuration."""
+
+    def __init__(
+        self, root: Path, config: Path | None, output_dir: Path, *, grace: StopTimeouts | None = None
+    ) -> None:
+        self.changes = 0
+        """Counter that increases with every change to a job."""
+        self._root, self._config, self._output_dir = root, config, output_dir
+        self._grace = grace or StopTimeouts()
+        self._jobs: dict[str, Job] = {}
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._reaper: Reaper | None = None
+        self._closed = False
+
+    def listed(self) -> list[Json]:
+        """Return all jobs, latest first."""
+        return [job.summary() for job in reversed(self._jobs.values())]
+
+    def get(self, id: str) -> Job | None:
+        return self._jobs.get(id)
+
+    def start(self, wanted: JobCommand) -> Job:
+        """Create a job, which waits while too many are running. Raises UsageError if too many wait."""
+        waiting = sum(job.state is JobState.WAITING for job in self._jobs.values())
+        if self._closed:
+            raise UsageError("the server ends: nothing is started any more")
+        if waiting >= MOST_WAITING:
+            raise UsageError(f"{waiting} runs wait already: stop some, or wait for their end")
+        job = Job(
+            id=secrets.token_hex(8), wanted=wanted, started_at=datetime.now(UTC).isoformat(timespec="seconds")
+        )
+        self._jobs[job.id] = job
+        for old in [each for each in self._jobs.values() if each.state is JobState.ENDED][:-_MOST_KEPT]:
+            del self._jobs[old.id]
+        job.task = asyncio.create_task(self._run_when_free(job))
+        self.changes += 1
+        return job
+
+    async def _run_when_free(self, job: Job) -> None:
+        try:
+            async with self._places:
+                if job.state is JobState.WAITING:
+                    await self._run_process(job)
+        except OSError as error:
+            job.output.add(f"agentest ui: the command cannot be started: {error}\n".encode())
+            job.status = ExitCode.ERRORED
+        finally:
+            job.state = JobState.ENDED
+            self.changes += 1
+
+    async def _run_process(self, job: Job) -> None:
+        config = (f"--config={self._config}",) if self._config else ()
+        process = await self._process(job.wanted.words(*config), {JOB_VARIABLE: job.id})
+        stopped = job.state is not JobState.WAITING  # stopped while its process was being created
+        job.process, job.state = process, JobState.RUNNING
+        self.changes += 1
+        if stopped:
+            self.stop(job)
+        finding = asyncio.create_task(self._wait_for_run(job))
+        try:
+            await self._read(process, job.output)
+            job.status = process.returncode
+        finally:
+            finding.cancel()
+            self._kill_group(process)
+        job.run = job.run or await asyncio.to_thread(self._run_of, job.id)
+        if job.stopping and (job.run is None or (process.returncode or 0) < 0):
+            job.status = ExitCode.INTERRUPTED  # killed before it could set its own exit status
+
+    async def _process(
+        self, words: list[str], environ: Mapping[str, str], program: tuple[str, ...] = COMMAND
+    ) -> asyncio.subprocess.Process:
+        if self._reaper is None:
+            self._reaper = Reaper()
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            *words,
+            cwd=self._root,
+            env={**os.environ, **environ, "PYTHONUNBUFFERED": "1"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reaper.watch(process.pid)
+        return process
+
+    def _kill_group(self, process: asyncio.subprocess.Process) -> None:
+        signal_group(process.pid, signal.SIGKILL)
+        if self._reaper and process.returncode is not None:
+            self._reaper.forget(process.pid)
+
+    async def _read(self, process: asyncio.subprocess.Process, output: JobOutput) -> None:
+
+        async def read() -> None:
+            assert process.stdout is not None
+            while piece := await process.stdout.read(_PIECE):
+                output.add(piece)
+                self.changes += 1
+
+        reading = asyncio.create_task(read())
+        try:
+            await process.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reading, 1.0)  # child processes may keep the pipe open forever
+        finally:
+            reading.cancel()
+
+    async def _wait_for_run(self, job: Job) -> None:
+        while job.run is None:
+            await asyncio.sleep(_LOOK_S)
+            job.run = await asyncio.to_thread(self._run_of, job.id)
+        self.changes += 1
+
+    def _run_of(self, id: str) -> str | None:
+        runs = reversed(list_stored_runs(self._output_dir))
+        return next((run.id for run in runs if (record := run.record) and record.job == id), None)
+
+    def stop(self, job: Job) -> None:
+        """Stop a job; its finished conversations are stored. A waiting job never starts."""
+        if job.state is JobState.WAITING:
+            job.state, job.status = JobState.ENDED, ExitCode.INTERRUPTED
+        elif job.state is JobState.RUNNING and job.process:
+            job.state = JobState.STOPPING
+            job.stopping = asyncio.create_task(self._stop_process(job.process))
+        self.changes += 1
+
+    async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
+        waits = ((signal.SIGINT, self._grace.interrupt_s), (signal.SIGTERM, self._grace.terminate_s))
+        for number, grace_s in waits:
+            if process.returncode is None:
+                signal_group(process.pid, number)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), grace_s)
+                return
+        signal_group(process.pid, signal.SIGKILL)
+
+    async def output_of(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
+        """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
+        process = await self._process(words, {}, program)
+        output = JobOutput()
+        try:
+            await asyncio.wait_for(self._read(process, output), _SHORT_COMMAND_S)
+        except TimeoutError:
+            raise UsageError(
+                f"that took longer than {_SHORT_COMMAND_S:g} s and was ended: scenario files do something "
+                "when they are imported"
+            ) from None
+        finally:
+            self._kill_group(process)
+            await process.wait()
+        return process.returncode or 0, output.text
+
+    @property
+    def running(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.state in (JobState.RUNNING, JobState.STOPPING)]
+
+    async def close(self) -> None:
+        """Stop all jobs and wait until they have ended."""
+        self._closed = True
+        for job in self._jobs.values():
+            self.stop(job)
+        tasks = [task for job in self._jobs.values() for task in (job.task, job.stopping) if task]
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            if self._reaper:
+                self._reaper.close()
+
+
+JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)
+ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
+"""Receives the number of runs that the shutdown waits for."""
+
+
+def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
+    """Add the routes, and stop the jobs when the server shuts down."""
+    project = app[UI]
+    app[RUNNABLE] = Runnable()
+    app[JOBS] = jobs or Jobs(project.root, project.config, project.output_dir)
+    app.add_routes(
+        (
+            json_route("GET", "/api/jobs", _list),
+            json_route("POST", "/api/jobs", _start, status=201),
+            json_route("GET", "/api/jobs/{job}", _details),
+            json_route("POST", "/api/jobs/{job}/stop", _stop),
+            json_route("POST", "/api/estimate", _estimate),
+            json_route("POST", "/api/command", _command),
+            json_route("GET", "/api/scenarios", _list_runnable),
+        )
+    )
+    app.on_shutdown.append(_close)
+
+
+async def _close(app: web.Application) -> None:
+    if (running := len(app[JOBS].running)) and ON_WAIT in app:
+        app[ON_WAIT](running)
+    await app[JOBS].close()
+
+
+async def _list(request: web.Request, _: Values) -> Json:
+    return {"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE}
+
+
+def _job(request: web.Request) -> Job:
+    job = request.app[JOBS].get(request.match_info["job"])
+    if job is None:
+        raise ItemNotFound("this job is unknown: the server was restarted, or the job ended long ago")
+    return job
+
+
+async def _details(request: web.Request, _: Values) -> Json:
+    job = _job(request)
+    return {**job.summary(), "output": job.output.text, "cut": job.output.cut}
+
+
+async def _stop(request: web.Request, _: Values) -> Json:
+    job = _job(request)
+    request.app[JOBS].stop(job)
+    return job.summary()
+
+
+async def _requested_command(request: web.Request, values: Values) -> JobCommand:
+    return await asyncio.to_thread(requested_command, values, request.app[UI], request.app[RUNS])
+
+
+async def _start(request: web.Request, values: Values) -> Json:
+    return request.app[JOBS].start(await _requested_command(request, values)).summary()
+
+
+async def _command(request: web.Request, values: Values) -> Json:
+    return {"line": (await _requested_command(request, values)).line}
+
+
+async def _estimate(request: web.Request, values: Values) -> Json:
+    """Return the expected duration and cost of a run, as printed by `--dry-run`."""
+    command, project = await _requested_command(request, values), request.app[UI]
+    config = [f"--config={project.config}"] if project.config else []
+    status, text = await request.app[JOBS].output_of(command.words("--dry-run", *config))
+    return {"text": f"$ {command.line}\n{text}", "exitStatus": status}
+
+
+async def _list_runnable(request: web.Request, _: Values) -> Json:
+    return await request.app[RUNNABLE].get(request.app[JOBS], request.app[UI])
+
+
+_SOURCES = frozenset({".py", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".toml", ".env"})
+_MOST_SOURCES = 20_000
+"""A project with more files is listed anew each time."""
+
+
+@dataclass(slots=True)
+class Runnable:
+    """What can run in the project, listed again when a file of the project has changed."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listed: tuple[dict[str, int], Json] | None = None
+
+    async def get(self, jobs: Jobs, project: WebProject) -> Json:
+        """Return what can run, as of now."""
+        async with self.lock:
+            stamps = await asyncio.to_thread(_stamps_of_sources, project)
+            if self._listed is None or stamps is None or self._listed[0] != stamps:
+                self._listed = stamps or {}, await list_runnable(jobs, project)
+            return self._listed[1]
+
+
+RUNNABLE: web.AppKey[Runnable] = web.AppKey("runnable", Runnable)
+
+
+def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
+    """Return the times of the files that can define scenarios; None if there are too many of them."""
+    stamps: dict[str, int] = {}
+    for folder, folders, names in os.walk(project.root):
+        folders[:] = [name for name in folders if name[:1] != "." and name not in ("node_modules", "venv")]
+        for name in names:
+            path = Path(folder, name)
+            if path.suffix in _SOURCES or name == ".env":
+                with suppress(OSError):
+                    stamps[str(path)] = path.stat().st_mtime_ns
+        if len(stamps) > _MOST_SOURCES:
+            return None
+    if project.config:
+        with suppress(OSError):
+            stamps[str(project.config)] = project.config.stat().st_mtime_ns
+    return stamps
+
+
+async def list_runnable(jobs: Jobs, project: WebProject) -> Json:
+    """Return what can run. A separate process imports the project's files, because they may have changed."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        config = [str(project.config)] if project.config else []
+        words = [str(out), str(project.root), *config]
+        status, output = await jobs.output_of(words, LISTING)
+        try:
+            content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
+        except (OSError, ValueError):
+            why = f"importing the scenario files ended the process (exit status {status})\n{output[-4000:]}"
+            content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+            content["error"] = why.strip()
+    return content
+
+
+_ROWS_A_SECOND = 4_000
+"""Runs with more rows than this are reported less often, because the page redraws all rows."""
+_MOST_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventStreams:
+    """The open streams. `look_s` is the interval in seconds between two checks for changes."""
+
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    look_s: float = 0.25
+    heartbeat_s: float = 10.0
+
+
+STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
+
+
+def add_live(app: web.Application, streams: EventStreams | None = None) -> None:
+    """Add the routes, and end the streams when the server shuts down."""
+    app[STREAMS] = streams or EventStreams()
+    app.router.add_get("/api/events", _all)
+    app.router.add_get("/api/runs/{run}/events", _run)
+    app.on_shutdown.append(_end)
+
+
+async def _end(app: web.Application) -> None:
+    app[STREAMS].ending.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot; its `text` is sent if its mark differs from the previous one."""
+
+    mark: object
+    text: str
+    over: bool = False
+    """True if nothing can change any more."""
+    wait_s: float = 0.0
+    """Minimum seconds until the next snapshot."""
+
+
+async def _all(request: web.Request) -> web.StreamResponse:
+    def look() -> Snapshot:
+        marks, changes = request.app[RUNS].marks(), request.app[JOBS].changes
+        return Snapshot(mark=(marks, changes), text=f"{hash(marks)}/{changes}")
+
+    return await _stream_changes(request, look)
+
+
+async def _run(request: web.Request) -> web.StreamResponse:
+    runs, name = request.app[RUNS], request.match_info["run"]
+
+    def look() -> Snapshot:
+        mark, may_change = runs.mark(name)
+        wait_s = min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S)
+        return Snapshot(mark=mark, text=mark, over=not may_change, wait_s=wait_s)
+
+    return await _stream_changes(request, look)
+
+
+async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
+    """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
+    streams = request.app[STREAMS]
+    snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
+    response = await open_event_stream(request)
+    silent_s, mark = 0.0, object()
+    with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
+        while True:
+            if snapshot.mark != mark:
+                await send_event(response, {"type": "changed", "mark": snapshot.text})
+                if snapshot.over:
+                    await send_event(response, {"type": "over"})
+                mark, silent_s = snapshot.mark, 0.0
+            elif silent_s >= streams.heartbeat_s:
+                await send_event(response, None)
+                silent_s = 0.0
+            if snapshot.over or request.transport is None or request.transport.is_closing():
+                break
+            pause_s = max(streams.look_s, snapshot.wait_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(streams.ending.wait(), pause_s)
+                break
+            silent_s += pause_s
+            snapshot = await asyncio.to_thread(take_snapshot)
+    return response

@@ -1,0 +1,283 @@
+"""Routes for labelling. The judge's answer to a question is sent only after the person has answered it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from agentest.domain.results import Unscored
+from agentest.plugins.page.labels.agreement import consensus_of, figures_as_json, figures_of, labelled_metrics
+from agentest.plugins.page.labels.conversations_to_label import (
+    GatheredConversations,
+    gather_conversations,
+    scenarios_of,
+)
+from agentest.plugins.page.labels.labelling_session import (
+    AnswerConflict,
+    LabellingSession,
+    QuestionView,
+    answer_choices,
+    displayed_turns,
+    full_question,
+    has_several_values,
+    judged,
+    known_facts,
+    open_questions,
+    progress_text,
+    short_question,
+    shortcuts,
+)
+from agentest.plugins.page.labels.labels import (
+    LabelQuestion,
+    LabelSet,
+    LabelsFile,
+    format_label_value,
+    known_metric,
+    metrics_named,
+    parse_value,
+)
+from agentest.plugins.page.server.json_routes import (
+    UI,
+    Answer,
+    ItemNotFound,
+    Refusal,
+    Values,
+    WebProject,
+    call_with_imports,
+    json_route,
+    optional_text,
+)
+from agentest.runner.plan import Options
+from agentest.runner.prepare import RunRequest
+from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
+from agentest.support.errors import UsageError
+from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import turn_name
+
+_FILE = "labels.jsonl"
+_ASKED_AT_ONCE = 1000
+_NOTE_CHARS = 2000
+
+
+def add_labels(app: web.Application) -> None:
+    """Add the routes."""
+    requests = _LabelRequests()
+    for method, path, answer in (
+        ("GET", "/api/labels", _list_questions),
+        ("GET", "/api/labels/question", _question),
+        ("GET", "/api/labels/agreement", _agreement),
+        ("POST", "/api/labels", _save),
+        ("DELETE", "/api/labels", _undo),
+    ):
+        app.add_routes([json_route(method, path, requests.answering(answer))])
+
+
+Answering = Callable[[LabellingSession, Values], Json]
+
+
+@dataclass(slots=True)
+class _LabelRequests:
+    """Gathers conversations once for each list of questions, and serializes access to the labels file."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: tuple[Path, GatheredConversations] | None = None
+    files: dict[Path, LabelsFile] = field(default_factory=dict)
+
+    def answering(self, answer: Answering) -> Answer:
+
+        async def answered(request: web.Request, values: Values) -> Json:
+            async with self.turn:
+                gathered = await self._gathered(request.app, values, anew=answer is _list_questions)
+                return await asyncio.to_thread(self._answer, request.app[UI], answer, values, gathered)
+
+        return answered
+
+    async def _gathered(self, app: web.Application, values: Values, *, anew: bool) -> GatheredConversations:
+        path = await asyncio.to_thread(_run, app[UI], _text(values, "run") or LATEST)
+        if anew or self.last is None or self.last[0] != path:
+            self.last = path, await call_with_imports(app, _gathered, app[UI], path)
+        return self.last[1]
+
+    def _answer(
+        self, project: WebProject, answer: Answering, values: Values, gathered: GatheredConversations
+    ) -> Json:
+        file = _labels_file(project.root, _text(values, "file") or _FILE)
+        labels = self.files.setdefault(file, LabelsFile(file))
+        session = LabellingSession(gathered=gathered, file=labels, by=_text(values, "by").strip())
+        try:
+            return answer(session, values)
+        except AnswerConflict as error:
+            now = session.opened(_question_of(values))
+            mine = format_label_value(now.mine.value) if now.mine else None
+            message = f"{error} You said there: {mine}. Save again to replace it."
+            raise Refusal(409, {"error": message, "times": now.times}) from error
+        except LookupError:
+            raise ItemNotFound("the run has no such question any more; load the page anew") from None
+
+
+def _gathered(project: WebProject, path: Path) -> GatheredConversations:
+    request = RunRequest(project.root, project.config, Options(offline=True))
+    return gather_conversations(path, scenarios_of(request))
+
+
+def _text(values: Values, key: str) -> str:
+    return optional_text(values, key) or ""
+
+
+def _run(project: WebProject, name: str) -> Path:
+    """Return the file of a stored run. Raises UsageError."""
+    if name == LATEST and project.chosen:
+        return project.chosen
+    if name != LATEST and name not in {run.id for run in list_stored_runs(project.output_dir)}:
+        raise UsageError(f"no run {name!r:.80} is kept")
+    return run_file(name, project.output_dir, project.root)
+
+
+def _labels_file(root: Path, name: str) -> Path:
+    """Return the path of a labels file inside the project's folder. Raises UsageError."""
+    path = root / name
+    if "\0" in name or path.suffix != ".jsonl" or not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"labels file: expected a .jsonl file in the project's folder, found {name!r:.80}")
+    return path
+
+
+def _list_questions(session: LabellingSession, values: Values) -> Json:
+    labels = session.labels()
+    text = _text(values, "text")
+    try:
+        metrics = metrics_named(name for name in _text(values, "metric").split(",") if name)
+    except ValueError as error:
+        raise UsageError(f"metric: {error}") from None
+    most = _text(values, "most") or "20"
+    if not most.isdecimal() or not 1 <= int(most[:9]) <= _ASKED_AT_ONCE:
+        raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {most!r:.20}")
+    questions = open_questions(
+        session.conversations((text,) if text else ()),
+        metrics,
+        (),
+        judgments=session.gathered.judged,
+        labels=labels,
+    )
+    mine = session.answered(labels)
+    chosen = questions[: int(most)]
+    same, compared = session.agreement(chosen, labels)
+    return {
+        "file": session.file.path.name,
+        "people": sorted({label.by for label in labels.labels if label.by}),
+        "metrics": list(metrics_named(())),
+        "notes": session.gathered.notes,
+        "total": len(questions),
+        "agreement": {"same": same, "of": compared},
+        "progress": progress_text(len(mine)),
+        "questions": [
+            {
+                "key": _key(each),
+                "name": (each.criterion or each.metric)
+                + ("" if each.turn is None else f", {turn_name(each.turn)}"),
+                "answer": format_label_value(mine[each].value) if each in mine else None,
+            }
+            for each in chosen
+        ],
+    }
+
+
+def _agreement(session: LabellingSession, _: Values) -> Json:
+    """Compare the run's judge with the person's own answers: what they have not answered stays blind."""
+    mine, stored = session.answered(session.labels()), session.gathered.judged
+    labels = LabelSet(labels=list(mine.values()))
+    answers = {each: judged(each, stored[each.conversation]) for each in mine if each.conversation in stored}
+    consensus = consensus_of(labels)
+    metrics = labelled_metrics(labels, metrics_named(()))
+    figures = (figures_of(metric, labels, consensus, answers) for metric in metrics)
+    return {"metrics": [{"metric": each.metric, **figures_as_json(each)} for each in figures if each.n]}
+
+
+def _key(question: LabelQuestion) -> Json:
+    return asdict(question) | {"turn": "" if question.turn is None else question.turn}
+
+
+def _question(session: LabellingSession, values: Values) -> Json:
+    return _opened_json(session.opened(_question_of(values)))
+
+
+def _question_of(values: Values) -> LabelQuestion:
+    turn = values.get("turn")
+    try:
+        metric = known_metric(_text(values, "metric"))
+    except ValueError as error:
+        raise UsageError(f"metric: {error}") from None
+    if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
+        raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
+    return LabelQuestion(
+        conversation=_text(values, "conversation"),
+        turn=None if turn in (None, "") else int(turn),
+        metric=metric,
+        criterion=_text(values, "criterion"),
+    )
+
+
+def _is_number(text: Any) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
+
+
+def _save(session: LabellingSession, values: Values) -> Json:
+    question = _question_of(values)
+    try:
+        value = parse_value(question.metric, values.get("value"))
+    except ValueError as error:
+        raise UsageError(f"answer: {error}") from None
+    times = values.get("times")
+    if isinstance(times, bool) or not isinstance(times, int):
+        raise UsageError("`times` must be a number: how often this was answered when it was shown")
+    label = session.label(question, value, _text(values, "note").strip()[:_NOTE_CHARS])
+    return _changed(session, session.save(label, times))
+
+
+def _undo(session: LabellingSession, values: Values) -> Json:
+    return _changed(session, session.undo(_question_of(values)))
+
+
+def _changed(session: LabellingSession, opened: QuestionView) -> Json:
+    return {**_opened_json(opened), "progress": progress_text(len(session.answered(session.labels())))}
+
+
+def _opened_json(opened: QuestionView) -> Json:
+    question, conversation, mine = opened.question, opened.conversation, opened.mine
+    judge: Json | None = None
+    if opened.judge:
+        judge = {"sameSide": opened.judge.same_side, "said": opened.judge.text}
+        answer = opened.judge.answer
+        if isinstance(answer, Unscored):
+            judge |= {"value": None, "reason": answer.error}
+        else:
+            judge |= {"value": format_label_value(answer.value), "reason": answer.reason}
+    choices = answer_choices(question.metric)
+    return {
+        "key": _key(question),
+        "scenario": conversation.scenario,
+        "asked": short_question(question),
+        "whole": full_question(question),
+        "choices": [asdict(each) for each in choices],
+        **asdict(shortcuts(choices)),
+        "several": has_several_values(question.metric),
+        "known": [list(row) for row in known_facts(conversation.background)],
+        "turns": [
+            {"index": turn.index, "asked": turn.is_asked_about, "rows": turn.rows}
+            for turn in displayed_turns(conversation, question.turn)
+        ],
+        "times": opened.times,
+        "mine": mine
+        and {
+            "value": mine.value,
+            "said": format_label_value(mine.value),
+            "note": mine.note,
+            "at": mine.at,
+        },
+        "judge": judge,
+    }

@@ -1,0 +1,449 @@
+"""Routes for talks: conversations of a person with an agent on the page, which can be saved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from time import time
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic_core import from_json
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Conversation
+from agentest.mocks.answering import ManualAnswer
+from agentest.plugins.page.server.json_routes import (
+    UI,
+    ItemNotFound,
+    Values,
+    call_with_imports,
+    json_route,
+    open_event_stream,
+    optional_text,
+    send_event,
+)
+from agentest.plugins.page.server.runs import save_conversation
+from agentest.plugins.page.talk.saved_conversation import ConversationToSave
+from agentest.plugins.page.talk.talk import (
+    ActionNotPossible,
+    CallInbox,
+    CallState,
+    MessageSent,
+    PersonConversation,
+    PersonUser,
+    PreparedTalk,
+    Ready,
+    Replied,
+    TalkChoice,
+    TalkEvent,
+    TalkNote,
+    TalkResult,
+    choices,
+    prepare_talk,
+)
+from agentest.runner.prepare import RunRequest
+from agentest.store.codec import CODECS
+from agentest.support.errors import UsageError
+from agentest.support.files import shown_path
+from agentest.support.json_text import Json, NotJson, json_text
+from agentest.support.redaction import without_secrets
+
+Event = Mapping[str, Any]
+_T = TypeVar("_T")
+MOST_UNDER_WAY = 4
+MOST_KEPT = 12
+"""Maximum number of talks, including those that have ended."""
+ALONE_S = 600.0
+"""Seconds after which a talk without a viewer ends."""
+_TO_END_S = 15.0
+"""Seconds that a talk gets to close its resources."""
+
+
+class PageTalk:
+    """One conversation on the page. It stays available after its end, so that it can be saved."""
+
+    def __init__(self, chosen: PreparedTalk, alone_s: float = ALONE_S) -> None:
+        """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
+        self.id = secrets.token_hex(8)
+        self.chosen = chosen
+        self.began = time()
+        """Unix time in seconds."""
+        self.events: list[Event] = []
+        self.desk = CallInbox(self._call)
+        self.visitor = PersonUser(lambda: self._add({"type": "listening"}))
+        self._conversation_id = f"{chosen.unit.slug}-talk-{self.id[:6]}"
+        self._talking = PersonConversation(
+            chosen.prepared,
+            chosen.unit,
+            self._conversation_id,
+            self.visitor,
+            self._add_happening,
+            lambda _, mocks: mocks.attended_by(self.desk),
+        )
+        self._outcome: TalkResult | None = None
+        self.ended = False
+        self._more = asyncio.Event()
+        self._watchers = 0
+        self._alone_s = alone_s
+        self._leaving: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._run())
+        self._set_alone_timer()
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation so far, with secrets redacted and without the open turn."""
+        conversation = self._outcome.conversation if self._outcome else None
+        turns = conversation.turns if conversation else self._talking.turns
+        return self._redacted(Conversation(self._conversation_id, turns, Ending.SATISFIED))
+
+    async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
+        """Yield all events of the talk until it ends; None after each `pause_s` seconds without one."""
+        number = 0
+        while True:
+            while number < len(self.events):
+                number += 1
+                yield self.events[number - 1]
+            if self.ended:
+                return
+            try:
+                await asyncio.wait_for(self._more.wait(), pause_s)
+            except TimeoutError:
+                yield None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Count a viewer of the talk while the block runs."""
+        self._watchers += 1
+        self._set_alone_timer()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            self._set_alone_timer()
+
+    def hold(self, *, calls: bool) -> None:
+        """Set whether tool calls wait for the person."""
+        self.desk.hold(calls=calls)
+        self._add({"type": "hold", "calls": calls})
+
+    def note(self, text: str) -> None:
+        self._add({"type": "note", "text": text})
+
+    def end(self) -> None:
+        """End the conversation. A turn in progress is cancelled."""
+        if not self.visitor.leave():
+            self._talking.stop()
+
+    async def close(self) -> None:
+        """End the conversation and wait until its resources are closed."""
+        self.end()
+        _, late = await asyncio.wait([self._task], timeout=_TO_END_S)
+        if late:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_TO_END_S)
+
+    def _set_alone_timer(self) -> None:
+        """End the talk after a while if nobody watches it now."""
+        if self._leaving:
+            self._leaving.cancel()
+        if not self._watchers and not self.ended:
+            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._end_alone)
+
+    def _end_alone(self) -> None:
+        self.note("nobody looked at this conversation any more, so it was ended")
+        self.end()
+
+    async def _run(self) -> None:
+        problem: str | None = None
+        try:
+            self._outcome = await self._talking.run()
+        except UsageError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - errors of the user's code are reported on the page
+            problem = self._redact(f"{type(error).__name__}: {error}")
+        finally:
+            self._finish(problem)
+
+    def _finish(self, problem: str | None) -> None:
+        for warning in self._outcome.unclaimed if self._outcome else ():
+            self.note(self._redact(warning.message))
+        conversation = self._outcome.conversation if self._outcome else None
+        failure = conversation.failure if conversation else None
+        self._add(
+            {
+                "type": "ended",
+                "endedBy": str(conversation.ending) if conversation else None,
+                "error": problem or (self._redact(failure.message) if failure else None),
+                "turns": [CODECS.write(turn) for turn in self.conversation.turns],
+                "unfinishedTurn": CODECS.write(self._redacted(conversation.unfinished))
+                if conversation and conversation.unfinished
+                else None,
+            }
+        )
+        self.ended = True
+        self._set_alone_timer()
+        self._wake()
+
+    def _redact(self, text: str) -> str:
+        return self.chosen.prepared.loaded.redact(text)
+
+    def _redacted(self, value: _T) -> _T:
+        return without_secrets(value, self.chosen.prepared.loaded.redact)
+
+    def _add_happening(self, what: TalkEvent) -> None:
+        match what:
+            case Ready():
+                unit, scenario = self.chosen.unit, self.chosen.unit.scenario
+                self._add(
+                    {
+                        "type": "ready",
+                        "scenario": scenario.name,
+                        "file": unit.file,
+                        "agent": unit.agent,
+                        "profile": scenario.profile,
+                        "goal": scenario.goal,
+                        "knowledge": list(scenario.knowledge),
+                        "script": [turn.user_message for turn in scenario.turns],
+                        "tools": list(scenario.tools),
+                        "aboutCalls": self.chosen.about_calls,
+                        "reached": self.chosen.reached,
+                    }
+                )
+            case TalkNote():
+                self.note(what.text)
+            case MessageSent():
+                self._add({"type": "user", "turnIndex": what.turn_index, "text": what.text})
+            case Replied():
+                self._add({"type": "turn", "turn": CODECS.write(what.turn)})
+
+    def _call(self, state: CallState) -> None:
+        outcome = state.proposed
+        proposed: Json = {}
+        if outcome:  # as text for editing, so that numbers keep their exact form
+            fails = outcome.error is not None and outcome.result == {"error": outcome.error}
+            error = outcome.error if fails else None
+            proposed = {"proposed": {"resultText": indented_json(outcome.result), "error": error}}
+        self._add(
+            {
+                "type": "call",
+                "number": state.number,
+                "call": CODECS.write(self._redacted(state.call)),
+                "waiting": state.waiting,
+                "answered": state.answered,
+                "byHand": state.by_hand,
+                **proposed,
+            }
+        )
+
+    def _add(self, event: Event) -> None:
+        self.events.append({"seq": len(self.events) + 1, **event})
+        self._wake()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+
+def indented_json(value: Any) -> str:
+    """Format a value as indented JSON; `null` if it is not JSON."""
+    try:
+        return json.dumps(json.loads(json_text(value)), indent=2, ensure_ascii=False)
+    except (NotJson, ValueError, RecursionError):
+        return "null"
+
+
+class Talks:
+    """All talks of a server, by id."""
+
+    def __init__(self, alone_s: float = ALONE_S) -> None:
+        self._alone_s = alone_s
+        self._by_id: dict[str, PageTalk] = {}
+
+    def __iter__(self) -> Iterator[PageTalk]:
+        return iter(self._by_id.values())
+
+    def __getitem__(self, key: str) -> PageTalk:
+        return self._by_id[key]
+
+    @property
+    def under_way(self) -> list[PageTalk]:
+        return [talk for talk in self if not talk.ended]
+
+    def begin(self, chosen: PreparedTalk) -> PageTalk:
+        """Start a talk. Raises NotNow if other talks have to end first."""
+        under_way = self.under_way
+        if len(under_way) >= MOST_UNDER_WAY:
+            raise ActionNotPossible(
+                f"{MOST_UNDER_WAY} conversations are under way already: end one of them first"
+            )
+        others = [talk for talk in under_way if _conflicts(chosen, talk.chosen)]
+        if others:
+            raise ActionNotPossible(
+                f"agent {chosen.unit.agent!r} cannot have a second conversation besides the one on "
+                f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
+                "conversation at a time. End that one first"
+            )
+        for talk in [talk for talk in self if talk.ended][: max(0, len(self._by_id) - MOST_KEPT + 1)]:
+            del self._by_id[talk.id]
+        talk = PageTalk(chosen, self._alone_s)
+        self._by_id[talk.id] = talk
+        return talk
+
+    async def close(self) -> None:
+        """End all talks."""
+        await asyncio.gather(*(talk.close() for talk in self.under_way))
+
+
+def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
+    """Return True if both start servers, or share an agent that takes one conversation at a time."""
+    in_line = first.unit.traits.queue
+    return (first.starts_servers and other.starts_servers) or (
+        in_line is not None and in_line == other.unit.traits.queue
+    )
+
+
+TALKS: web.AppKey[Talks] = web.AppKey("talks", Talks)
+_HEARTBEAT_S = 10.0
+"""Seconds between heartbeats on an event stream, which detect closed connections."""
+
+
+def add_talks(app: web.Application, talks: Talks | None = None) -> None:
+    """Add the routes, and end the talks when the server shuts down."""
+    app[TALKS] = talks or Talks()
+    at = "/api/talks/{talk}"
+    app.add_routes(
+        (
+            json_route("GET", "/api/talks", _choices),
+            json_route("POST", "/api/talks", _begin, status=201),
+            web.get(f"{at}/events", _events),
+            json_route("POST", f"{at}/say", _send_message),
+            json_route("POST", f"{at}/answer", _answer),
+            json_route("POST", f"{at}/hold", _pause_talk),
+            json_route("POST", f"{at}/end", _end),
+            json_route("POST", f"{at}/save", _save),
+        )
+    )
+    app.on_shutdown.append(_close)
+
+
+async def _close(app: web.Application) -> None:
+    await app[TALKS].close()
+
+
+def _project_request(request: web.Request) -> RunRequest:
+    project = request.app[UI]
+    return RunRequest(project.root, project.config)
+
+
+async def _choices(request: web.Request, _: Values) -> Json:
+    available = await call_with_imports(request.app, choices, _project_request(request))
+    root = request.app[UI].root
+    scenarios = [
+        {
+            "file": shown_path(each.file, root),
+            "name": each.name,
+            "line": each.line,
+            "agent": each.agent,
+            "goal": each.goal,
+            "tools": list(each.tools),
+            "skip": each.skip,
+        }
+        for each in available.scenarios
+    ]
+    talks = [
+        {
+            "id": talk.id,
+            "scenario": talk.chosen.unit.scenario.name,
+            "agent": talk.chosen.unit.agent,
+            "ended": talk.ended,
+        }
+        for talk in request.app[TALKS]
+    ]
+    agents, broken = list(available.agents), list(available.broken)
+    return {"scenarios": scenarios, "agents": agents, "broken": broken, "talks": talks}
+
+
+async def _begin(request: web.Request, body: Values) -> Json:
+    choice = TalkChoice(
+        file=optional_text(body, "file"),
+        scenario=optional_text(body, "scenario"),
+        agent=optional_text(body, "agent") or None,
+    )
+    chosen = await call_with_imports(request.app, prepare_talk, _project_request(request), choice)
+    return {"id": request.app[TALKS].begin(chosen).id}
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Stream past and future events as server-sent events."""
+    talk = _talk(request)
+    response = await open_event_stream(request)
+    with talk.watched(), suppress(ConnectionError):  # the page can close the connection at any time
+        async with aclosing(talk.follow(_HEARTBEAT_S)) as events:
+            async for event in events:
+                await send_event(response, event)
+    return response
+
+
+async def _send_message(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
+    text = (optional_text(body, "text") or "").strip()
+    if not text:
+        raise UsageError("write a message first")
+    talk.visitor.say(text)
+    return {}
+
+
+async def _answer(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
+    number = body.get("call")
+    if not isinstance(number, int):
+        raise UsageError("`call`: expected the number of a call")
+    talk.desk.give(number, _requested_result(body))
+    return {}
+
+
+async def _pause_talk(request: web.Request, body: Values) -> Json:
+    _talk(request).hold(calls=body.get("tools") is True)
+    return {}
+
+
+async def _end(request: web.Request, _: Values) -> Json:
+    _talk(request).end()
+    return {}
+
+
+async def _save(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
+    unit = talk.chosen.unit
+    saved_talk = ConversationToSave(
+        conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
+    )
+    return await save_conversation(request, body, saved_talk)
+
+
+def _talk(request: web.Request) -> PageTalk:
+    try:
+        return request.app[TALKS][request.match_info["talk"]]
+    except KeyError:
+        raise ItemNotFound(
+            "this conversation is not known here any more: the server was started anew"
+        ) from None
+
+
+def _requested_result(body: Values) -> ManualAnswer | None:
+    """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
+    error, text = optional_text(body, "error"), optional_text(body, "resultText")
+    if error is not None:
+        if not error.strip():
+            raise UsageError("write the message of the error")
+        return ManualAnswer(error=error.strip())
+    if text is None:
+        return None
+    try:
+        return ManualAnswer(result=from_json(text, allow_inf_nan=False))
+    except ValueError as problem:
+        raise UsageError(f"the answer is not JSON: {problem}. A text stands in quotes") from None

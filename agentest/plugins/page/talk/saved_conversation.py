@@ -1,0 +1,302 @@
+"""Save a conversation that a person had: as a script, a case, or a draft of a simulated scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from agentest.config.config import Config
+from agentest.domain.messages import Session
+from agentest.domain.transcript import Conversation
+from agentest.plugins.adk import set_files
+from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
+from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
+from agentest.plugins.adk.set_edits import check_set
+from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent
+from agentest.plugins.adk.set_text import open_set
+from agentest.plugins.authoring.export import ExportedConversation, evaluation_set
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.python_formatting import (
+    StringLiteral,
+    call_of,
+    list_of,
+    literal,
+    mapping,
+    module_of_scenarios,
+    node,
+)
+from agentest.scenarios.source_code import (
+    ExportableConversation,
+    export_script,
+    has_nameless_call,
+    missing,
+    mockable_calls,
+    mocks,
+)
+from agentest.store.codec import CODECS
+from agentest.store.reader import usable
+from agentest.support.errors import UsageError
+from agentest.support.files import matches_any, name_problem, patterns, readable
+from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, shortened
+
+Kind = Literal["script", "case", "scenario"]
+KINDS: tuple[Kind, ...] = ("script", "case", "scenario")
+NOTHING: Mapping[str, str] = MappingProxyType({})
+_SCENARIO_SUFFIX = ".sim.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequest:
+    """What to save, and where."""
+
+    kind: Kind
+    path: str
+    """Path relative to the folder of the configuration."""
+    name: str
+    """Name of the scenario, or id of the case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationToSave:
+    """A conversation to save.
+
+    Attributes:
+        began: in seconds since 1970.
+        notes: notes for the person.
+    """
+
+    conversation: Conversation
+    scenario: Scenario
+    agent: str
+    began: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedFile:
+    """A file before it is written."""
+
+    path: Path
+    content: bytes
+    preview: str
+    """The new part of the file."""
+    notes: tuple[str, ...]
+    """Notes for the person."""
+    version: str | None = None
+    """Version of the existing file; None if there is none."""
+
+
+def prepare_file(
+    talk: ConversationToSave,
+    request: SaveRequest,
+    root: Path,
+    config: Config | None,
+    locations: Mapping[str, str] = NOTHING,
+) -> PreparedFile:
+    """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path.
+
+    Args:
+        config: configures where scenarios are found; None for a case, which does not need it.
+        locations: existing scenario names → their locations.
+    """
+    if not talk.conversation.turns:
+        raise UsageError("there is no turn to save yet: the agent has not replied to anything")
+    if not request.name.strip():
+        raise UsageError("give it a name" if request.kind != "case" else "give the case an id")
+    if request.kind == "case" or config is None:
+        planned = _case(talk, request, root)
+        return replace(planned, notes=(*talk.notes, *planned.notes))
+    if location := locations.get(request.name.strip()):
+        raise UsageError(
+            f"there is a scenario {request.name.strip()!r} already ({location}): choose another name"
+        )
+    return _scenario(talk, request, root, config)
+
+
+def write(planned: PreparedFile, version: str | None) -> None:
+    """Write the file, unless it has changed since the preview. Raises UsageError and ChangedOnDisk.
+
+    Args:
+        version: the version that the person previewed.
+    """
+    try:
+        set_files.write(SetContent(planned.path, planned.path.name, planned.content), version)
+    except ChangedOnDisk as error:
+        raise ChangedOnDisk(f"{error}: look at it again, and save then", error.current) from None
+
+
+def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config: Config) -> PreparedFile:
+    path = _target_file(request.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
+    parts = path.relative_to(root.resolve()).parts
+    if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
+        raise UsageError(
+            f"{request.path}: agentest run would not find it there; `include` of the configuration is "
+            f"{', '.join(config.include)}"
+        )
+    if path.exists():
+        raise UsageError(f"{request.path} is there already, and is not overwritten: choose another name")
+    if has_nameless_call(talk.conversation):
+        raise UsageError("the agent called a tool without a name, which no mock can answer")
+    exported = _with_initial_state(talk, request.name.strip())
+    source = (
+        export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
+    )
+    try:
+        content = source.encode()
+    except ValueError as error:
+        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
+    notes = (*talk.notes, *_mock_notes(talk))
+    return PreparedFile(path=path, content=content, preview=source, notes=notes)
+
+
+def _with_initial_state(talk: ConversationToSave, name: str) -> ExportableConversation:
+    """Return the conversation, with the scenario's initial state if the agent does not report its own."""
+    state = talk.scenario.session.state if talk.scenario.session else None
+    conversation = talk.conversation
+    if conversation.initial_state is None and state:
+        conversation = replace(conversation, initial_state=state)
+    return ExportableConversation(scenario=talk.scenario.name, conversation=conversation, name=name)
+
+
+def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
+    calls = talk.conversation.tool_calls
+    bypassed = len(calls) - len(mockable_calls(calls))
+    if bypassed:
+        yield f"{count(bypassed, 'call')} that the agent answered itself got no mock: none would reach it"
+    failed = [call for call in calls if call.error and call.result != {"error": call.error}]
+    if failed:
+        yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
+
+
+def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
+    path = _target_file(request.path, root, SUFFIXES, None)
+    conversation = replace(talk.conversation, conversation_id=request.name.strip())
+    exported = ExportedConversation(
+        scenario=talk.scenario.name, agent=talk.agent, conversation=conversation, passed=True
+    )
+    try:
+        made = evaluation_set([exported], set_name(path), talk.began)
+        made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
+        if path.exists():
+            return _added_to_set(path, request, made)
+        written = eval_set_json(made)
+        return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
+
+
+def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
+    """Add the case to the existing set, in the set's format. Raises UsageError."""
+    eval_set = open_set(set_files.read(path, request.path))
+    if any(case.eval_id == request.name.strip() for case in eval_set.cases):
+        raise UsageError(f"{request.path} has a case {request.name.strip()!r} already: choose another id")
+    key = "evalCases" if eval_set.camel else "eval_cases"
+    case = json.loads(eval_set_json(made, camel_case=eval_set.camel))[key][0]
+    new = eval_set.content.with_text(eval_set.with_added(case))
+    check_set(new)
+    preview = json.dumps(case, indent=2, ensure_ascii=False)
+    return PreparedFile(
+        path=path, content=new.data, preview=preview, notes=(), version=eval_set.content.version
+    )
+
+
+def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
+    session = talk.scenario.session
+    if session is None or not session.state:
+        return case
+    user = session.user_id or "agentest"
+    app = session.app_name or talk.agent
+    return replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
+
+
+def _target_file(name: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
+    """Return the file, which must be below the root, even through links. Raises UsageError."""
+    if not name.strip():
+        raise UsageError("name the file to save in")
+    if problem := name_problem(name):
+        raise UsageError(f"{name!r:.150} {problem}")
+    if not name.endswith(endings) or Path(name).name in endings:
+        raise UsageError(f"{readable(name)}: the name must end in {' or '.join(endings)}")
+    home = root.resolve()
+    path = Path(os.path.normpath(home / name))
+    if not path.is_relative_to(home) or not path.resolve().is_relative_to(home):
+        raise UsageError(f"{readable(name)}: is outside of the project; name a file below its folder")
+    if output_dir and path.is_relative_to(home / output_dir):
+        raise UsageError(f"{readable(name)}: is in the folder of the runs; choose another one")
+    return path
+
+
+_ABOUT = '"""A scenario with a simulated user, made from a conversation. Open tasks are marked TODO."""'
+_SHOWN_CHARS = 80
+GOAL = "TODO: what the user wants, and when they have it."
+
+
+def starting_point(exported: ExportableConversation, scenario: Scenario) -> str:
+    """Return the source of a `*.sim.py` with one scenario with a simulated user.
+
+    Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
+    """
+    calls = exported.conversation.tool_calls
+    mockable = mockable_calls(calls)
+    expected = list_of(StringLiteral(name) for name in dict.fromkeys(call.name for call in calls))
+    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", expected)])
+    state = scenario.session.state if scenario.session else None
+    options = {
+        "profile": StringLiteral(scenario.profile) if scenario.profile else None,
+        "goal": StringLiteral(scenario.goal or GOAL),
+        "knowledge": node(list(scenario.knowledge)) if scenario.knowledge else None,
+        "session": node({"state": dict(state)}) if state else None,
+        "tools": mapping(list(mocks(mockable))) if mockable else None,
+        "trajectory": trajectory if calls else None,
+        "tags": node(["from-a-talk"]),
+    }
+    made = call_of("scenario", [StringLiteral(exported.exported_name)], options)
+    return module_of_scenarios(_ABOUT, [made], comments=list(_open_decisions(exported, scenario)))
+
+
+def _open_decisions(exported: ExportableConversation, scenario: Scenario) -> Iterator[str]:
+    if turns := exported.conversation.turns:
+        yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
+    if not scenario.goal:
+        yield "# TODO: write the goal; until then the simulated user wants nothing."
+    if not scenario.profile:
+        yield "# TODO: say who the user is, with profile=…, where that matters."
+    if not scenario.knowledge:
+        yield "# TODO: list what the user knows, with knowledge=[…]."
+    if mockable_calls(exported.conversation.tool_calls):
+        yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
+    if exported.conversation.tool_calls:
+        yield "# TODO: keep in `expected` what has to be called every time, and say what may never be."
+
+
+DID_NOT_PASS = "it did not pass in its run: make sure that it shows what the agent should do"
+
+
+def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: float) -> ConversationToSave:
+    """Return the conversation to save. Raises UsageError if it is unfinished or incomplete.
+
+    Args:
+        scenario, conversation: as in results.json.
+        began: start of the run, in seconds since 1970.
+    """
+    read = usable(CODECS.read(Conversation, conversation))
+    if why := missing(read):
+        raise UsageError(f"this is a conversation {why}: it cannot be saved")
+    state = read.initial_state
+    about = Scenario(
+        name=scenario["name"],
+        file=scenario["file"],
+        line=scenario["line"],
+        profile=scenario.get("profile", ""),
+        goal=scenario.get("goal", ""),
+        session=Session(state=dict(state)) if state else None,
+    )
+    notes = () if conversation["passed"] else (DID_NOT_PASS,)
+    return ConversationToSave(conversation=read, scenario=about, agent=agent, began=began, notes=notes)

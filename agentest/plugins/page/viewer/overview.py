@@ -1,0 +1,353 @@
+"""Build the data that the page shows first: numbers, and one row for each scenario.
+
+The input is the JSON of results.json and of the journal, so that reports, finished runs and active runs share
+one path. The page searches ten thousand scenarios at once, so a row has only the fields that the list
+filters, sorts and shows.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from agentest.domain.metrics import Range, scale_of
+from agentest.domain.results import CauseKind
+from agentest.domain.root_causes import normalized_label, root_cause_id
+from agentest.plugins.page.viewer.pictures import call_outcomes, is_scripted, pictures
+from agentest.support.json_text import Json
+from agentest.support.statistics.intervals import (
+    ConfidenceInterval,
+    clustered_mean,
+    clustered_share,
+    pass_hat_k,
+)
+from agentest.support.text import shortened
+
+_SHOWN_CHARS = 240
+_COUNTED_IN = ("intervals", "skippedMetrics", "labels", "latencies", "outcomes", "scripted")
+"""Fields of rows that only the whole run needs; the list does not show them."""
+_SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
+_HOLDING = ("matched", "free")
+
+
+def brief(conversation: Json) -> Json:
+    """Summarize a conversation in one row."""
+    turns = conversation["turns"]
+    every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
+    time = conversation.get("time") or {}
+    return {
+        "conversationId": conversation["conversationId"],
+        "passed": conversation["passed"],
+        "endedBy": conversation["endedBy"],
+        "errorSource": conversation["errorSource"],
+        "turns": len(every),
+        "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
+        "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
+        "latencies": [round(turn["latencyMs"], 1) for turn in turns],
+        "outcomes": call_outcomes(every),
+        "totalMs": time.get("totalMs"),
+        "first": _short(every[0]["userMessage"]) if every else "",
+        "broke": broken_turn(conversation),
+        "why": _short(_first_reason(conversation)),
+        **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
+    }
+
+
+def broken_turn(conversation: Json) -> int | None:
+    """Return the index of the first turn to look at; None if no fault points to a turn."""
+    indexes = [
+        *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
+        *(
+            criterion["turnIndex"]
+            for criterion in conversation.get("criteria", ())
+            if criterion["result"] == "violated"
+        ),
+        *(index for index, _ in _mismatches(conversation)),
+        *_wrong_calls(conversation),
+        *(check["turnIndex"] for check in _failed_checks(conversation) if "turnIndex" in check),
+        *(
+            scores["turnIndex"]
+            for scores in conversation["evaluation"]["turnEvaluations"]
+            if not all(check["passed"] for check in scores["checks"])
+        ),
+    ]
+    if unfinished := conversation["unfinishedTurn"]:
+        indexes.append(unfinished["turnIndex"])
+    return min((index for index in indexes if index is not None), default=None)
+
+
+def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
+    per_turn = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
+    for index, trajectory in (*per_turn, (None, conversation["trajectory"])):
+        for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
+            if part["matched"] is not True and not part.get("counted"):
+                yield index, part
+
+
+def _failed_checks(conversation: Json) -> list[Json]:
+    return [check for check in conversation.get("checks", ()) if not check["passed"]]
+
+
+def _wrong_calls(conversation: Json) -> Iterator[int]:
+    """Yield the turns with calls that the trajectories of the whole conversation did not expect."""
+    turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
+    made = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
+    rows = (
+        row for index, part in _mismatches(conversation) if index is None for row in part.get("alignment", ())
+    )
+    for row in rows:
+        position = row.get("call")
+        if position is not None and position < len(made) and row["status"] not in _HOLDING:
+            yield made[position]
+
+
+def without_sides(reason: str) -> str:
+    """Return a trajectory's reason up to the sides."""
+    return _SIDES.split(reason, maxsplit=1)[0]
+
+
+def _first_reason(conversation: Json) -> str:
+    if conversation["error"]:
+        return str(conversation["error"])
+    for _, trajectory in _mismatches(conversation):
+        name = f"{trajectory['name']}: " if trajectory.get("name") else ""
+        differences = [
+            f"{row['expected'].partition('(')[0]}: {row['difference']}"
+            for row in trajectory.get("alignment", ())
+            if row["status"] == "different" and row.get("difference")
+        ]
+        return name + "; ".join([without_sides(trajectory["reason"]), *differences])
+    for scores in conversation["evaluation"]["turnEvaluations"]:
+        for check in scores["checks"]:
+            if not check["passed"]:
+                return f"{check['check']}: {check['reason']}"
+    for check in _failed_checks(conversation):
+        return f"{check['check']}: {check['reason']}"
+    for criterion in conversation.get("criteria", ()):
+        if criterion["result"] != "met":
+            return f"{criterion['text']}: {criterion['reason']}"
+    goal = conversation["evaluation"].get("goalCompletion") or {}
+    if goal.get("value") == 0:
+        return f"goal {goal.get('outcome', 'not reached')}: {goal['reason']}"
+    for failure in conversation["labelledFailures"]:
+        return f"{failure['metric']}: {failure['label']}. {failure['reason']}"
+    return ""
+
+
+def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
+    """Summarize a scenario in one row.
+
+    Args:
+        scenario: as in results.json; its conversations are ignored.
+        rows: the results of `brief` for its conversations.
+    """
+    usage = scenario["usage"].values()
+    costs = [role["cost"] for role in usage]
+    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
+    no_verdict = scenario["status"] in ("errored", "skipped")
+    smallest = margin(scenario["averages"], scenario["thresholds"])
+    # The first failure has the words of its conversation if those are more specific.
+    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
+    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
+    return {
+        **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
+        "passed": sum(row["passed"] for row in rows),
+        "conversations": len(rows),
+        "planned": scenario.get("plannedConversations", len(rows)),
+        **{key: scenario[key] for key in ("passRate", "flaky", "evalSetId", "evalId") if key in scenario},
+        "turns": sum(row["turns"] for row in rows),
+        "agentMs": round(sum(row["agentMs"] for row in rows), 3),
+        "latencies": [ms for row in rows for ms in row.get("latencies", ())],
+        "outcomes": [each for row in rows for each in row.get("outcomes", ())],
+        "scripted": is_scripted(row["endedBy"] for row in rows),
+        "durationMs": scenario["durationMs"],
+        "cost": None if None in costs else round(sum(costs), 6),
+        "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
+        "failures": len(scenario["failures"]),
+        "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
+        "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
+        **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
+        "causes": [root_cause_id(each["kind"], each["pattern"]) for each in scenario.get("causes", ())],
+        "labels": [normalized_label(each["label"]) for each in scenario["errors"]],
+        **({} if smallest is None else {"margin": round(smallest, 4)}),
+        # Only the early end of the run keeps the scenario from a verdict.
+        **({"unfinished": True} if no_verdict and kinds == {"interrupted"} else {}),
+        # It stands for a file that did not load.
+        **({"broken": True} if "file" in kinds else {}),
+    }
+
+
+def overview(
+    *,
+    run: Json,
+    head: Json | None,
+    scenarios: Sequence[Json],
+    root_causes: Sequence[Json],
+    trend: Sequence[Json] = (),
+    left_out: int = 0,
+    **more: Any,
+) -> Json:
+    """Build the complete overview.
+
+    Args:
+        run: the properties of the run: `id`, `state`, and the contents of run.json.
+        head: results.json without its scenarios; None if the run has not ended.
+        scenarios: the results of `scenario_row`.
+        root_causes: `rootCauses` of results.json, or those found so far.
+        trend: data from run.json of earlier runs; the latest is last.
+        left_out: the number of conversations whose transcripts had no room.
+        more: data that only one variant has.
+    """
+    known = {cause["id"] for cause in root_causes}
+    joined = {label: cause["id"] for cause in root_causes for label in cause.get("labels", ())}
+
+    def shown(row: Json) -> Json:
+        judged = (joined.get(each) or root_cause_id(CauseKind.JUDGED, each) for each in row["labels"])
+        causes = [id for id in dict.fromkeys((*row["causes"], *judged)) if id in known]
+        return {**{key: row[key] for key in row if key not in _COUNTED_IN}, "causes": causes}
+
+    return {
+        "run": run,
+        "head": head,
+        "figures": figures(scenarios),
+        "scenarios": [shown(row) for row in scenarios],
+        "causes": root_causes,
+        "trend": [{key: each[key] for key in each if key != "statuses"} for each in trend],
+        "pictures": pictures(scenarios, trend),
+        "leftOut": left_out,
+        **more,
+    }
+
+
+def _short(text: str) -> str:
+    return shortened(text, _SHOWN_CHARS)
+
+
+_SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
+_YES_OR_NO: Range = (0.0, 1.0)
+
+
+def figures(rows: Sequence[Json]) -> Json:
+    """Return `rates` and `averages` with intervals, and `skipped`: metrics that were not scored, and why.
+
+    Each agent of a comparison has its own figures.
+    """
+    agents = list(dict.fromkeys(row["agent"] for row in rows if row["agent"]))
+    parts: dict[str, Sequence[Json]] = {
+        agent: [row for row in rows if row["agent"] == agent] for agent in agents
+    }
+    if len(agents) < 2:
+        parts = {agents[0] if agents else "": rows}
+    return {
+        "rates": [rate for agent, mine in parts.items() for rate in _rates(agent, mine)],
+        "averages": [average for agent, mine in parts.items() for average in _averages(agent, mine)],
+        "skipped": _skipped(rows),
+    }
+
+
+def margin(averages: Mapping[str, Any], thresholds: Mapping[str, Any]) -> float | None:
+    """Return the smallest distance of an average from its threshold, as a share of the metric's scale.
+
+    A negative value means that the threshold was missed. None if no numeric metric has a threshold.
+    """
+    margins = []
+    for name, least in thresholds.items():
+        if _number(averages.get(name)) and _number(least):
+            low, high = scale_of(name) or (0.0, max(abs(least), 1.0))
+            margins.append((averages[name] - least) / (high - low))
+    return min(margins, default=None)
+
+
+def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
+    """Yield how many conversations passed, and pass^k; nothing if none passed or failed."""
+    counts = [(round(rate["value"] * rate["n"]), rate["n"]) for row in rows if (rate := row.get("passRate"))]
+    n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
+    if not n:
+        return
+    several = [pass_hat_k(of, times) for times, of in counts if of > 1]
+    most = min(map(len, several), default=0)
+    yield {
+        "agent": agent,
+        "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(counts))},
+        "scenarios": len(counts),
+        "passHatK": {str(k): round(mean(e[k] for e in several), 6) for k in _SHOWN_K if k <= most},
+    }
+
+
+def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
+    by_metric: dict[str, list[Json]] = {}
+    for row in rows:
+        for name, value in row["averages"].items():
+            if _number(value):
+                by_metric.setdefault(name, []).append(row)
+    for name, mine in by_metric.items():
+        yield _average(agent, name, mine)
+
+
+def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
+    values = [row["averages"][name] for row in rows]
+    limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
+    lowest = min(rows, key=lambda row: row["averages"][name])
+    low, high = scale_of(name) or _YES_OR_NO
+    scale = (low, high) if all(low <= value <= high for value in values) else None
+    if len(rows) == 1:
+        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
+        pooled = {**figure, "value": values[0]}
+    else:
+        bounds = _interval_bounds(clustered_mean([[value] for value in values], scale))
+        pooled = {"value": mean(values), "n": len(values), **bounds}
+    return {
+        "metric": name,
+        "agent": agent,
+        **pooled,
+        "scale": list(scale) if scale else None,
+        "scenarios": len(rows),
+        "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
+        "thresholds": sorted({min(limits), max(limits)}) if limits else [],
+        "missed": sum(name in row["metrics"] for row in rows),
+    }
+
+
+def _skipped(rows: Iterable[Json]) -> list[Json]:
+    by_reason: dict[str, dict[str, int]] = {}
+    for row in rows:
+        for metric, why in row.get("skippedMetrics", {}).items():
+            metrics = by_reason.setdefault(why, {})
+            metrics[metric] = metrics.get(metric, 0) + 1
+    return [
+        {"why": why, "metrics": list(metrics), "scenarios": max(metrics.values())}
+        for why, metrics in by_reason.items()
+    ]
+
+
+def _interval_bounds(interval: ConfidenceInterval | None) -> Json:
+    return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def rerun(scenario: Json, several: bool) -> str:
+    """Return the command that runs a scenario again in its configuration's folder; "" if there is none."""
+    file, agent = scenario["file"], scenario["agent"]
+    if not file or not agent:  # not a scenario, but a file that did not load
+        return shlex.join(["agentest", "run", _path(file)]) if file else ""
+    words = ["agentest", "run", f"{_path(file)}:{scenario['line']}"]
+    if "evalId" in scenario:
+        words = ["agentest", "eval", f"{_path(file)}:{scenario['evalId']}"]
+    return shlex.join([*words, *(("--agent", agent) if several else ())])
+
+
+def show_command(run: str, scenario: str = "") -> str:
+    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one."""
+    only = ("--scenario", f"={scenario}") if scenario else ()
+    return shlex.join(["agentest", "show", run or "latest", *only, "--verbose"])
+
+
+def _path(file: str) -> str:
+    """Return a path that no command mistakes for an option."""
+    return f"./{file}" if file.startswith("-") else file

@@ -1,0 +1,479 @@
+"""The client of an ADK server: its sessions, and the events of a run with the reply, calls and usage.
+
+A session is created with a scenario's state and read after every turn. The reply follows google-adk's
+`Event.is_final_response`: it is the text of the last event that is final and has text. All other texts are
+remarks, and all function calls form the trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from agentest.agents.error_hints import ADK_PLACE
+from agentest.agents.http_sender import EventStream, HttpSender, read_body
+from agentest.agents.json_reader import (
+    excerpt,
+    is_list_of_objects,
+    mapping_at,
+    objects_at,
+    read_count,
+    read_json,
+    read_text,
+    truncated_stream_error,
+)
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import agent_call, read_json_body
+from agentest.domain.messages import Attachment, Message, Session, UserText, last_user_message
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
+from agentest.support.http.client import DirectResponse, Sender
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.templates import NO_VALUES, Values
+
+_CONFLICT_STATUS = 409
+_UNSUPPORTED_STATUSES = (404, 405)
+"""Statuses of servers that do not support the request with the session's id in the body."""
+_TEMPORARY_PREFIX = "temp:"
+"""Prefix of state keys that ADK drops after each invocation."""
+_DEFAULT_AUTHOR = "agent"
+
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """The app, user and session ids of a conversation on the server."""
+
+    app_name: str
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionState:
+    """The state of a session, or None and the error if it could not be read."""
+
+    state: Mapping[str, Any] | None = None
+    error: str | None = None
+    retries: int = 0
+
+
+class Sessions:
+    """Creates and reads sessions. Stores nothing about conversations."""
+
+    def __init__(self, root: str, sender: HttpSender) -> None:
+        self._root = root
+        self._sender = sender
+
+    async def open(
+        self, key: SessionKey, session: Session | None, values: Values = NO_VALUES
+    ) -> SessionState:
+        """Create the session if it does not exist, and return its first state.
+
+        Raises NoReply, SessionMismatch if the state differs from the scenario's, and CannotSend for names
+        that cannot be part of an address.
+        """
+        state = dict(session.state) if session else {}
+        url = self._sessions_url(key)
+        answer = await self._sender.post(
+            url,
+            {"state": state, "session_id": key.session_id},
+            _read_created,
+            (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES),
+            values=values,
+        )
+        retries, (status, created) = answer.retries, answer.value
+        # Older servers accept an id only in the address.
+        is_another = isinstance(created, dict) and "id" in created and created["id"] != key.session_id
+        if status in _UNSUPPORTED_STATUSES or is_another:
+            url = self._session_url(key)
+            answer = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
+            retries, (status, created) = retries + answer.retries, answer.value
+        if status == _CONFLICT_STATUS:
+            return await self._existing(key, state, retries, values)
+        if not isinstance(created, dict) or created.get("id") != key.session_id:
+            raise NoReply(f"{url}: no session {key.session_id!r} was created, but: {excerpt(created)}")
+        created_state = created.get("state") or {}
+        if not contains_state(created_state, state):
+            raise SessionMismatch(
+                f"{url}: the session's state differs from the one requested: found {excerpt(created_state)}, "
+                f"expected {excerpt(_without_temporary(state))}. Is this the address of `adk api_server`?"
+            )
+        return SessionState(state=created_state, retries=retries)
+
+    async def _existing(
+        self, key: SessionKey, state: dict[str, Any], retries: int, values: Values
+    ) -> SessionState:
+        """Read the state of an existing session, which ignores the scenario's state."""
+        read = await self.read(key, values)
+        if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
+            actual = f"has the state {excerpt(read.state)}" if read.error is None else read.error
+            raise SessionMismatch(
+                f"{self._session_url(key)}: {state_mismatch_text(key.session_id, state, actual)}"
+            )
+        return SessionState(state=read.state, retries=retries)
+
+    async def read(self, key: SessionKey, values: Values = NO_VALUES) -> SessionState:
+        """Read the session's current state. A failure is returned, because it is not the agent's."""
+        try:
+            url = self._session_url(key)
+            session = (await self._sender.get(url, _read_session, values=values)).value
+        except (NoReply, CannotSend, ProgramDelayed) as error:
+            return _unread(str(error), key)
+        state = session.get("state", {}) if isinstance(session, dict) else None
+        if not isinstance(state, dict) or session.get("id") != key.session_id:
+            return _unread(f"{url} answered no session of ADK's, but: {excerpt(session)}", key)
+        return SessionState(state=state)
+
+    def _sessions_url(self, key: SessionKey) -> str:
+        return f"{self._root}/apps/{_segment(key.app_name)}/users/{_segment(key.user_id)}/sessions"
+
+    def _session_url(self, key: SessionKey) -> str:
+        return f"{self._sessions_url(key)}/{_segment(key.session_id)}"
+
+
+def _unread(problem: str, key: SessionKey) -> SessionState:
+    # Session ids differ between runs, and a replay must give the same results.
+    return SessionState(
+        error=f"the session's state could not be read: {problem.replace(key.session_id, '<session_id>')}"
+    )
+
+
+def _segment(name: str) -> str:
+    """Return a name as one segment of a path. Raises CannotSend for `.` and `..`, which change the path."""
+    if name in (".", ".."):
+        raise CannotSend(
+            f"{name!r} cannot be the app_name, user_id or session_id of a session: in an address it stands "
+            "for another part; change it in the scenario's `session` or the case's session_input"
+        )
+    return quote(name, "", errors="replace")
+
+
+def _without_temporary(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if not key.startswith(_TEMPORARY_PREFIX)}
+
+
+def state_mismatch_text(session_id: str, expected: Mapping[str, Any], actual: str) -> str:
+    """Return the error for an existing session that has another state. `found` describes that state."""
+    return (
+        f"the session {session_id!r} exists already and keeps its own state, so it does not begin with "
+        f"{excerpt(_without_temporary(expected))}: {actual}. Leave session_id out, so that every "
+        "conversation gets a session of its own, or name one that does not exist yet"
+    )
+
+
+def contains_state(actual: Any, expected: Mapping[str, Any]) -> bool:
+    """Return whether a session's state contains the requested state, except for temporary keys.
+
+    The check is needed because servers respond with 200 to both forms of the request, even the wrong one.
+    """
+    return isinstance(actual, dict) and all(
+        actual.get(key) == value for key, value in _without_temporary(expected).items()
+    )
+
+
+async def _read_created(response: DirectResponse) -> tuple[int, Any]:
+    if response.status_code in (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES):
+        return response.status_code, None
+    return response.status_code, await _read_session(response)
+
+
+async def _read_session(response: DirectResponse) -> Any:
+    if_stream = "the ADK server answered with a stream where a session was expected"
+    return await read_json_body(response, ADK_PLACE, if_stream)
+
+
+_DEFAULT_USER = "agentest"
+
+
+def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
+    """Create the client of an agent behind an ADK server."""
+    return AdkClient(config, resources.client, resources.timeout_s)
+
+
+class AdkClient:
+    """Sends conversations to one ADK server. Stores nothing about them."""
+
+    takes_attachments = True
+
+    def __init__(self, config: AdkAgent, client: Sender, timeout_s: float) -> None:
+        self.name = config.name
+        self._app_name = config.app_name
+        self._user_id = config.user_id
+        self._streaming = config.streaming
+        self._root = config.endpoint.rstrip("/")
+        self._run_url = f"{self._root}/{'run_sse' if config.streaming else 'run'}"
+        self._sender = HttpSender(config, client, timeout_s, ADK_PLACE)
+        self._sessions = Sessions(self._root, self._sender)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Reply to the user's last message. The first turn creates the session.
+
+        `latency_ms` of the reply covers the run without the session requests. The time limit applies to
+        each request. Raises NoReply, SessionMismatch, CannotSend.
+        """
+        key = self._place(ctx)
+        values = TurnValues(messages, ctx)
+        first_state = (
+            await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
+        )
+        payload = {
+            "app_name": key.app_name,
+            "user_id": key.user_id,
+            "session_id": key.session_id,
+            "new_message": user_content(last_user_message(messages)),
+            "streaming": self._streaming,
+        }
+        answer = await self._sender.post(self._run_url, payload, self._read, values=values)
+        reply = read_reply(
+            answer.value,
+            ctx.turn_index,
+            latency_ms=answer.latency_ms,
+            retries=first_state.retries + answer.retries,
+            streamed=self._streaming,
+        )
+        current_state = await self._sessions.read(key, values)
+        return replace(
+            reply,
+            state=current_state.state,
+            state_error=current_state.error,
+            state_before=first_state.state,
+            first_token_ms=answer.first_token_ms,
+        )
+
+    def _place(self, ctx: TurnContext) -> SessionKey:
+        session = ctx.session or Session()
+        app_name = self._app_name or session.app_name
+        if not app_name:
+            raise CannotSend(
+                f"agent {self.name!r} has no app_name: set it in the agent's configuration, or as "
+                f"app_name of the scenario's `session` or the case's session_input ({self._root}/list-apps "
+                "lists the apps)"
+            )
+        return SessionKey(app_name, self._user_id or session.user_id or _DEFAULT_USER, ctx.session_id)
+
+    def _read(self, response: DirectResponse) -> Awaitable[list[Any]]:
+        return read_body(response, self._streaming, read_event_list, read_event_stream)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    author: str
+    parts: tuple[Part, ...]
+    final: bool
+    usage: Usage
+    error: str | None
+    is_model_response: bool
+    """True if the event reports a model's version or token usage."""
+
+    @property
+    def text(self) -> str:
+        """The texts without thoughts, joined as in ADK's metrics."""
+        return "\n".join(part["text"] for part in self.parts if part.get("text") and not part.get("thought"))
+
+
+def read_event_list(body: bytes) -> list[Any]:
+    """Read the events in a response of `/run`. Raises AgentError."""
+    data = read_json(body, ADK_PLACE)
+    if isinstance(data, Mapping) and data.get("error"):
+        raise AgentError(f"the agent answered with an error: {excerpt(data['error'])}")
+    if not isinstance(data, list):
+        raise AgentError(f"the agent's answer is not a list of ADK's events: {excerpt(data)}")
+    return data
+
+
+async def read_event_stream(stream: EventStream) -> list[Any]:
+    """Read the events in a response of `/run_sse`. Raises AgentError, also if the stream was cut."""
+    events: list[Any] = []
+    async for event in stream:
+        if event.data.strip():  # some servers keep the connection alive with empty events
+            events.append(read_text(event.data))
+            if any(part.get("text") for part in objects_at(mapping_at(events[-1], "content"), "parts")):
+                stream.note_first_token()
+    if not events:
+        raise truncated_stream_error("any event")
+    if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
+        raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
+    return events
+
+
+def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> tuple[AgentReply, str | None]:
+    """Return the reply in a run's events, and the problem if there is none.
+
+    Raises AgentError for values that are not events of ADK.
+
+    A run without text is a reply if the agent called a tool. If the events were streamed, it must not end
+    with a call, because a stream may be cut between two events.
+    """
+    events = [event for item in items if (event := _event(item)) is not None]
+    calls = _calls(events, turn_index)
+    last = _final_event(events)
+    problem, text = None, None
+    if last:
+        problem, text = last.error, None if last.error else last.text or _fallback_text(last.parts)
+    elif not calls or (streamed and any(part.get("functionCall") is not None for part in events[-1].parts)):
+        problem = f"no final response among the {len(items)} events of the agent"
+    if not problem and not text and not calls:
+        problem = "the final response of the agent is empty"
+    reply = AgentReply(
+        text=text or None,
+        observed=calls,
+        remarks=tuple(_remarks(events, last)),
+        usage=sum((event.usage for event in events), Usage()),
+        author=last.author if last else events[-1].author if events else _DEFAULT_AUTHOR,
+        model_calls=sum(event.is_model_response for event in events) or None,
+    )
+    return reply, problem
+
+
+def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
+    """Yield the texts that are not the reply, each with the number of calls in earlier events."""
+    calls = 0
+    for event in events:
+        if event is not reply and event.text:
+            yield Remark(event.author, event.text, calls)
+        calls += sum(part.get("functionCall") is not None for part in event.parts)
+
+
+def _final_event(events: Sequence[_Event]) -> _Event | None:
+    """Return the event with the reply: the last final event, preferably one with text."""
+    chosen: _Event | None = None
+    for event in events:
+        if event.final and (event.error or event.text or chosen is None or not chosen.text):
+            chosen = event
+    return chosen
+
+
+def _event(item: Any) -> _Event | None:
+    """Read an event; None for a partial event and for events of the user."""
+    if not isinstance(item, Mapping):
+        raise AgentError(f"an event of the agent is not a JSON object: {excerpt(item)}")
+    author = item.get("author") or _DEFAULT_AUTHOR
+    if not isinstance(author, str):
+        raise AgentError(f"the `author` of an event of the agent is not a text: {excerpt(author)}")
+    values = [item.get(key) for key in ("errorCode", "errorMessage", "error")]
+    reported = ": ".join(excerpt(value) for value in values if value)
+    error = f"the agent reports an error: {reported}" if reported else None
+    if author.lower() == "user" or (item.get("partial") is True and not error):
+        return None
+    parts = _parts(item)
+    final = error is not None or _is_final(item, parts)
+    tokens = item.get("usageMetadata")
+    keys = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
+    usage = Usage(*(read_count(tokens, key) for key in keys))
+    is_model_response = isinstance(tokens, Mapping) or isinstance(item.get("modelVersion"), str)
+    return _Event(author, parts, final, usage, error, is_model_response)
+
+
+def _is_final(event: Mapping[str, Any], parts: Sequence[Part]) -> bool:
+    if not parts:
+        return False
+    if event.get("longRunningToolIds") or mapping_at(event, "actions").get("skipSummarization"):
+        return True
+    if any(part.get(kind) is not None for part in parts for kind in ("functionCall", "functionResponse")):
+        return False
+    return parts[-1].get("codeExecutionResult") is None
+
+
+def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
+    content = event.get("content") or {}
+    parts = content.get("parts") if isinstance(content, Mapping) else content
+    if parts is None:
+        return ()
+    if not is_list_of_objects(parts):
+        raise AgentError(f"the `content` of an event of the agent has no list of parts: {excerpt(content)}")
+    for part in parts:
+        if not isinstance(part.get("text") or "", str):
+            raise AgentError(f"the `text` of an event of the agent is not a text: {excerpt(part)}")
+    return tuple(parts)
+
+
+def _fallback_text(parts: Iterable[Part]) -> str:
+    """Return the text for a reply without texts: tools' responses as JSON, or the kinds of other parts."""
+    return "\n".join(
+        excerpt(part["functionResponse"].get("response"))
+        if part.get("functionResponse") is not None
+        else f"[{next(iter(part), 'nothing')}]"
+        for part in parts
+        if not part.get("thought") and "text" not in part
+    )
+
+
+def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
+    """Return the calls in order, with the calls of one event in one round.
+
+    Responses are matched by id, or with the next call of that name if ids are missing.
+    """
+    parts = [part for event in events for part in event.parts]
+    by_id: dict[str, Any] = {}
+    by_name: dict[str, list[Any]] = {}
+    for response in _functions(parts, "functionResponse"):
+        if response.get("id"):
+            by_id[response["id"]] = response.get("response")
+        else:
+            by_name.setdefault(response["name"], []).append(response.get("response"))
+
+    def result(call: Mapping[str, Any]) -> Any:
+        if call.get("id"):
+            return by_id.get(call["id"])
+        waiting = by_name.get(call["name"])
+        return waiting.pop(0) if waiting else None
+
+    rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
+    return tuple(
+        agent_call(
+            call["name"],
+            call.get("args"),
+            turn_index,
+            result=result(call),
+            call_id=call.get("id") or None,
+            round=round,
+        )
+        for round, calls in enumerate(rounds)
+        for call in calls
+    )
+
+
+def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
+    functions = [part[kind] for part in parts if part.get(kind) is not None]
+    for function in functions:
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise AgentError(f"a `{kind}` of the agent has no name: {excerpt(function)}")
+        if not isinstance(function.get("id") or "", str):
+            raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {excerpt(function)}")
+    return functions
+
+
+def read_reply(
+    items: Sequence[Any], turn_index: int, *, latency_ms: float, retries: int = 0, streamed: bool = False
+) -> AgentReply:
+    """Return the reply in a run's events, without the session's state.
+
+    Raises NoReply with the agent's calls.
+    """
+    try:
+        reply, problem = read_run(items, turn_index, streamed)
+    except AgentError as error:
+        raise NoReply(str(error), retries) from None
+    if problem is not None:
+        raise NoReply(problem, retries, reply.observed)
+    return replace(reply, latency_ms=latency_ms, retries=retries)
+
+
+def user_content(message: UserText) -> dict[str, Any]:
+    """Return the message as a `Content`, in camelCase, which ADK for Python and TypeScript accept."""
+    text = [{"text": message.text}] if message.text or not message.attachments else []
+    return {"role": "user", "parts": [*text, *map(_part, message.attachments)]}
+
+
+def _part(file: Attachment) -> dict[str, Any]:
+    name = {"displayName": file.name} if file.name else {}
+    if file.uri:
+        return {"fileData": {"mimeType": file.mime_type, "fileUri": file.uri, **name}}
+    return {"inlineData": {"mimeType": file.mime_type, "data": file.base64, **name}}

@@ -1,0 +1,331 @@
+"""The client of a backend that speaks the Vercel AI SDK's stream protocols over HTTP, as `useChat` does.
+
+The backend runs its own tools and reports their calls. It requests calls of tools without `execute`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentest.agents.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Approver,
+)
+from agentest.agents.json_reader import excerpt, read_any
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, agent_call
+from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
+from agentest.plugins.protocols.ai_sdk.stream import (
+    ASKED,
+    DECIDED,
+    DENIED,
+    DONE,
+    FAILED,
+    PLACE,
+    STREAMING,
+    WAITS,
+    AssistantMessage,
+    Part,
+    StreamResult,
+    is_tool,
+    new_id,
+    read_stream,
+    tool_name,
+)
+from agentest.plugins.protocols.settings.frontends import AiSdkAgent
+from agentest.support.errors import CannotSend
+from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
+
+_BETWEEN = "\n\n"
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
+_TEXT_STREAM_HIDES_CALLS = (
+    "it answered with a text stream, which reports none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise remove the checks of calls"
+)
+_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
+Wire = dict[str, Any]
+
+
+def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClient:
+    """Create the client of a backend of the AI SDK."""
+    backend = _Backend(config, resources)
+    return ProtocolClient(config.name, lambda: AiSdkConversation(backend))
+
+
+class _Backend(ProtocolEndpoint):
+    """Sends messages of conversations to one backend."""
+
+    def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
+        super().__init__(config, resources, PLACE, handed_over=_HANDED_OVER)
+        self.config = config
+
+    async def send(self, payload: Wire, result: StreamResult, values: TurnValues, total: ReplyTotals) -> None:
+        """Send a request and read the response into `result`. Raises NoReply."""
+
+        async def read(response: DirectResponse) -> None:
+            await read_stream(response, result, self.ignored.note)
+
+        body = {**self.body.filled(values), **payload}
+        total.add(await self.sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
+
+
+@dataclass(slots=True)
+class _StreamTotals(ReplyTotals):
+    is_text: bool = False
+    model_calls: int = 0
+    said: tuple[str, ...] = ()
+
+
+class AiSdkConversation:
+    """One conversation with a backend."""
+
+    def __init__(self, backend: _Backend) -> None:
+        self.name = backend.config.name
+        self._backend = backend
+        self._messages: list[Wire | AssistantMessage] = []
+        self._version_4 = backend.config.version == 4
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Reply to the user's message or the last tool results. Raises NoReply, CannotSend, MockBypassed."""
+        if not self._messages:
+            self._backend.own_tools.check_before(ctx)
+        current, total, message = self._current(), _StreamTotals(), messages[-1]
+        approver = Approver(ctx.approve, self._backend.config.approvals)
+        if isinstance(message, ToolResult):
+            self._fill_results(current, messages)
+            if waiting(current) and not _decide_waiting(current, approver):
+                return self._reply(current, total, ctx)
+        else:
+            assert isinstance(message, UserText)
+            if not _decide_waiting(current, approver, message.text):
+                self._messages.append(user_message(message))
+        for _ in range(MOST_APPROVALS):
+            current = await self._send(total, messages, ctx)
+            if requested_calls(current) or not _decide_waiting(current, approver):
+                total.approvals = approver.answered
+                return self._reply(current, total, ctx)
+        raise total.no_reply(TOO_MANY_QUESTIONS)
+
+    def _current(self) -> AssistantMessage:
+        """Return the message that the agent continues: its last, or a new one after a user message."""
+        last = self._messages[-1] if self._messages else None
+        return last if isinstance(last, AssistantMessage) else AssistantMessage(self._backend.ignored.note)
+
+    def _fill_results(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
+        for message in reversed(messages):
+            if not isinstance(message, ToolResult):
+                break
+            part = current.tool(message.request_id)
+            assert part is not None, "only calls of this message were handed to us"
+            value = read_any(message.text)
+            # The result of a mock that raises is an error.
+            if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
+                part.update(state=FAILED, errorText=value["error"])
+            else:
+                part.update(state=DONE, output=value)
+            current.set_done(part)
+
+    async def _send(
+        self, total: _StreamTotals, messages: Sequence[Message], ctx: TurnContext
+    ) -> AssistantMessage:
+        """Send all messages and add the stream to the message that it continues. Raises MockBypassed."""
+        current, own_tools = self._current(), self._backend.own_tools
+        before = len(current.parts)
+        result = StreamResult(current)
+        wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
+        last = self._messages[-1]
+        payload = {
+            "id": ctx.session_id,
+            "messages": to_version_4(wire) if self._version_4 else wire,
+            "trigger": "submit-message",
+            **({"messageId": last.id} if isinstance(last, AssistantMessage) else {}),
+        }
+        try:
+            await self._backend.send(payload, result, TurnValues(messages, ctx), total)
+        except NoReply as error:
+            raise total.no_reply(error, made(current, ctx.turn_index)) from None
+        if last is not current:
+            self._messages.append(current)
+        self._version_4 = self._version_4 or result.is_version_4
+        total.is_text = total.is_text or result.is_text
+        total.usage += result.usage
+        total.model_calls += result.model_calls
+        if result.is_text and ctx.tools:
+            own_tools.unreachable = (
+                f"the scenario has mocks, and agent {self.name!r} answered with a text stream, which hands "
+                "over no call: its real tools run. Have it answer with a UI message stream "
+                "(toUIMessageStreamResponse), or leave the mocks out and set tool_visibility: unseen"
+            )
+            raise CannotSend(own_tools.unreachable)
+        total.observed += made(current, ctx.turn_index)
+        own_tools.check_after(total.observed, ctx)
+        total.said += tuple(texts(current.parts[before:]))
+        return current
+
+    def _reply(self, current: AssistantMessage, total: _StreamTotals, ctx: TurnContext) -> AgentReply:
+        requests, pending_calls = requested_calls(current), waiting(current)
+        *before, last = total.said or ("",)
+        if pending_calls and not requests:
+            last = _BETWEEN.join(filter(None, (last, *map(_approval_question, pending_calls))))
+        total.observed += tuple(_call(part, current, ctx.turn_index) for part in pending_calls)
+        total.remarks = tuple(Remark(self.name, text) for text in before)
+        return total.reply(
+            last,
+            tool_requests=requests,
+            model_calls=total.model_calls or None,
+            calls_hidden=_TEXT_STREAM_HIDES_CALLS if total.is_text else None,
+        )
+
+
+def _decide_waiting(current: AssistantMessage, approver: Approver, words: str | None = None) -> bool:
+    """Decide about the calls that wait for approval. Returns False if there are none, or the user decides."""
+    parts = waiting(current)
+    decision = approver.decision([*map(tool_name, parts)], words) if parts else None
+    if decision is None:
+        return False
+    for part in parts:
+        one = decision.about(tool_name(part))
+        why = {} if one.approved else {"reason": one.reason}
+        part.update(state=DECIDED, approval={**part["approval"], "approved": one.approved, **why})
+    return True
+
+
+def texts(parts: Sequence[Part]) -> list[str]:
+    """Return the texts between tool calls, one for each group of adjacent text parts."""
+    groups: list[list[str]] = [[]]
+    for part in parts:
+        if is_tool(part):
+            groups.append([])
+        elif part["type"] == "text" and part["text"].strip():
+            groups[-1].append(part["text"])
+    return [_BETWEEN.join(group) for group in groups if group]
+
+
+def requested_calls(message: AssistantMessage) -> tuple[ToolRequest, ...]:
+    """Return the calls that the agent requests: without output, approval or execution by its provider."""
+    return tuple(
+        ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
+        for part in message.parts
+        if is_tool(part) and part["state"] == ASKED and not _is_of_the_server(part)
+    )
+
+
+def _is_of_the_server(part: Part) -> bool:
+    return bool(part.get("providerExecuted")) or "approval" in part
+
+
+def _arguments(part: Part) -> str:
+    arguments = part.get("input")
+    return arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
+
+
+def waiting(message: AssistantMessage) -> list[Part]:
+    """Return the calls that wait for approval."""
+    return [
+        part
+        for part in message.parts
+        if is_tool(part) and part["state"] == WAITS and not part["approval"].get("isAutomatic")
+    ]
+
+
+def _approval_question(part: Part) -> str:
+    reason = part["approval"].get("requestReason")
+    why = f" ({reason})" if reason else ""
+    return f"The agent asks for approval to call {tool_name(part)} with {excerpt(part.get('input'))}{why}."
+
+
+def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """Return finished calls that were not reported before, also denied ones, and mark them as done."""
+    finished = [p for p in message.parts if is_tool(p) and _is_finished(p) and not message.is_done(p)]
+    for part in finished:
+        message.set_done(part)
+    return tuple(_call(part, message, turn_index) for part in finished)
+
+
+def _is_finished(part: Part) -> bool:
+    """Return whether a call needs neither a result nor an approval after the stream has ended."""
+    return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
+
+
+def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
+    state, problem, args, error = part["state"], None, part.get("input"), None
+    approved = part.get("approval", {}).get("approved")
+    approval = Approval.GRANTED if approved else None
+    if state == STREAMING:
+        args, problem = message.unfinished_input(part["toolCallId"]), "its input was cut"
+    elif state == FAILED:
+        error = part.get("errorText")
+    elif state == WAITS:
+        error, approval = WAITS_FOR_APPROVAL, Approval.PENDING
+    elif state == DENIED or (state == DECIDED and not approved):
+        error, approval = "the call was denied", Approval.DENIED
+    return agent_call(
+        tool_name(part),
+        {} if args is None else args,
+        turn_index,
+        result=part.get("output") if state == DONE else None,
+        problem=problem,
+        error=error,
+        call_id=part["toolCallId"],
+        approval=approval,
+    )
+
+
+def user_message(message: UserText) -> Wire:
+    """Return a user message as JSON. Files without an address become data URLs."""
+    text = [{"type": "text", "text": message.text}] if message.text or not message.attachments else []
+    return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, message.attachments)]}
+
+
+def _file(file: Attachment) -> Part:
+    name = {"filename": file.name} if file.name else {}
+    address = file.uri or f"data:{file.mime_type};base64,{file.base64}"
+    return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
+
+
+def to_version_4(messages: Sequence[Wire]) -> list[Wire]:
+    """Convert messages to AI SDK 4: with the text in `content`, and tool calls as invocations."""
+    return [_old_message(message) for message in messages]
+
+
+def _old_message(message: Wire) -> Wire:
+    parts = [old for part in message["parts"] if (old := _old_part(part)) is not None]
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    made = [part["toolInvocation"] for part in parts if part["type"] == "tool-invocation"]
+    files = [part for part in message["parts"] if part["type"] == "file"]
+    return {
+        "id": message["id"],
+        "role": message["role"],
+        "content": "".join(texts),
+        "parts": parts,
+        **({"toolInvocations": made} if made else {}),
+        **({"experimental_attachments": [*map(_old_file, files)]} if files else {}),
+    }
+
+
+def _old_part(part: Part) -> Part | None:
+    if is_tool(part):
+        return {"type": "tool-invocation", "toolInvocation": _invocation(part)}
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    return {"type": "step-start"} if part["type"] == "step-start" else None
+
+
+def _invocation(part: Part) -> Part:
+    call = {"toolCallId": part["toolCallId"], "toolName": tool_name(part), "args": part.get("input")}
+    if part["state"] == DONE:
+        return {"state": "result", **call, "result": part["output"]}
+    if part["state"] in (FAILED, DENIED):
+        return {"state": "result", **call, "result": {"error": part.get("errorText", "denied")}}
+    return {"state": "call", **call}
+
+
+def _old_file(part: Part) -> Part:
+    return {"contentType": part["mediaType"], "url": part["url"], "name": part.get("filename", "file")}

@@ -1,0 +1,526 @@
+"""The client of an agent that speaks Anthropic's Messages over HTTP."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentest.agents.bypassed_tools import ids_of_mocked_calls
+from agentest.agents.file_parts import kind_of, unsupported_file, web_address
+from agentest.agents.http_sender import EventStream, HttpAnswer, read_body
+from agentest.agents.json_reader import (
+    TOO_DEEP,
+    arguments_text,
+    error_text,
+    excerpt,
+    is_list_of_objects,
+    mapping_at,
+    objects_at,
+    read_any,
+    read_arguments,
+    read_count,
+    read_object,
+    read_result,
+    text_at,
+    truncated_stream_error,
+)
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnContext
+from agentest.agents.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    agent_call,
+    content_parts,
+    json_events,
+)
+from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.settings.model_apis import AnthropicMessagesAgent
+from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
+
+_PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
+_VERSION = ("anthropic-version", "2023-06-01")
+_MAX_TOKENS = 4096
+"""The limit for a reply if `body` has none, because the protocol requires one in every request."""
+_MAX_PAUSES = 10
+_PAUSED = "pause_turn"
+"""The `stop_reason` of a message that a further request continues."""
+_HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
+_RECIPIENT = "an agent that speaks Anthropic's Messages"
+_CUT_HINTS = {
+    "max_tokens": "raise body.max_tokens",
+    "model_context_window_exceeded": "the conversation is longer than its model can read",
+}
+"""The `stop_reason` of messages that were cut → a hint for the user."""
+_CALL = "tool_use"
+"""The type of calls for the caller, and the suffix of those of the server, such as `mcp_tool_use`."""
+_RESULT_SUFFIX = "tool_result"
+"""The suffix of types of results: `tool_result`, `web_search_tool_result`."""
+_SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
+_DELTA_KEYS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""Types of deltas → the key that the delta extends, in the delta and in its block."""
+
+WrittenMessage = dict[str, Any]
+"""A message of a request, `{role, content}`. The content is a text or a list of blocks."""
+ReceivedMessage = Mapping[str, Any]
+"""A message as received. If it is incomplete, any field may be missing."""
+Block = Mapping[str, Any]
+"""A block of a message's `content`, as received."""
+
+
+def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ProtocolClient:
+    """Create the client of an agent that speaks Anthropic's Messages."""
+    endpoint = _MessagesEndpoint(config, resources)
+    return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint))
+
+
+class _MessagesEndpoint(ProtocolEndpoint):
+    """Sends conversations to one endpoint."""
+
+    def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
+        super().__init__(_with_version(config), resources, _PLACE, handed_over=_HANDED_OVER)
+        self._url = config.endpoint
+        self._streaming = config.streaming
+
+    async def send(
+        self, messages: Sequence[WrittenMessage], values: TurnValues, assembly: MessageAssembly
+    ) -> HttpAnswer[ReceivedMessage]:
+        """Send a conversation and return the agent's message, read into `assembly`. Raises NoReply."""
+        body = self.body.filled(values)
+        streamed = {"stream": True} if self._streaming else {}
+        all_messages = merged([*body.get("messages", []), *messages])
+        payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": all_messages}
+
+        async def read(response: DirectResponse) -> ReceivedMessage:
+            return await read_body(response, self._streaming, assembly.take, assembly.read)
+
+        return await self.sender.post(self._url, payload, read, values=values)
+
+
+class _MessagesConversation:
+    """One conversation with an agent. Stores the agent's blocks as received."""
+
+    def __init__(self, endpoint: _MessagesEndpoint) -> None:
+        self.name = endpoint.name
+        self._endpoint = endpoint
+        self._history: list[WrittenMessage] = []
+        """All messages of the conversation, without `body.messages`."""
+        self._known = 0
+        """The number of the turn loop's messages that are in the history."""
+        self._call_ids: set[str] = set()
+        """Ids of the calls in the history."""
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
+        if not self._known:
+            self._endpoint.own_tools.check_before(ctx)
+        self._history += map(_written, messages[self._known :])
+        total, blocks = ReplyTotals(), list[Block]()
+        await self._receive(blocks, total, TurnValues(messages, ctx), ctx.turn_index)
+        try:
+            content = read_blocks(blocks, ctx.turn_index, self._endpoint.ignored, self._call_ids)
+        except AgentError as error:
+            raise total.no_reply(error, _made(blocks, ctx.turn_index)) from None
+        self._endpoint.own_tools.check_after(content.made, ctx, ids_of_mocked_calls(messages))
+        self._history.append(as_received(blocks))
+        self._call_ids |= _ids_of_calls(blocks)
+        self._known = len(messages) + 1  # the reply will be the next of them
+        total.observed = content.made
+        total.remarks = tuple(Remark(self.name, text) for text in content.remarks)
+        return total.reply(content.reply, tool_requests=content.requests)
+
+    async def _receive(
+        self, blocks: list[Block], total: ReplyTotals, values: TurnValues, turn_index: int
+    ) -> None:
+        """Send requests until the agent no longer pauses, and add its blocks to `blocks`."""
+        for _ in range(_MAX_PAUSES + 1):
+            so_far = [as_received(blocks)] if blocks else []
+            assembly = MessageAssembly(self._endpoint.ignored)
+            try:
+                message = total.add(await self._endpoint.send([*self._history, *so_far], values, assembly))
+                total.usage += usage_of(message)
+                blocks += blocks_of(message)
+            except RecursionError:
+                raise total.no_reply(TOO_DEEP, _made(blocks, turn_index)) from None
+            except AgentError as error:
+                calls = (*_made(blocks, turn_index), *made_so_far(assembly.message(), turn_index))
+                raise total.no_reply(error, calls) from None
+            if cut := _cut_reason(message):
+                self._endpoint.notes.add(cut, f"answers were cut before their end {cut}")
+            if message.get("stop_reason") != _PAUSED:
+                return
+        problem = f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {_PAUSED})"
+        raise total.no_reply(problem, _made(blocks, turn_index))
+
+
+def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
+    """Add the header with the protocol's version to the settings, unless they have one."""
+    if any(name.lower() == _VERSION[0] for name in config.sent_headers):
+        return config
+    return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
+
+
+def as_received(blocks: Sequence[Block]) -> WrittenMessage:
+    """Return the agent's message for further requests, in which the `input` of calls must be an object."""
+    content = [
+        {**block, "input": {}} if _is_call(block) and not isinstance(block.get("input"), Mapping) else block
+        for block in blocks
+    ]
+    return {"role": "assistant", "content": content}
+
+
+def merged(messages: Iterable[Mapping[str, Any]]) -> list[WrittenMessage]:
+    """Merge messages so that roles alternate, as the protocol requires, and drop empty messages."""
+    result: list[WrittenMessage] = []
+    for message in messages:
+        if not message["content"]:
+            continue  # a message after a handover has no content
+        if result and result[-1]["role"] == message["role"]:
+            both = [*_blocks(result[-1]["content"]), *_blocks(message["content"])]
+            result[-1] = {**result[-1], "content": both}
+        else:
+            result.append(dict(message))
+    return result
+
+
+def _blocks(content: str | Sequence[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def _written(message: Message) -> WrittenMessage:
+    if isinstance(message, UserText):
+        return {"role": "user", "content": content_parts(message, "text", _file)}
+    if isinstance(message, ToolResult):
+        return {"role": "user", "content": [_tool_result(message)]}
+    text = _blocks(message.text) if message.text else []
+    return {"role": "assistant", "content": [*text, *map(_tool_use, message.tool_requests)]}
+
+
+def _tool_use(request: ToolRequest) -> Block:
+    arguments, problem = read_arguments(request.arguments)
+    return {"type": _CALL, "id": request.id, "name": request.name, "input": {} if problem else arguments}
+
+
+def _tool_result(result: ToolResult) -> Block:
+    block = {"type": "tool_result", "tool_use_id": result.request_id, "content": result.text}
+    value = read_any(result.text)
+    # The result of a mock that raises is `{"error": …}`.
+    has_failed = isinstance(value, dict) and value.keys() == {"error"} and bool(value["error"])
+    return {**block, "is_error": True} if has_failed else block
+
+
+def _file(file: Attachment) -> Block:
+    kind = kind_of(file)
+    name = {"title": file.name} if file.name else {}
+    if kind.startswith("image/"):
+        return {"type": "image", "source": _source(file, kind)}
+    if kind == "application/pdf":
+        return {"type": "document", "source": _source(file, kind), **name}
+    if kind.startswith("text/") and not file.uri:
+        data = b64decode(file.base64).decode("utf-8", errors="replace")
+        source = {"type": "text", "media_type": "text/plain", "data": data}
+        return {"type": "document", "source": source, **name}
+    raise unsupported_file(file, _RECIPIENT, "it takes only images, PDFs and texts")
+
+
+def _source(file: Attachment, kind: str) -> dict[str, str]:
+    if file.uri:
+        return {"type": "url", "url": web_address(file, _RECIPIENT)}
+    return {"type": "base64", "media_type": kind, "data": file.base64}
+
+
+class MessageAssembly:
+    """Assembles the message of one response. The received part is available at any time."""
+
+    def __init__(self, ignored: IgnoredCounter) -> None:
+        self._ignored = ignored
+        self._head: ReceivedMessage = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._replaced: list[Block] = []
+        """Blocks whose index a later block reused, and those of a message that was received whole."""
+        self._inputs: dict[int, str] = {}
+        """Indexes of blocks → the JSON texts of their `input`."""
+
+    def take(self, body: bytes) -> ReceivedMessage:
+        """Read the complete message in a body. Raises AgentError."""
+        message = read_object(body, _PLACE)
+        _check_form(message)
+        self._head, self._replaced = message, objects_at(message, "content")
+        return message
+
+    async def read(self, stream: EventStream) -> ReceivedMessage:
+        """Read the complete message. Raises AgentError if the stream ends before it."""
+        received = False
+        async for kind, event in json_events(stream):
+            received = True
+            if self._add(event, kind, stream):
+                return self.message()
+        raise truncated_stream_error("message_stop", received)
+
+    def message(self) -> ReceivedMessage:
+        """Return the message as received so far."""
+        last = [self._block(index) for index in sorted(self._blocks)]
+        return {**self._head, "content": [*self._replaced, *last]}
+
+    def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
+        match kind:
+            case "message_start":
+                self._head = _object(event, "message")
+            case "message_delta":
+                # The final token counts replace earlier ones.
+                usage = {**_without_nulls(self._head, "usage"), **_without_nulls(event, "usage")}
+                self._head = {**self._head, **_without_nulls(event, "delta"), "usage": usage}
+            case "content_block_start":
+                self._start_block(_index(event), _object(event, "content_block"))
+            case "content_block_delta":
+                if self._add_delta(_index(event), _object(event, "delta")):
+                    stream.note_first_token()
+            case "message_stop":
+                return True
+            case "content_block_stop" | "ping":
+                pass
+            case _ if kind == "error" or (event.get("error") and "type" not in event):
+                self._head = {**self._head, "error": event.get("error") or dict(event)}
+                return True
+            case _:
+                self._ignored.note("event", kind)
+        return False
+
+    def _start_block(self, index: int, block: dict[str, Any]) -> None:
+        if index in self._blocks:
+            self._replaced.append(self._block(index))
+            self._inputs.pop(index, None)
+        self._blocks[index] = block
+
+    def _add_delta(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Extend a block and return whether the delta was text."""
+        kind = delta.get("type")
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + text_at(delta, "partial_json")
+        elif isinstance(kind, str) and kind in _DELTA_KEYS:
+            key = _DELTA_KEYS[kind]
+            block = self._blocks.setdefault(index, {"type": key})
+            block[key] = text_at(block, key) + text_at(delta, key)
+        elif kind == "citations_delta":
+            block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        else:
+            self._ignored.note("delta", kind)
+        return kind == "text_delta" and bool(delta.get("text"))
+
+    def _block(self, index: int) -> Block:
+        """Return a block with its parsed `input`, or the input's text if it is not JSON."""
+        block, text = self._blocks[index], self._inputs.get(index, "")
+        return {**block, "input": read_any(text)} if text.strip() else block
+
+
+def _index(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
+    if not isinstance(index, int):
+        raise AgentError(f"an event of the agent's stream has no `index`: {excerpt(event)}")
+    return index
+
+
+def _object(event: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = event.get(key)
+    if not isinstance(value, Mapping):
+        raise AgentError(f"an event of the agent's stream has no `{key}`: {excerpt(event)}")
+    return dict(value)
+
+
+def _without_nulls(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: item for name, item in mapping_at(value, key).items() if item is not None}
+
+
+def made_so_far(message: ReceivedMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """Return the calls that already have results, in a message of any state. Never raises."""
+    return _made(objects_at(message, "content"), turn_index)
+
+
+def blocks_of(message: ReceivedMessage) -> tuple[Block, ...]:
+    """Return the content in the form for further requests. Raises AgentError for an invalid message.
+
+    Requested calls that lack an id get one.
+    """
+    _check_form(message)
+    content = message["content"]
+    if isinstance(content, str):
+        content = _blocks(content) if content else []
+    if not is_list_of_objects(content):
+        raise AgentError(f"the `content` of the agent's message is not a list of blocks: {excerpt(content)}")
+    prefix = f"toolu_{message.get('id') or 'of_agent'}"
+    blocks = tuple(
+        {**block, "id": f"{prefix}_{index}"} if _kind(block) == _CALL and not text_at(block, "id") else block
+        for index, block in enumerate(content)
+    )
+    if problem := _problem(message, blocks):
+        raise AgentError(problem)
+    return blocks
+
+
+def _check_form(message: ReceivedMessage) -> None:
+    if message.get("type") == "error" or message.get("error"):
+        raise AgentError(f"the agent answered with an error: {error_text(message.get('error'), 'type')}")
+    if "content" not in message:
+        raise AgentError(f"the agent's answer is not a message: it has no `content`: {excerpt(message)}")
+    if message.get("role", "assistant") != "assistant":
+        raise AgentError(
+            f"the agent's answer is a message of the role {message['role']!r}: {excerpt(message)}"
+        )
+
+
+def _cut_reason(message: ReceivedMessage) -> str | None:
+    """Return why a message was cut, and a hint; None if it is complete."""
+    hint = _CUT_HINTS.get(text_at(message, "stop_reason"))
+    return f"(stop_reason: {message['stop_reason']}): {hint}" if hint else None
+
+
+def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
+    has_text = any(str(block.get("text") or "").strip() for block in blocks)
+    ends_in_call = bool(blocks) and _is_call(blocks[-1])
+    if (cut := _cut_reason(message)) and (not has_text or ends_in_call):
+        what = "in the middle of a call" if ends_in_call else "before it said anything"
+        return f"the agent's answer was cut {what} {cut}"
+    if message.get("stop_reason") == "refusal" and not has_text:
+        why = mapping_at(message, "stop_details").get("explanation")
+        return (
+            f"the agent refused to answer, without a text (stop_reason: refusal){f': {why}' if why else ''}"
+        )
+    return None
+
+
+def usage_of(message: ReceivedMessage) -> Usage:
+    """Return the tokens. Tokens read from or written to a cache are part of the prompt."""
+    reported = message.get("usage")
+    cached = read_count(reported, "cache_read_input_tokens")
+    written = read_count(reported, "cache_creation_input_tokens")
+    prompt = read_count(reported, "input_tokens") + written + cached
+    return Usage(prompt, read_count(reported, "output_tokens"), cached)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageContent:
+    """The texts and calls in the blocks of a message."""
+
+    reply: str | None
+    """The last text. Adjacent text blocks form one text, because citations split texts."""
+    remarks: tuple[str, ...]
+    """The texts before the last."""
+    requests: tuple[ToolRequest, ...]
+    made: tuple[ToolCall, ...]
+    """The calls that the agent or its server made."""
+
+
+def read_blocks(
+    blocks: Sequence[Block], turn_index: int, ignored: IgnoredCounter, called: Collection[str] = ()
+) -> MessageContent:
+    """Read the texts and calls in blocks. Results of earlier calls (ids in `called`) may come later.
+
+    Raises AgentError for a call without a name, a result of an unknown call, and a text block without text.
+    """
+    texts = [""]
+    for block in blocks:
+        if _is_call(block) or _is_result(block):
+            texts.append("")
+        else:
+            texts[-1] += _text(block, ignored)
+    nonblank = tuple(text for text in texts if text.strip())
+    _check_calls(blocks, called)
+    answered = _results_by_id(blocks)
+    return MessageContent(
+        reply=nonblank[-1] if nonblank else None,
+        remarks=nonblank[:-1],
+        requests=tuple(
+            ToolRequest(block["id"], block["name"], arguments_text(block.get("input")))
+            for block in blocks
+            if _kind(block) == _CALL and excerpt(block.get("id")) not in answered
+        ),
+        made=_made(blocks, turn_index),
+    )
+
+
+def _text(block: Block, ignored: IgnoredCounter) -> str:
+    if _kind(block) == "text":
+        if not isinstance(block.get("text"), str):
+            raise AgentError(f"a text block of the agent has no text: {excerpt(block)}")
+        return str(block["text"])
+    if _kind(block) not in _SILENT_BLOCKS:
+        ignored.note("content block", block.get("type"))
+    return ""
+
+
+def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
+    """Raise AgentError for unidentified calls, because checks of forbidden calls would miss them."""
+    for block in blocks:
+        if _is_call(block) and not text_at(block, "name"):
+            raise AgentError(f"a {_kind(block)} of the agent has no name: {excerpt(block)}")
+    known = {*called, *_ids_of_calls(blocks)}
+    for block in blocks:
+        if _is_result(block) and excerpt(block.get("tool_use_id")) not in known:
+            raise AgentError(
+                f"a {_kind(block)} of the agent belongs to no call: {excerpt(block)} (expected a block "
+                "with its `tool_use_id` as `id`, and the tool's name)"
+            )
+
+
+def _made(blocks: Sequence[Block], turn_index: int) -> tuple[ToolCall, ...]:
+    """Return the calls that the agent or its server answered, without calls that lack a name."""
+    results = _results_by_id(blocks)
+    made = []
+    for block in blocks:
+        result = results.get(excerpt(block.get("id"))) if _is_call(block) else None
+        is_made = _is_call(block) and (_kind(block) != _CALL or result is not None)
+        if is_made and isinstance(block.get("name"), str):
+            made.append(_made_call(block, result or {}, turn_index))
+    return tuple(made)
+
+
+def _made_call(block: Block, result: Block, turn_index: int) -> ToolCall:
+    args, problem = read_arguments(block.get("input"))
+    content, identifier = result.get("content"), block.get("id")
+    failed = result.get("is_error") or _kind(mapping_at(result, "content")).endswith("_error")
+    return agent_call(
+        block["name"],
+        args,
+        turn_index,
+        result=_result(content),
+        problem=problem,
+        error=excerpt(content) if failed else None,
+        call_id=identifier if isinstance(identifier, str) else None,
+    )
+
+
+def _result(content: Any) -> Any:
+    """Parse a tool's result. The texts of a list of text blocks are joined first."""
+    if isinstance(content, list) and content and all(map(_is_text, content)):
+        return read_result("".join(block["text"] for block in content))
+    return read_result(content)
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, Mapping) and _kind(block) == "text" and isinstance(block.get("text"), str)
+
+
+def _results_by_id(blocks: Sequence[Block]) -> dict[str, Block]:
+    return {excerpt(block.get("tool_use_id")): block for block in blocks if _is_result(block)}
+
+
+def _ids_of_calls(blocks: Sequence[Block]) -> set[str]:
+    """Return the ids of all calls, in the form that results are compared with."""
+    return {excerpt(block.get("id")) for block in blocks if _is_call(block)}
+
+
+def _is_call(block: Block) -> bool:
+    return _kind(block).endswith(_CALL)
+
+
+def _is_result(block: Block) -> bool:
+    return _kind(block).endswith(_RESULT_SUFFIX)
+
+
+def _kind(block: Block) -> str:
+    return text_at(block, "type")

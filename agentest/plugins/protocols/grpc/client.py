@@ -1,0 +1,384 @@
+"""Client for agents behind gRPC. Requests and responses are converted from and to the JSON form of messages.
+
+The server's own description (reflection) or a .proto file says what the messages are. grpcio is an extra.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import anyio
+
+from agentest.agents.credentials import CommandValue, UsedValues, accept, renew, renewable
+from agentest.agents.message_mapping import MessagePaths, TurnReader
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import (
+    AGENT_ANSWERED,
+    AccessDenied,
+    Agent,
+    AgentNotes,
+    AgentReply,
+    NoReply,
+    Resources,
+    TurnContext,
+)
+from agentest.agents.reply_paths import text_of
+from agentest.config.agents.over_http import header_commands, sent_headers
+from agentest.config.fields import check_headers
+from agentest.domain.messages import Message
+from agentest.plugins.protocols.settings.grpc import GrpcAgent
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.retries import pause_before_retry
+from agentest.support.json_path import JsonPath
+from agentest.support.templates import Template, as_text, without
+from agentest.support.text import did_you_mean, shortened
+from agentest.support.trace_context import note_request, turn_of_requests
+
+_INSTALL = "pip install 'agentest-sim[grpc]'"
+
+
+def open_agent(name: str, config: GrpcAgent, resources: Resources) -> GrpcClient:
+    """Return the client of an agent behind gRPC. Raises ConfigError."""
+    try:
+        import grpc.aio
+        from google.protobuf import json_format
+    except ImportError:
+        raise ConfigError(f"agent {name!r}: type: grpc needs grpcio; run: {_INSTALL}") from None
+    del json_format
+    if config.proto and not (resources.root / config.proto).is_file():
+        raise ConfigError(f"agent {name!r}: proto: the file {resources.root / config.proto} does not exist")
+    limits = [("grpc.max_receive_message_length", MAX_BODY_BYTES)]
+    if config.tls:
+        channel = grpc.aio.secure_channel(config.endpoint, grpc.ssl_channel_credentials(), limits)
+    else:
+        channel = grpc.aio.insecure_channel(config.endpoint, limits)
+    resources.closing.push_async_callback(channel.close)
+    return GrpcClient(config, channel, resources)
+
+
+class GrpcClient:
+    """Calls the agent's method over one channel. Stores no conversation state."""
+
+    def __init__(self, config: GrpcAgent, channel: Any, resources: Resources) -> None:
+        self.name = config.name
+        self.session = None if config.session is None else JsonPath(config.session)
+        self._config = config
+        self._channel = channel
+        self._timeout_s = resources.timeout_s
+        self._proto = resources.root / config.proto if config.proto else None
+        self._form = MessagePaths.of(config)
+        self._notes = AgentNotes(config.name, resources.on_note)
+        self._headers = Template(sent_headers(config.headers))
+        self._commands = [
+            CommandValue(header, command, resources.root, resources.on_secret)
+            for header, command in header_commands(config.headers).items()
+        ]
+        self._method: Any = None
+        """The descriptor of the method, once it is known."""
+        self._finding = anyio.Lock()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Run a single turn in its own conversation. Raises NoReply, CannotSend."""
+        return await _GrpcConversation(self).reply(messages, ctx)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open a conversation, which remembers the server's session id."""
+        yield _GrpcConversation(self)
+
+    async def call(
+        self, values: TurnValues, unknown: set[str], turn_index: int
+    ) -> tuple[AgentReply, list[Mapping[str, Any]]]:
+        """Call the method and return the reply and all responses. `unknown`: placeholders to leave out."""
+        from grpc.aio import AioRpcError
+
+        method = await self._described()
+        body = Template(without(self._config.body, unknown)).filled(values)
+        request, attempt = _encoded(body, method), -1
+        while True:
+            attempt += 1
+            reader, heard = TurnReader(self._form, turn_index, self._notes), list[Mapping[str, Any]]()
+            limit = TimeLimit(self._timeout_s)
+            first: float | None = None
+            metadata, used = await self._metadata(values)
+            try:
+                with limit:
+                    async for message in self._responses(method, request, metadata):
+                        heard.append(message)
+                        AGENT_ANSWERED.set(True)
+                        if reader.hear(message) and first is None:
+                            first = limit.elapsed * 1000
+                reply = reader.answer()
+            except TimeoutError:
+                problem = f"no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
+                raise self._no_reply(problem, reader, attempt) from None
+            except AioRpcError as error:
+                if _never_arrived(error) and not heard and attempt < self._config.retries:
+                    await anyio.sleep(pause_before_retry(attempt + 1))
+                    continue
+                denied = error.code().name == "UNAUTHENTICATED" and not heard
+                if denied and (old := renewable(used)):
+                    await renew(old)
+                    continue
+                self._raise(error, reader, attempt)
+            except AgentError as error:
+                raise self._no_reply(str(error), reader, attempt) from None
+            accept(used)
+            took = limit.elapsed * 1000
+            return replace(reply, latency_ms=took, first_token_ms=first, retries=attempt), heard
+
+    async def _responses(
+        self, method: Any, request: bytes, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        # The response of a unary method is a stream of one message.
+        call = self._channel.unary_stream(path)(request, metadata=metadata)
+        note_request()
+        received = 0
+        try:
+            async for response in call:
+                received += len(response)
+                if received > MAX_BODY_BYTES:
+                    raise AgentError(f"the agent's answer is larger than {MAX_BODY_BYTES // 2**20} MB")
+                yield _decoded(response, method)
+        finally:
+            call.cancel()
+
+    async def _metadata(self, values: TurnValues) -> tuple[list[tuple[str, str | bytes]], UsedValues]:
+        """Return the headers as gRPC takes them, and the number of each value of a command among them.
+
+        They are in ASCII, and bytes for names that end with `-bin`.
+        """
+        named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
+        named |= {command.name.lower(): await command.current() for command in self._commands}
+        turn = turn_of_requests()
+        try:
+            headers = check_headers({**named, **(turn.headers(named) if turn else {})})
+        except ValueError as error:
+            raise CannotSend(f"{self._config.address}: a header {error}") from None
+        for name, value in headers.items():
+            if not value.isascii():
+                raise CannotSend(f"headers.{name}: gRPC takes only ASCII characters in a header's value")
+        try:
+            metadata = [
+                (name, b64decode(value, validate=True) if name.endswith("-bin") else value)
+                for name, value in headers.items()
+            ]
+        except ValueError as error:
+            raise CannotSend(f"headers: write a value of a name with -bin in base64 ({error})") from None
+        return metadata, {command: command.number for command in self._commands}
+
+    def _no_reply(self, problem: str, reader: TurnReader, retries: int, sign: str = ": ") -> NoReply:
+        return reader.no_reply(f"{self._config.address}{sign}{problem}", retries)
+
+    def _raise(self, error: Any, reader: TurnReader, retries: int) -> NoReturn:
+        problem = f"answered {error.code().name}: {shortened(error.details() or 'without details', 400)}"
+        denies = error.code().name in ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
+        if denies and not AGENT_ANSWERED.get():
+            hint = "`headers` are the metadata of each call"
+            raise AccessDenied(f"{self._config.address} {problem} ({hint})") from None
+        raise self._no_reply(problem, reader, retries, " ") from None
+
+    async def _described(self) -> Any:
+        """Return the description of the method. Raises CannotSend if it cannot be had."""
+        async with self._finding:
+            if self._method is None:
+                files = await (_compiled(self._proto) if self._proto else self._reflected())
+                self._method = _method_in(files, self._config.method)
+        return self._method
+
+    async def _reflected(self) -> list[bytes]:
+        """Return the server's files that describe the service, with all that they import."""
+        from google.protobuf.message import DecodeError
+        from grpc.aio import AioRpcError
+
+        for version in ("v1alpha", "v1"):  # their messages are the same
+            try:
+                return await self._reflected_by(f"/grpc.reflection.{version}.ServerReflection")
+            except AioRpcError as error:
+                # grpcio reports INTERNAL if the server has ended the call before it is written to.
+                if error.code().name not in ("UNIMPLEMENTED", "INTERNAL"):
+                    raise self._cannot_describe(f"{error.code().name}: {error.details()}") from None
+            except DecodeError:
+                raise self._cannot_describe("the reflection sent a file that is not valid") from None
+        raise self._cannot_describe("the server has no reflection")
+
+    async def _reflected_by(self, reflection: str) -> list[bytes]:
+        from grpc_reflection.v1alpha import reflection_pb2 as wire
+
+        call = self._channel.stream_stream(
+            f"{reflection}/ServerReflectionInfo",
+            request_serializer=wire.ServerReflectionRequest.SerializeToString,
+            response_deserializer=wire.ServerReflectionResponse.FromString,
+        )(timeout=self._timeout_s)
+
+        async def ask(**request: str) -> Any:
+            await call.write(wire.ServerReflectionRequest(**request))
+            answer = await call.read()
+            if not isinstance(answer, wire.ServerReflectionResponse):
+                await call.code()
+                raise self._cannot_describe("the reflection ended early")
+            return answer
+
+        service, found, waiting = self._config.method.partition("/")[0], dict[str, bytes](), [""]
+        try:
+            while waiting:
+                name = waiting.pop()
+                if name in found:
+                    continue
+                answer = await (ask(file_by_filename=name) if name else ask(file_containing_symbol=service))
+                if answer.HasField("error_response") and not name:
+                    listed = (await ask(list_services="")).list_services_response.service
+                    raise _unknown_service(service, [each.name for each in listed])
+                if answer.HasField("error_response"):
+                    raise self._cannot_describe(f"{name}: {answer.error_response.error_message}")
+                for content in answer.file_descriptor_response.file_descriptor_proto:
+                    file, needed = _file_of(content)
+                    found[file] = content
+                    waiting += needed
+            await call.done_writing()
+        finally:
+            call.cancel()
+        return list(found.values())
+
+    def _cannot_describe(self, why: str) -> CannotSend:
+        return CannotSend(
+            f"{self._config.address}: the messages of the method are unknown ({why}); name the file that "
+            "describes them: proto: path/to/service.proto"
+        )
+
+
+class _GrpcConversation:
+    """One conversation, with the session id that the server gave it."""
+
+    def __init__(self, client: GrpcClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._session_id: str | None = None
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Return the reply to the user's last message. Raises NoReply, CannotSend."""
+        known = {} if self._session_id is None else {"session_id": self._session_id}
+        unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
+        reply, heard = await self._client.call(TurnValues(messages, ctx, known), unknown, ctx.turn_index)
+        if self._client.session is not None and self._session_id is None:
+            found = (text_of(self._client.session.find(message)) for message in heard)
+            self._session_id = next(filter(None, found), None)
+        return reply
+
+
+def _never_arrived(error: Any) -> bool:
+    return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "")
+
+
+def _file_of(content: bytes) -> tuple[str, Sequence[str]]:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto.FromString(content)
+    return file.name, list(file.dependency)
+
+
+async def _compiled(proto: Path) -> list[bytes]:
+    """Compile a .proto file and what it imports. Raises CannotSend."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from grpc_tools import __file__ as tools
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set"
+        folders = [f"-I{proto.parent}", f"-I{Path(tools).parent / '_proto'}"]
+        options = [*folders, "--include_imports", f"--descriptor_set_out={out}", str(proto)]
+        done = await anyio.run_process([sys.executable, "-m", "grpc_tools.protoc", *options], check=False)
+        if done.returncode:
+            problem = shortened(done.stderr.decode(errors="replace"), 400)
+            raise CannotSend(f"proto: {proto} cannot be compiled: {problem}")
+        return [file.SerializeToString() for file in FileDescriptorSet.FromString(out.read_bytes()).file]
+
+
+def _method_in(files: Sequence[bytes], name: str) -> Any:
+    """Return the description of a method. Raises CannotSend."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    known = [FileDescriptorProto.FromString(each) for each in files]
+    pool, left = DescriptorPool(), known
+    added: set[str] = set()
+    while ready := [file for file in left if added.issuperset(file.dependency)]:
+        for file in ready:
+            try:
+                pool.Add(file)
+            except TypeError as error:
+                raise CannotSend(f"method: the description of {name} is not valid: {error}") from None
+            added.add(file.name)
+        left = [file for file in left if file.name not in added]
+    if left:
+        raise CannotSend(
+            f"method: the description of {name} is not complete: the imports of {left[0].name} form a cycle "
+            "or are missing"
+        )
+    service, _, method = name.partition("/")
+    try:
+        methods = pool.FindServiceByName(service).methods_by_name
+    except KeyError:
+        raise _unknown_service(
+            service, [f"{f.package}.{each.name}".lstrip(".") for f in known for each in f.service]
+        ) from None
+    if method not in methods:
+        raise CannotSend(f"method: {service} has no method {method!r}; it has {', '.join(methods)}")
+    if methods[method].client_streaming:
+        raise CannotSend(f"method: {name} takes a stream of requests; only one request a turn can be sent")
+    return methods[method]
+
+
+def _unknown_service(name: str, known: Sequence[str]) -> CannotSend:
+    return CannotSend(f"method: there is no service {name!r}; {did_you_mean(name, known)}")
+
+
+def _encoded(body: Any, method: Any) -> bytes:
+    from google.protobuf.json_format import ParseDict, ParseError
+    from google.protobuf.message_factory import GetMessageClass
+
+    try:
+        data: bytes = ParseDict(
+            body, GetMessageClass(method.input_type)(), descriptor_pool=_pool_of(method)
+        ).SerializeToString()
+    except (ParseError, AttributeError, TypeError) as error:
+        fields = ", ".join(field.name for field in method.input_type.fields)
+        raise CannotSend(
+            f"`body` is not a {method.input_type.full_name}: {error} (its fields are {fields})"
+        ) from None
+    return data
+
+
+def _decoded(content: bytes, method: Any) -> Mapping[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+    from google.protobuf.message_factory import GetMessageClass
+
+    try:
+        message = GetMessageClass(method.output_type).FromString(content)
+        value: Mapping[str, Any] = MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=_pool_of(method),
+        )
+    except DecodeError:
+        raise AgentError(f"the agent's answer is not a {method.output_type.full_name}") from None
+    except TypeError as error:  # a google.protobuf.Any
+        raise CannotSend(
+            f"the agent's answer has a message of an unknown type ({error}); import it in the file of `proto`"
+        ) from None
+    return value
+
+
+def _pool_of(method: Any) -> Any:
+    return method.containing_service.file.pool

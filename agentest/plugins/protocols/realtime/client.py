@@ -1,0 +1,274 @@
+"""Client for agents that speak OpenAI's Realtime API over a WebSocket, in text.
+
+A response has the items of a Responses response, so its events are put together as those of one are. Servers
+have two spellings: the beta's (`modalities`, `response.text.delta`) and today's (`output_modalities`,
+`response.output_text.delta`); the first message of the server shows which one it has.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+from wave import Error as WaveError
+from wave import open as open_wave
+
+from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
+from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, web_address
+from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import content_parts
+from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.plugins.protocols.responses.response import (
+    Item,
+    ResponseAssembly,
+    items_of,
+    made_so_far,
+    output_item,
+    reply_of,
+    requested_by_id,
+)
+from agentest.plugins.protocols.settings.model_apis import RealtimeAgent
+from agentest.plugins.protocols.websocket.client import WebSocketConnector
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import Client
+from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
+from agentest.support.templates import Template
+
+_HANDED_OVER = "have the server hand over the call (a function in body.tools)"
+_RECIPIENT = "an agent that speaks Realtime"
+_TEXTS = {
+    "response.text": "response.output_text",
+    "response.audio_transcript": "response.output_text",
+    "response.output_audio_transcript": "response.output_text",
+}
+"""Events with text → the event of a response in which it stands. A transcript is the text of audio."""
+_SKIPPED = (
+    *("session.", "conversation.", "input_audio_buffer.", "output_audio_buffer.", "rate_limits."),
+    *("response.audio.", "response.output_audio."),
+)
+
+
+def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> RealtimeClient:
+    """Return the client of an agent that speaks Realtime."""
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
+    return RealtimeClient(config, WebSocketConnector(config, resources.client), resources)
+
+
+class RealtimeClient:
+    """Opens conversations. Stores no conversation state."""
+
+    takes_attachments = True
+
+    def __init__(self, config: RealtimeAgent, connector: WebSocketConnector, resources: Resources) -> None:
+        self.name = config.name
+        self.endpoint = config.endpoint
+        self.session = Template(config.body)
+        self.connector = connector
+        self.timeout_s = resources.timeout_s
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Run a single turn in its own conversation. Raises NoReply."""
+        async with self.conversation() as conversation:
+            return await conversation.reply(messages, ctx)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open a conversation. Its connection opens with the first message."""
+        conversing = _RealtimeConversation(self)
+        try:
+            yield conversing
+        finally:
+            await conversing.close()
+
+
+class _RealtimeConversation:
+    """One conversation, over one connection."""
+
+    def __init__(self, client: RealtimeClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._socket: WebSocket | None = None
+        self._items: list[Item] = []
+        """The items of all responses."""
+        self._known = 0
+        """The number of the turn loop's messages that the server has."""
+        self._is_done: dict[str, bool] = {}
+        """Id of an announced response → True if it is done; its further events are repetitions."""
+
+    async def close(self) -> None:
+        """Close the connection. Never raises."""
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Return the reply to a user message or to tool results. Raises NoReply, CannotSend, MockBypassed."""
+        client, limit = self._client, TimeLimit(self._client.timeout_s)
+        assembly, retries = ResponseAssembly(client.ignored), 0
+        first: list[float] = []
+        if not self._known:
+            client.own_tools.check_before(ctx)
+        new = [
+            item
+            for message in messages[self._known :]
+            for item in _items_of_message(message, requested_by_id(self._items))
+        ]
+        try:
+            with limit:
+                if self._socket is None:
+                    values = TurnValues(messages, ctx)
+                    self._socket, retries = await client.connector.connect(values, limit)
+                    await self._begin(self._socket, values, ctx.tools)
+                for item in new:
+                    await _send(self._socket, "conversation.item.create", item=item)
+                await _send(self._socket, "response.create")
+                on_text = lambda: first.append(limit.elapsed * 1000)  # noqa: E731
+                await _receive(self._socket, assembly, self._is_done, on_text)
+            response = assembly.response()
+            reply = reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
+            self._items += items_of(response)
+        except NoReply as error:
+            raise NoReply(f"{client.endpoint}: {error}", retries, error.observed) from None
+        except (TimeoutError, SocketClosed, AgentError, NotText) as error:
+            made = made_so_far(assembly.response(), ctx.turn_index)
+            raise NoReply(f"{client.endpoint}: {self._problem(error)}", retries, made) from None
+        client.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
+        self._known = len(messages) + 1  # the reply will be the next of them
+        took = limit.elapsed * 1000
+        return replace(reply, latency_ms=took, first_token_ms=next(iter(first), None), retries=retries)
+
+    def _problem(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no response.done within {self._client.timeout_s:g} s (request_timeout_ms)"
+        if isinstance(error, SocketClosed):
+            return f"the connection {error} before the response was done"
+        return str(error)
+
+    async def _begin(self, socket: WebSocket, values: TurnValues, mocks: Sequence[ToolSpec]) -> None:
+        """Wait for the server's session and request ours: in text, with the mocks if it has no tools."""
+        created = read_event(await socket.next())
+        if created.get("type") != "session.created":
+            raise AgentError(
+                _error(created)
+                if created.get("type") == "error"
+                else f"the first message of the server is not session.created, but: {excerpt(created)}"
+            )
+        given = mapping_at(created, "session")
+        is_beta = "modalities" in given and "output_modalities" not in given
+        session: dict[str, Any] = {"modalities": ["text"]} if is_beta else {"type": "realtime"}
+        if not is_beta:
+            session["output_modalities"] = ["text"]
+        session |= self._client.session.filled(values)
+        if mocks and not objects_at(given, "tools"):
+            session.setdefault("tools", [_function(spec) for spec in mocks])
+        await _send(socket, "session.update", session=session)
+
+
+async def _receive(
+    socket: WebSocket, assembly: ResponseAssembly, is_done: dict[str, bool], on_text: Callable[[], None]
+) -> None:
+    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError."""
+    received_chars = 0
+    while True:
+        text = await socket.next()
+        received_chars += len(text)
+        if received_chars > MAX_BODY_BYTES:
+            raise AgentError(f"the messages of one response are larger than {MAX_BODY_BYTES // 2**20} MB")
+        event = read_event(text)
+        kind = text_at(event, "type")
+        response_id = text_at(event, "response_id") or text_at(mapping_at(event, "response"), "id")
+        if kind == "response.created":
+            is_done[response_id] = False
+        if kind == "error":
+            raise AgentError(_error(event))
+        if is_done.get(response_id) or kind.startswith(_SKIPPED):
+            continue
+        if kind == "response.done":
+            response = _finished(mapping_at(event, "response"))
+            kind, event = f"response.{response['status']}", {"response": response}
+            if response_id in is_done:
+                is_done[response_id] = True
+        else:
+            name, _, step = kind.rpartition(".")
+            kind = f"{_TEXTS.get(name, name)}.{step}"
+            event = {**event, "text": event.get("transcript", event.get("text"))}
+        if assembly.add(event, kind, on_text):
+            return
+
+
+def _finished(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the response of a `response.done` in the form of a Responses response. Raises AgentError."""
+    status, details = response.get("status"), mapping_at(response, "status_details")
+    if status not in ("completed", "failed", "incomplete", "cancelled"):
+        raise AgentError(f"response.done has the unknown status {excerpt(status)!r}")
+    usage = mapping_at(response, "usage")
+    return {
+        **response,
+        "error": details.get("error"),
+        "incomplete_details": {"reason": details.get("reason")},
+        "usage": {**usage, "input_tokens_details": usage.get("input_token_details")},
+        "output": [_in_text(item) for item in objects_at(response, "output")],
+    }
+
+
+def _in_text(item: Item) -> Item:
+    """Return an item of a response with the transcripts of its audio as texts."""
+    if item.get("type") != "message" or isinstance(item.get("content"), str):
+        return item
+    parts = [
+        {"type": "output_text", "text": part.get("transcript") or part.get("text") or ""}
+        for part in objects_at(item, "content")
+    ]
+    return {**item, "content": parts}
+
+
+def _error(event: Mapping[str, Any]) -> str:
+    return f"the server reports an error: {error_text(event.get('error') or event, 'code')}"
+
+
+async def _send(socket: WebSocket, kind: str, **fields: Any) -> None:
+    await socket.send(json.dumps({"type": kind, **fields}, ensure_ascii=False))
+
+
+def _function(spec: ToolSpec) -> dict[str, Any]:
+    parameters = dict(spec.parameters)
+    return {"type": "function", "name": spec.name, "description": spec.description, "parameters": parameters}
+
+
+def _items_of_message(message: Message, calls: Mapping[str, Item]) -> list[dict[str, Any]]:
+    """Return a message as items. Raises CannotSend for a file that the protocol cannot send."""
+    if isinstance(message, UserText):
+        content = content_parts(message, "input_text", _file)
+        parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+        return [{"type": "message", "role": "user", "content": parts}]
+    if isinstance(message, ToolResult):
+        return [output_item(message, calls.get(message.request_id))]
+    return []  # the server has its own messages
+
+
+def _file(file: Attachment) -> dict[str, Any]:
+    if kind_of(file).startswith("image/"):
+        return {"type": "input_image", "image_url": web_address(file, _RECIPIENT)}
+    if not kind_of(file).startswith("audio/") or file.uri or audio_format(file) == "mp3":
+        raise unsupported_file(
+            file, _RECIPIENT, "it takes images, and audio as WAV or in the session's format"
+        )
+    return {"type": "input_audio", "audio": _samples(file) if audio_format(file) == "wav" else file.base64}
+
+
+def _samples(file: Attachment) -> str:
+    """Return the samples of a WAV file, without its header, in base64. Raises CannotSend."""
+    try:
+        with open_wave(BytesIO(b64decode(file.base64))) as sound:
+            return b64encode(sound.readframes(sound.getnframes())).decode()
+    except (WaveError, EOFError) as error:
+        raise unsupported_file(file, _RECIPIENT, f"it is not a WAV file ({error})") from None

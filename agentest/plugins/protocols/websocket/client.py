@@ -1,0 +1,403 @@
+"""Client for agents behind a WebSocket, with the message format that the configuration describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import anyio
+
+from agentest.agents.error_hints import ProbeResponse, hint
+from agentest.agents.http.requests import RequestTemplate
+from agentest.agents.http_sender import DENIED, ErrorAdvisor
+from agentest.agents.json_reader import read_any
+from agentest.agents.message_mapping import MessagePaths, TurnReader, check_no_error, last_results
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
+from agentest.agents.port import (
+    AGENT_ANSWERED,
+    AccessDenied,
+    Agent,
+    AgentNotes,
+    AgentReply,
+    NoReply,
+    Resources,
+    TurnContext,
+)
+from agentest.agents.reply_paths import text_of
+from agentest.config.agents.http_requests import names_in
+from agentest.config.fields import check_headers
+from agentest.domain.messages import Message
+from agentest.plugins.protocols.settings.dialogue import SocketMessage, WebSocketAgent
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.bodies import MAX_BODY_BYTES
+from agentest.support.http.client import Client
+from agentest.support.http.retries import (
+    CONNECTION_ERRORS,
+    describe,
+    describe_shortage,
+    find_shortage,
+    is_tls_error,
+    pause_before_retry,
+    was_refused,
+)
+from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
+from agentest.support.json_path import JsonPath, PathTemplate
+from agentest.support.templates import Template, Values, without
+from agentest.support.text import count, turn_name
+from agentest.support.trace_context import note_request, turn_of_requests
+
+if TYPE_CHECKING:
+    from agentest.plugins.protocols.settings.model_apis import RealtimeAgent
+
+_PLACE = "is the path that of the WebSocket?"
+_RETRIED = (429, 502, 503, 504)
+
+
+def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
+    """Return the client of an agent behind a WebSocket."""
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
+    notes = AgentNotes(config.name, resources.on_note)
+    client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
+    resources.closing.callback(client.note_late_messages)
+    return client
+
+
+class WebSocketClient:
+    """Opens conversations. Stores no conversation state."""
+
+    def __init__(
+        self, config: WebSocketAgent, connector: WebSocketConnector, timeout_s: float, notes: AgentNotes
+    ) -> None:
+        self.name = config.name
+        self.config = config
+        self.connector = connector
+        self.timeout_s = timeout_s
+        self.notes = notes
+        self.form = MessagePaths.of(config)
+        self.session = None if config.session is None else JsonPath(config.session)
+        self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+        self.saved = {name: JsonPath(path) for name, path in config.save.items()}
+        self.late_names = frozenset(config.saved_names) | ({"session_id"} if config.session else set())
+        """Names without a value until a message has one."""
+        lists = {"hello": config.hello, "first": config.first, "then": config.then}
+        outgoing = {key: [_Outgoing(f"{key}[{i}]", m) for i, m in enumerate(lists[key])] for key in lists}
+        self.hello = outgoing["hello"]
+        self.then = outgoing["then"] or [_Outgoing("body", SocketMessage(send=config.body))]
+        self.first = outgoing["first"] or self.then
+        self.late = 0
+        """Number of messages that arrived after the end of a turn, over all conversations."""
+
+    def note_late_messages(self) -> None:
+        """Add a note about messages that were dropped, because they may have been the rest of a reply."""
+        if self.late:
+            self.notes.add(
+                "late messages",
+                f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If "
+                "they are the rest of one, set `done` to what is true for the last message of a turn",
+            )
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Run a single turn in its own conversation. Raises NoReply."""
+        async with self.conversation() as conversation:
+            return await conversation.reply(messages, ctx)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open a conversation. Its connection opens with the first message."""
+        conversing = WebSocketConversation(self)
+        try:
+            yield conversing
+        finally:
+            await conversing.close()
+
+
+class _Outgoing:
+    """A message to send, compiled."""
+
+    def __init__(self, place: str, message: SocketMessage) -> None:
+        self.place = place
+        self.send = message.send
+        self.wait = None if message.wait is None else PathTemplate(message.wait)
+        self.condition = None if message.condition is None else PathTemplate(message.condition)
+        self.has_message = not names_in(message.send).isdisjoint(("message", "messages"))
+
+
+class WebSocketConversation:
+    """One conversation over one connection."""
+
+    def __init__(self, client: WebSocketClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._socket: WebSocket | None = None
+        self._hearing: TurnReader | None = None
+        self._saved: dict[str, Any] = {}
+        self._waits_for: str | None = None
+        """The key of the path for which a message has to arrive before the turn goes on."""
+        self._retries = 0
+        self._turns = 0
+
+    async def close(self) -> None:
+        """Close the connection. Never raises."""
+        if self._socket is not None:
+            self._client.late += len(self._socket.waiting()) if self._turns else 0
+            await self._socket.close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Return the reply to a user message or to tool results. Raises NoReply."""
+        hearing = self._hearing or TurnReader(self._client.form, ctx.turn_index, self._client.notes)
+        self._hearing = hearing
+        limit = TimeLimit(self._client.timeout_s)
+        try:
+            with limit:
+                first = await self._exchange(messages, ctx, hearing, limit)
+            if not hearing.done:
+                reply = hearing.requests()
+            else:
+                self._hearing, self._turns = None, self._turns + 1
+                reply = hearing.answer()
+        except TimeoutError:
+            raise self._no_reply(self._timeout_message(hearing), hearing) from None
+        except SocketClosed as error:
+            problem = f"the connection {error} before the turn was done; {self._last_message_text(hearing)}"
+            raise self._no_reply(problem, hearing) from None
+        except (AgentError, NotText) as error:
+            raise self._no_reply(str(error), hearing) from None
+        retries, self._retries = self._retries, 0
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
+
+    def _no_reply(self, problem: str, hearing: TurnReader) -> NoReply:
+        return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
+
+    def _timeout_message(self, hearing: TurnReader) -> str:
+        done = "`done` is true" if self._client.config.done else "there is a `reply`"
+        done = f"`{self._waits_for}` is true" if self._waits_for else done
+        seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
+        return f"no message for which {done} within {seconds}; {self._last_message_text(hearing)}"
+
+    def _last_message_text(self, hearing: TurnReader) -> str:
+        """Describe the agent's last message. If there is none, suggest a JSON `body`."""
+        came = hearing.what_came()
+        config = self._client.config
+        is_plain = config.body == "{{message}}" and not config.then
+        as_text = not self._turns and hearing.is_silent and is_plain
+        return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
+
+    async def _exchange(
+        self, messages: Sequence[Message], ctx: TurnContext, hearing: TurnReader, limit: TimeLimit
+    ) -> float | None:
+        """Send the next message and read the answer. Returns the ms until the first text."""
+        client, values = self._client, TurnValues(messages, ctx, self._saved)
+        if self._socket is None:
+            self._socket, self._retries = await client.connector.connect(values, limit)
+            incoming = _Incoming(self._socket, self._note_connecting, limit, None)
+            if client.welcome is not None:
+                await self._wait_for("welcome", client.welcome, incoming)
+            await self._send_all(client.hello, values, incoming)
+        incoming = _Incoming(self._socket, self._note_saved, limit, hearing)
+        if results := last_results(messages):
+            for result in results:
+                await self._socket.send(_encoded(client.form.response(result)))
+            if client.config.after_tools is not None:
+                await self._socket.send(self._text_of(client.config.after_tools, values))
+        else:
+            self._discard_late_messages(self._socket, hearing)
+            outgoing = client.then if self._turns else client.first
+            has_message = await self._send_all(outgoing, values, incoming)
+            if not has_message and any(each.has_message for each in outgoing):
+                raise CannotSend(
+                    f"{turn_name(ctx.turn_index)}: no message with the user's text was sent, because its "
+                    f"condition (`if` in `{outgoing[0].place.partition('[')[0]}`) is false"
+                )
+        while not incoming.is_over:
+            await incoming.next()
+        return incoming.first_ms
+
+    async def _send_all(self, outgoing: Sequence[_Outgoing], values: Values, incoming: _Incoming) -> bool:
+        """Send messages whose condition holds, and wait for what each awaits.
+
+        Returns True if any contained the user's text.
+        """
+        has_message = False
+        for each in outgoing:
+            if each.condition and not holds_for(each.condition, self._saved, values):
+                continue
+            await incoming.socket.send(self._text_of(each.send, values))
+            has_message = has_message or each.has_message
+            if each.wait is not None:
+                path = each.wait.filled(ValuesOrNone(values))
+                await self._wait_for(f"{each.place}.wait", path, incoming)
+            if incoming.is_over:
+                break
+        return has_message
+
+    async def _wait_for(self, key: str, path: JsonPath, incoming: _Incoming) -> None:
+        """Read messages until the path is true for one, or the turn is over."""
+        self._waits_for = key
+        while not (path.holds(await incoming.next()) or incoming.is_over):
+            pass
+        self._waits_for = None
+
+    def _text_of(self, template: Any, values: Values) -> str:
+        absent = self._client.late_names - self._saved.keys()
+        return _encoded(Template(without(template, absent)).filled(PartialValues(values, absent)))
+
+    def _discard_late_messages(self, socket: WebSocket, hearing: TurnReader) -> None:
+        """Discard messages that arrived between turns, except for the calls that they report."""
+        late = [_decoded(text) for text in socket.waiting()]
+        for message in late:
+            self._note_saved(message)
+            hearing.hear_late(message)
+        self._client.late += len(late) if self._turns else 0
+
+    def _note_connecting(self, message: Any) -> None:
+        self._note_saved(message)
+        check_no_error(self._client.form.error, message)
+
+    def _note_saved(self, message: Any) -> None:
+        client = self._client
+        if client.session is not None and "session_id" not in self._saved:
+            session_id = text_of(client.session.find(message))
+            self._saved |= {"session_id": session_id} if session_id else {}
+        for name, path in client.saved.items():
+            if (value := path.find(message)) not in (None, "", False):
+                self._saved[name] = value
+
+
+class _Incoming:
+    """The messages that the agent sends in a turn, or without a reader while the connection opens."""
+
+    def __init__(
+        self, socket: WebSocket, note: Callable[[Any], None], limit: TimeLimit, hearing: TurnReader | None
+    ) -> None:
+        self.socket = socket
+        self.first_ms: float | None = None
+        self._note = note
+        self._limit = limit
+        self._hearing = hearing
+        self._chars = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if the turn is done, or the agent requests a tool."""
+        return self._hearing is not None and (self._hearing.done or self._hearing.asks)
+
+    async def next(self) -> Any:
+        """Read a message. Raises AgentError, SocketClosed and NotText."""
+        text = await self.socket.next()
+        self._chars += len(text)
+        if self._chars > MAX_BODY_BYTES:
+            raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
+        message = _decoded(text)
+        self._note(message)
+        if self._hearing and self._hearing.hear(message) and self.first_ms is None:
+            self.first_ms = self._limit.elapsed * 1000
+        return message
+
+
+def _pong(ping_path: str, template: Any) -> Callable[[str], str | None]:
+    """Return what answers messages that only check the connection."""
+    ping, pong = JsonPath(ping_path), Template(template)
+    paths = {name: JsonPath(name.removeprefix("ping.")) for name in pong.names}
+
+    def answer(text: str) -> str | None:
+        message = _decoded(text)
+        if not ping.holds(message):
+            return None
+        return _encoded(pong.filled({name: path.find(message) for name, path in paths.items()}))
+
+    return answer
+
+
+def _encoded(message: Any) -> str:
+    """Encode a message: text unchanged, other values as JSON."""
+    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+
+
+def _decoded(text: str) -> Any:
+    """Decode a message: a JSON object, list or text; any other message unchanged."""
+    value = read_any(text)
+    return value if isinstance(value, dict | list | str) else text
+
+
+class WebSocketConnector:
+    """Opens an agent's connections."""
+
+    def __init__(self, config: WebSocketAgent | RealtimeAgent, client: Client) -> None:
+        self._config = config
+        self._client = client
+        self._advisor = ErrorAdvisor(config, client)
+        self._request = RequestTemplate(
+            endpoint=config.endpoint, method="GET", params={}, headers=config.sent_headers, body=None
+        )
+
+    async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
+        """Open a connection. Returns it with the number of failed attempts. Raises AgentError, CannotSend."""
+        request, turn = self._request.filled(values), turn_of_requests()
+        named = {name.lower(): value for name, value in request.headers.items()}
+        try:
+            headers = list(check_headers({**named, **(turn.headers(named) if turn else {})}).items())
+        except ValueError as error:
+            raise CannotSend(f"{request.url}: a header {error}") from None
+        for attempt in range(self._config.retries + 1):
+            try:
+                socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                if self._config.type == "websocket" and self._config.ping is not None:
+                    socket.answer = _pong(self._config.ping, self._config.pong)
+                self._advisor.has_answered = True
+                AGENT_ANSWERED.set(True)
+                note_request(stays_open=True)
+                return socket, attempt
+            except RefusedAddress as error:
+                raise AgentError(str(error)) from None
+            except CONNECTION_ERRORS as error:
+                shortage, last = find_shortage(error), attempt == self._config.retries
+                if shortage and last:
+                    raise CannotSend(describe_shortage(request.url, shortage)) from None
+                if isinstance(error, aiohttp.WSServerHandshakeError):
+                    retryable = error.status in _RETRIED
+                else:
+                    retryable = was_refused(error)
+                if last or not (shortage or retryable):
+                    problem = await self._problem(request.url, error)
+                    is_denied = _denies_access(error) and not AGENT_ANSWERED.get()
+                    raise (AccessDenied if is_denied else AgentError)(problem) from None
+            with limit.paused():
+                await anyio.sleep(pause_before_retry(attempt + 1))
+        raise AssertionError("unreachable: the last attempt either connects or raises")
+
+    async def _problem(self, url: str, error: BaseException) -> str:
+        problem = _problem(url, error)
+        if not isinstance(error, aiohttp.WSServerHandshakeError) or error.status == 101:
+            return problem
+        # ASGI servers send 403 for a path without a WebSocket, so treat it as 404.
+        status = 404 if error.status == 403 else error.status
+        refused = ProbeResponse(status=status, headers=error.headers or {}, body=b"")
+        return await self._advisor.advised(problem, refused)
+
+
+def _denies_access(error: BaseException) -> bool:
+    """Return True if a handshake shows a wrong address or login, and nothing about the agent."""
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return error.status in (200, *DENIED)
+    return isinstance(error, RedirectRefused) or is_tls_error(error)
+
+
+def _problem(url: str, error: BaseException) -> str:
+    if isinstance(error, RedirectRefused):
+        return f"{url} opened no WebSocket, {error} (is that a login? `headers` are sent with the handshake)"
+    if not isinstance(error, aiohttp.WSServerHandshakeError):
+        return f"{url}: {describe(error)}"
+    if error.status == 101:
+        return f"{url} answered with an invalid handshake: {error.message}"
+    if error.status == 200:
+        return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
+    advice = _PLACE if error.status in (405, 426) else hint(error.status, _PLACE)
+    if error.status == 403:  # many servers answer it at every path without a WebSocket
+        advice = f"{_PLACE} If so: {advice}"
+    return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"

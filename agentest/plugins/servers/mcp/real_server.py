@@ -1,0 +1,276 @@
+"""Connect to the real MCP server of the configuration, and record its tools to a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentest.config.agents.mock_servers import McpMock
+from agentest.mock_servers.listener import ServerInputs
+from agentest.plugins.servers.mcp.methods import Methods
+from agentest.plugins.servers.mcp.tool_catalog import catalog
+from agentest.plugins.servers.mcp.upstream import HttpTransport, StdioTransport, Upstream, UpstreamError
+from agentest.support.errors import ConfigError
+from agentest.support.files import read_text_file, shown_path, write_atomically
+from agentest.support.http.client import Client
+from agentest.support.json_text import json_value
+
+RECORD = "agentest mock-server tools"
+"""The command that records the real server's tools to the file."""
+
+Place = Callable[[str], str]
+"""Returns the location of a key of the configuration: `mcp_mock.tools of agent 'shop'`."""
+
+
+def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) -> Upstream | None:
+    """Create the connection to the real server, which starts on first use; None if it is not configured.
+
+    Raises ConfigError.
+    """
+    upstream = settings.upstream
+    if upstream is None:
+        return None
+    if settings.upstream_url:
+        return Upstream(HttpTransport(client, settings.upstream_url, settings.upstream_headers))
+    try:
+        return Upstream(StdioTransport(upstream, root))
+    except ValueError as error:
+        raise ConfigError(f"{locate('mcp_mock.upstream')}: {upstream!r} is not a command: {error}") from None
+
+
+async def tools_of(upstream: Upstream, locate: Place) -> Tools:
+    """Return the current tools of the real server. Raises ConfigError."""
+    try:
+        return checked_tools(await upstream.list_tools())
+    except UpstreamError as error:
+        raise ConfigError(
+            f"{locate('mcp_mock.upstream')}: {error}. Start it, or correct the key; where its tools are in a "
+            f"file (`mcp_mock.tools`, which `{RECORD}` writes), no run needs it"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(
+            f"{locate('mcp_mock.upstream')}: what {upstream.description} lists {error}"
+        ) from None
+
+
+def stored_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
+    """Read the tools from the file. Raises ConfigError."""
+    path = tools_path(settings, root)
+    try:
+        return read_tools(path)
+    except ValueError as error:
+        how = (
+            f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
+        )
+        if settings.upstream:
+            how = f"write it anew with `{RECORD}`"
+        raise ConfigError(f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {how}") from None
+
+
+def tools_path(settings: McpMock, root: Path) -> Path:
+    assert settings.tools is not None
+    return root / settings.tools
+
+
+def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> str:
+    """Write tools to the file. Returns its path for display. Raises ConfigError."""
+    path = tools_path(settings, root)
+    relative_path = shown_path(path, root)
+    try:
+        write_tools(path, tools)
+    except OSError as error:
+        raise ConfigError(
+            f"{locate('mcp_mock.tools')}: {relative_path} cannot be written: {error.strerror or error}"
+        ) from None
+    return relative_path
+
+
+async def recorded_tools(
+    settings: McpMock, upstream: Upstream | None, root: Path, locate: Place, on_note: Callable[[str], None]
+) -> Tools | None:
+    """Return the real server's tools from the file, or else from the server, recording them to the file.
+
+    None if neither is configured. Raises ConfigError.
+    """
+    if settings.tools and (upstream is None or tools_path(settings, root).exists()):
+        return stored_tools(settings, root, locate)
+    if upstream is None:
+        return None
+    tools = await tools_of(upstream, locate)
+    if settings.tools:
+        file_name = store_tools(settings, root, locate, tools)
+        on_note(
+            f"{file_name} was not there: the tools of {upstream.description} were written to it. Keep it in "
+            f"the repository; `{RECORD} --check` compares it"
+        )
+    return tools
+
+
+async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
+    """Create the server's methods with all dependencies. Raises ConfigError."""
+    upstream = open_upstream(settings, opening.client, opening.root, opening.key_location)
+    if upstream:
+        opening.stack.push_async_callback(upstream.close)
+    recorded = await recorded_tools(settings, upstream, opening.root, opening.key_location, opening.on_note)
+    # If the real server's tools are known, other mocks belong to other tools of the agent.
+    mocks = opening.tools if recorded is None else ()
+    try:
+        tools = catalog(recorded or (), mocks, opening.on_note)
+    except ValueError as error:
+        raise ConfigError(
+            f"{opening.key_location('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
+        ) from None
+    opening.group.tools |= tools.names
+    return Methods(
+        registry=opening.registry,
+        group=opening.group,
+        catalog=tools,
+        upstream=upstream if opening.passthrough else None,
+        has_real=upstream is not None,
+    )
+
+
+Tools = list[dict[str, Any]]
+
+
+def read_tools(path: Path) -> Tools:
+    """Read the tools in a file: a list, an object with a list `tools`, or a complete `tools/list` response.
+
+    Raises ValueError that describes the problem, without the file's path.
+    """
+    text = read_text_file(path)
+    try:
+        content = json_value(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if isinstance(content, dict) and isinstance(content.get("result"), dict):
+        content = content["result"]
+    if isinstance(content, dict):
+        if content.get("nextCursor"):
+            raise ValueError("has the first page of the tools alone (`nextCursor` names the next)")
+        if "tools" not in content:
+            raise ValueError("has no list `tools`; expected what the server answers to `tools/list`")
+        content = content["tools"]
+    return checked_tools(content)
+
+
+def checked_tools(tools: Any) -> Tools:
+    """Validate tools as listed by a server. Raises ValueError for an invalid tool."""
+    if not isinstance(tools, list):
+        raise ValueError("has no list of tools; expected what the server answers to `tools/list`")
+    names: set[str] = set()
+    for number, tool in enumerate(tools, 1):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"tool {number} has no `name`")
+        for key in ("inputSchema", "outputSchema"):
+            if not isinstance(tool.get(key, {}), dict):
+                raise ValueError(f"the {key} of tool {name!r} is not an object")
+        if "inputSchema" not in tool:
+            raise ValueError(f"tool {name!r} has no `inputSchema`, the JSON Schema of its arguments")
+        if name in names:
+            raise ValueError(f"has the tool {name!r} twice")
+        names.add(name)
+    return tools
+
+
+def write_tools(path: Path, tools: Sequence[dict[str, Any]]) -> None:
+    """Write tools sorted by name, so that the file changes only if they do. Raises OSError."""
+    content = {"tools": sorted(tools, key=lambda tool: str(tool["name"]))}
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+Tool = Mapping[str, Any]
+
+_SCHEMA_WORDS = frozenset({"properties", "required"})
+_KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
+
+
+def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
+    """Describe each difference in words that follow "the real server's"; sorted by tool name."""
+    old, new = ({tool["name"]: tool for tool in tools} for tools in (recorded, real))
+    lines: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            lines.append(f"`{name}` is gone")
+        elif name not in old:
+            lines.append(f"`{name}` is new")
+        else:
+            lines += (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+    return lines
+
+
+def _changes(old: Tool, new: Tool) -> Iterator[str]:
+    yield from _of_arguments(old["inputSchema"], new["inputSchema"])
+    yield from _of_key("outputSchema", old, new)
+    for key in sorted((old.keys() | new.keys()) - _KNOWN):
+        yield from _of_key(key, old, new)
+
+
+def _of_key(key: str, old: Tool, new: Tool) -> Iterator[str]:
+    if key not in new and key in old:
+        yield f"has no `{key}` any more"
+    elif key not in old and key in new:
+        yield f"has a new `{key}`"
+    elif old.get(key) != new.get(key):
+        yield f"has another `{key}`"
+
+
+def _of_arguments(old: Tool, new: Tool) -> Iterator[str]:
+    before, now = _properties(old), _properties(new)
+    for name in [*before, *(name for name in now if name not in before)]:
+        yield from _of_argument(name, before, now, _required(old), _required(new))
+    if changed := [key for key in _changed(old, new) if key not in _SCHEMA_WORDS]:
+        yield f"has another `inputSchema` ({', '.join(changed)})"
+
+
+def _of_argument(
+    name: str, before: Tool, now: Tool, was_required: frozenset[str], is_required: frozenset[str]
+) -> Iterator[str]:
+    required = "required" if name in is_required else "optional"
+    if name not in before:
+        yield f"has a new {required} argument `{name}`"
+        return
+    if name not in now:
+        yield f"has no argument `{name}` any more"
+        return
+    if (name in is_required) != (name in was_required):
+        yield f"has the argument `{name}`, which is now {required}"
+    old, new = before[name], now[name]
+    if old == new:
+        return
+    if _type(old) != _type(new):
+        yield f"has the argument `{name}` as {_type(new)}, no longer as {_type(old)}"
+    else:
+        changed = ", ".join(f"`{key}`" for key in _changed(old, new))
+        yield f"has the argument `{name}` with another {changed}"
+
+
+def _changed(before: Tool, now: Tool) -> list[str]:
+    return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return str(schema).lower()
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, list):
+        return " or ".join(map(str, kind))
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return " or ".join(_type(option) for option in options)
+    return str(schema.get("$ref", "anything")).rpartition("/")[2]
+
+
+def _properties(schema: Tool) -> Tool:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _required(schema: Tool) -> frozenset[str]:
+    names = schema.get("required")
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()

@@ -1,0 +1,473 @@
+"""One conversation as the gateway sees it: its calls under way, and what the agent never received."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from agentest.domain.messages import ToolSpec
+from agentest.domain.transcript import ModelBriefing, Usage
+from agentest.mock_servers.port import (
+    ActiveConversation,
+    CallOutcome,
+    Identity,
+    ModelTape,
+    ServedCall,
+    TurnTraces,
+)
+from agentest.plugins.servers.model_gateway.output_tools import is_output_tool
+from agentest.plugins.servers.model_gateway.request_log import RequestLog
+from agentest.plugins.servers.model_gateway.wire_form import (
+    CallHandling,
+    CallResult,
+    ModelCall,
+    PassedAnswer,
+    WireRequest,
+    normalized,
+    same_text,
+)
+from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import shortened
+
+if TYPE_CHECKING:
+    from agentest.plugins.servers.model_gateway.faults import ConversationFaults
+
+_INSTRUCTION_CHARS = 40_000
+_DESCRIPTION_CHARS = 1_000
+_SCHEMA_CHARS = 8_000
+_MOST_TOOLS = 500
+_MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
+_WRAPPERS = ("result", "return_value", "output")
+"""Keys in which frameworks wrap a result that is not an object."""
+_MOST_NOTES = 10
+
+
+WAY_TO_REACH = (
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
+    "code; `agentest doctor` prints the variable that each framework reads"
+)
+
+
+class CallsEnded(Exception):
+    """A call ended the conversation. The message is for the agent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayState:
+    """What all conversations of a gateway know of it."""
+
+    origin: str = ""
+    """Its address."""
+    reached: bool = False
+    """True if a request to a model ever came."""
+    owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
+    """Id that was passed on → its conversation; None if several conversations have it."""
+    begun: int = 0
+    """The number of conversations that have begun."""
+    memory: str = "auto"
+    """As `model_gateway.memory`."""
+    output_tools: Collection[str] = ()
+    """As `model_gateway.output_tools`."""
+    on_note: Callable[[str], None] = lambda _: None
+    noted: set[str] = field(default_factory=set)
+
+    forgets: bool = False
+    """True if an agent lost the results of its own tools after a turn."""
+    put_back: bool = False
+    """True if results of mocks were put back in later turns of an agent that may not keep results."""
+
+    def note_memory(self, *, forgets: bool, puts_back: bool) -> None:
+        """Report if the model remembered results of mocks that it would not remember of real tools."""
+        self.forgets, self.put_back = self.forgets or forgets, self.put_back or puts_back
+        if self.forgets and self.put_back:
+            self.note(
+                "the agent loses the results of its own tools after a turn, but some turns had mocked ones "
+                "from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
+            )
+
+    def note(self, text: str) -> None:
+        """Report something once for the whole run."""
+        if text not in self.noted and len(self.noted) < _MOST_NOTES:
+            self.noted.add(text)
+            self.on_note(text)
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCall:
+    """A call that the agent runs itself and whose result is not known yet."""
+
+    call: ModelCall
+    number: int
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayConversation:
+    """A conversation under way (implements `mock_servers.port.ModelConversation`).
+
+    Args:
+        mocked: names of the tools whose calls the gateway answers.
+        recorded: names of tools of which it may have a recorded answer, depending on the arguments.
+        named: names of tools that the scenario expects, forbids or limits.
+        allows_real: True if tools without a mock may run.
+        lane: the copy of the agent's server that has the conversation; None if there are no copies.
+        place: what only one conversation at a time has: its lane or, without copies, its opening.
+    """
+
+    gateway: GatewayState
+
+    who: Identity
+    serving: ActiveConversation
+    mocked: frozenset[str]
+    allows_real: bool
+    lane: int | None = None
+    place: int | str = ""
+    recorded: Collection[str] = ()
+    named: Collection[str] = ()
+    texts: list[str] = field(default_factory=list)
+    """The user's texts, oldest first, with single spaces."""
+    model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
+    """Texts of the model that the agent received."""
+    waiting: int = 0
+    """Requests to the agent that it has not answered yet."""
+    answers: list[PassedAnswer] = field(default_factory=list)
+    """What the agent has received, oldest first."""
+    ids: set[str] = field(default_factory=set)
+    """Ids of the model's answers that the agent received."""
+    arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    """Texts in arguments of calls that the agent received."""
+    number: int = 0
+    """Its number in the order of beginning."""
+    number_at_end: int = 0
+    """The number of conversations that had begun when it ended."""
+    over: bool = False
+    """True if it has ended. Its agent may still be at work."""
+    given_up: bool = False
+    """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
+    idle_at: float = math.inf
+    """When an agent that was given up has surely ended its work."""
+    open_requests: int = 0
+    tape: ModelTape | None = None
+    problem: ModelError | None = None
+    """The first request that could not be answered because of a recording."""
+    log: RequestLog = field(default_factory=RequestLog)
+    """Its requests to the model."""
+    briefing: ModelBriefing = ModelBriefing()
+    """What the agent told its model, of all agents that belong to it."""
+    told: ModelBriefing = ModelBriefing()
+    """The same as it was when the last turn ended."""
+    faults: ConversationFaults | None = None
+    fault: str | None = None
+    """Why a request for the user's last message got no answer, if the agent is not to blame."""
+    recovered: bool = False
+    """True if the agent received an answer of a model after that."""
+    ended_by: str | None = None
+    """The message about the call that ended the conversation, for the agent."""
+    turn: int = 0
+    said_in: int = 0
+    """The turn of the last text: what the agent does after its reply belongs to that turn."""
+    forgets: bool = False
+    """True if the agent sends no calls of earlier turns, although it ran some."""
+    wrapper: str | None = None
+    """The key in which this agent's framework wraps results; None if it does not."""
+    _pending: list[PendingCall] = field(default_factory=list)
+    _read: tuple[Mapping[str, ToolSpec], str] | None = None
+    """The tools and the instructions of the last request."""
+
+    @property
+    def at_work(self) -> bool:
+        """True if the agent may make further requests although nobody waits for its reply."""
+        return self.given_up and (self.idle_at == math.inf or anyio.current_time() < self.idle_at)
+
+    def mock_name(self, name: str) -> str | None:
+        """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
+        return _known(name, self.mocked)
+
+    def handling(self, name: str) -> CallHandling:
+        """Decide about a call by its name alone. The call of a tool that must not run is held back."""
+        if self.mock_name(name):
+            return CallHandling.HIDE
+        shows = self.allows_real and not _known(name, self.recorded)
+        return CallHandling.SHOW if shows else CallHandling.HOLD
+
+    def guards(self, name: str) -> bool:
+        """Return True if a tool must not run unless the gateway allows the call."""
+        return self.handling(name) is not CallHandling.SHOW
+
+    def output_tools(self, request: WireRequest) -> frozenset[str]:
+        """Return the offered tools by which the agent's framework receives the final answer.
+
+        A tool that the scenario names is a tool like any other.
+        """
+        own = {*self.mocked, *self.recorded, *self.named}
+        return frozenset(
+            name
+            for name, tool in request.tools.items()
+            if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
+        )
+
+    @contextmanager
+    def said(self, text: str) -> Iterator[None]:
+        text = normalized(text)
+        if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
+            self.texts.append(text)
+        if not self.waiting:
+            self.fault, self.recovered = None, False
+        self.waiting += 1
+        self.said_in = self.turn
+        self.log.begin_turn()
+        try:
+            yield
+        except BaseException:
+            self.given_up = True
+            raise
+        finally:
+            self.waiting -= 1
+
+    async def has_heard(self) -> None:
+        """Return at once: this is the gateway's own process."""
+
+    @contextmanager
+    def requested(self, request: WireRequest) -> Iterator[None]:
+        """Note that a request of the conversation is under way until the block ends."""
+        if not self.waiting and any(map(self.mock_name, request.tools)):
+            self.given_up = True
+        self.open_requests += 1
+        try:
+            yield
+        finally:
+            self.open_requests -= 1
+
+    def remembered(self, request: WireRequest) -> list[PassedAnswer]:
+        """Return the answers of which the model is to be given what the agent did not receive.
+
+        An agent that keeps only texts loses the results of real tools, so it must lose those of mocks, too.
+        """
+        if request.chained:
+            return self.answers
+        ids = frozenset(request.ids)
+        kept = [each for each in self.answers if not each.shown.calls or _has_calls_of(request, ids, each)]
+        memory, told = self.gateway.memory, request.user_texts[:-1]
+        self.forgets = self.forgets or (
+            len(kept) < len(self.answers)
+            and any(
+                each.turn < self.turn and any(same_text(each.user_text, text) for text in told)
+                for each in self.answers
+                if each.shown.calls and not _has_calls_of(request, ids, each)
+            )
+        )
+        if memory == "auto":
+            unsure = (each for each in kept if each.hides and not each.shown.calls)
+            puts_back = not self.forgets and any(each.turn < self.turn for each in unsure)
+            self.gateway.note_memory(forgets=self.forgets, puts_back=puts_back)
+        if memory == "turn" or (memory == "auto" and self.forgets):
+            return [each for each in kept if each.turn == self.turn]
+        return kept
+
+    def end(self) -> None:
+        """Take no more calls."""
+        self.over = True
+        self.number_at_end = self.gateway.begun
+        self.given_up = self.given_up or self.open_requests > 0
+        self.answers.clear()
+
+    def passed(self, answer: PassedAnswer) -> None:
+        """Remember an answer that the agent has received."""
+        if self.over:
+            return
+        self.answers.append(answer)
+        self.model_texts.append(normalized(answer.shown.text))
+        for known in answer.shown.ids:
+            self.ids.add(known)
+            if self.gateway.owners.setdefault(known, self) is not self:
+                self.gateway.owners[known] = None
+
+    def forget(self) -> None:
+        """Forget the ids, long after the end."""
+        for known in self.ids:
+            if self.gateway.owners.get(known) is self:
+                del self.gateway.owners[known]
+
+    def note_fault(self, why: str) -> None:
+        """Record that a request got no answer, for which the agent is not to blame."""
+        self.fault, self.recovered = self.fault or why, False
+
+    def note_refused_key(self, status: int, address: str) -> None:
+        """Record that the model's API refused the agent's key."""
+        why = f"the model at {address} refuses the key of agent {self.who.agent!r} (status {status})"
+        self.gateway.note(f"{why}: give the agent a valid key for that address")
+        self.note_fault(why)
+
+    def note_missing_model(self, status: int, address: str, answer: str) -> None:
+        """Record that the model's address seems to be wrong. The agent's reaction is judged all the same."""
+        text = shortened(self.log.redact(answer), 200)
+        self.gateway.note(
+            f"the model at {address} answered agent {self.who.agent!r} with status {status}: {text}. "
+            f"Check the name of the agent's model, and model_gateway.upstream"
+        )
+
+    async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
+        if self.problem:
+            return self.problem
+        if self.fault and (agent_error or not self.recovered):
+            then = shortened(str(agent_error), 200) if agent_error else "the agent answered without its model"
+            return MockError(f"{self.fault}. Then {then}")
+        if agent_error and not self.gateway.reached:
+            return AgentError(
+                f"{agent_error} (no request to a model had reached the gateway at {self.gateway.origin}: if "
+                f"the agent failed to call its model, {WAY_TO_REACH})"
+            )
+        return None
+
+    async def end_turn(self) -> TurnTraces:
+        if not self.gateway.reached:
+            raise MockError(
+                f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
+                f"may have run: {WAY_TO_REACH}"
+            )
+        pending, self._pending = self._pending, []
+        for each in pending:  # such as calls that end the agent's work
+            await self.serving.answered(each.number, None, failed=False)
+        requests = self.log.end_turn()
+        models: dict[str, Usage] = {}
+        for request in requests:
+            name = request.model or ""
+            models[name] = models.get(name, Usage()) + request.usage
+        traces = TurnTraces(
+            usage=sum(models.values(), Usage()),
+            model_calls=sum(request.error is None for request in requests) or None,
+            model_requests=requests,
+            briefing=self.briefing if self.briefing != self.told else None,
+            faults=self.faults.end_turn() if self.faults else (),
+            models=models,
+        )
+        self.told = self.briefing
+        self.turn += 1
+        return traces
+
+    def fail(self, error: ModelError) -> None:
+        """End the conversation, because of no fault of the agent."""
+        self.problem = self.problem or error
+
+    async def answer(self, call: ModelCall, *, cut: bool = False, forced: bool = False) -> CallResult | None:
+        """Record a call. Returns the mock's result; None if the agent runs the tool itself.
+
+        Args:
+            cut: True if the model's answer was cut off, so that the arguments may be incomplete.
+            forced: True if the model had to call a tool, whichever.
+
+        Raises CallsEnded if the call ends the conversation.
+        """
+        if self.over:
+            raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
+        name = self.mock_name(call.name) or _known(call.name, self.recorded)
+        problem = call.problem
+        if problem and cut:
+            problem = f"{problem} (the model's answer was cut off)"
+        answer = await self.serving.answer(
+            ServedCall(
+                tool=name or call.name,
+                arguments=call.arguments,
+                call_id=call.call_id,
+                problem=problem if name else None,
+                caller_runs=True,
+            )
+        )
+        if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+            if forced:
+                self.gateway.note(
+                    f"the agent forces its model to call a tool, and a call of {call.name!r} ended a "
+                    "conversation: if it is the tool by which the agent returns its answer, write "
+                    f"model_gateway.output_tools: [{call.name}]"
+                )
+            self.ended_by = answer.message
+            raise CallsEnded(answer.message)
+        if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
+            return None  # how the agent takes it is part of the test
+        if answer.how is CallOutcome.REAL:
+            self._pending.append(PendingCall(call=call, number=answer.number))
+            self.arguments.extend(_texts_in(call.arguments))
+            return None
+        failed = answer.how is not CallOutcome.ANSWERED
+        result = {"error": answer.message} if failed and answer.result is None else answer.result
+        if not failed and self.wrapper and not isinstance(result, dict):
+            result = {self.wrapper: result}
+        return CallResult(
+            name=call.name, result=result, call_id=call.call_id, failed=failed, custom=call.custom
+        )
+
+    async def read_results(self, request: WireRequest) -> None:
+        """Record the results of calls that the agent ran itself, which its next request contains."""
+        # The newest first, because some models use the same ids in every turn.
+        for result in reversed(request.results) if not self.over else ():
+            newest = reversed(self._pending)
+            pending = next((each for each in newest if _is_result_of(result, each.call)), None)
+            if pending is None:
+                continue
+            self._pending.remove(pending)
+            value = result.result
+            if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
+                self.wrapper, value = key, value[key]
+            await self.serving.answered(pending.number, value, failed=result.failed)
+
+    def note_briefing(self, request: WireRequest) -> None:
+        """Add what a request tells the model.
+
+        The instructions are those of the first request that offers tools, which is the main agent's. The
+        tools are those of all requests, because agents list some late and have sub-agents.
+        """
+        if self._read == (request.tools, request.instructions):
+            return
+        self._read = request.tools, request.instructions
+        known = {tool.name: tool for tool in self.briefing.tools}
+        offered = {self.mock_name(name) or name: tool for name, tool in request.tools.items()}
+        new = [_brief(name, tool) for name, tool in offered.items() if name not in known]
+        instructions = self.briefing.instructions
+        if request.instructions and (not instructions or (request.tools and not known)):
+            instructions = request.instructions[:_INSTRUCTION_CHARS]
+        if new or instructions != self.briefing.instructions:
+            tools = (*self.briefing.tools, *new)[:_MOST_TOOLS]
+            self.briefing = ModelBriefing(instructions=instructions, tools=tools)
+
+
+def _brief(name: str, tool: ToolSpec) -> ToolSpec:
+    """Return a tool in a size to store with each conversation."""
+    parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
+    return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
+
+
+def _known(name: str, names: Collection[str]) -> str | None:
+    if name in names:
+        return name
+    short = _MCP_NAME.fullmatch(name) if name.startswith("mcp__") else None
+    return short[1] if short and short[1] in names else None
+
+
+def _has_calls_of(request: WireRequest, ids: Collection[str], answer: PassedAnswer) -> bool:
+    """Return True if a history has the calls of an answer, perhaps as text."""
+    return any(
+        call.call_id in ids
+        or any((call.call_id or f"{call.name}(") in text for text in request.history_texts)
+        for call in answer.shown.calls
+    )
+
+
+def _is_result_of(result: CallResult, call: ModelCall) -> bool:
+    if result.call_id and call.call_id:
+        return result.call_id == call.call_id
+    return result.name == call.name
+
+
+def _texts_in(value: object) -> Sequence[str]:
+    if isinstance(value, str):
+        return [normalized(value)] if value.strip() else []
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts_in(item)]

@@ -1,0 +1,308 @@
+"""One request of an agent to its model, in as many rounds as its mocked calls need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Protocol
+
+from anyio.lowlevel import checkpoint
+
+from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation
+from agentest.plugins.servers.model_gateway.request_log import RequestRecord
+from agentest.plugins.servers.model_gateway.wire_form import (
+    ANY_TOOL,
+    AnswerStream,
+    CallHandling,
+    CallResult,
+    CutStream,
+    Json,
+    ModelCall,
+    PassedAnswer,
+    WireAnswer,
+    WireForm,
+    WireRequest,
+    encoded,
+)
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.http.sse import AT_ONCE, Event, EventParser
+from agentest.support.json_text import parse_json
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import shortened
+
+MOST_ROUNDS = 25
+
+
+class ModelResponse(Protocol):
+    """A response of a model's API, live or recorded."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def is_success(self) -> bool: ...
+    async def read(self) -> bytes: ...
+    def pieces(self) -> AsyncIterator[bytes]: ...
+    async def aclose(self) -> None: ...
+
+
+class ModelApi(Protocol):
+    """The model's own API."""
+
+    async def send(self, body: Json) -> ModelResponse:
+        """Send a request. The caller closes the response. Raises GatewayError if there is none."""
+        ...
+
+
+class Reply(Protocol):
+    """The agent's side of the exchange."""
+
+    begun: bool
+    """True if a part of the response was sent."""
+
+    def like(self, response: ModelResponse) -> None:
+        """Let a stream begin with the head of the model's response."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send a part of a stream."""
+        ...
+
+    async def whole(self, response: ModelResponse, body: bytes) -> None:
+        """Send a complete response, like the model's but for its body."""
+        ...
+
+    async def refuse(self, status: int, message: str) -> None:
+        """Send an error of the gateway."""
+        ...
+
+
+class GatewayError(Exception):
+    """The gateway cannot answer. `status` is that of the response to the agent."""
+
+    def __init__(self, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rounds:
+    """What has happened so far."""
+
+    new: list[Json] = field(default_factory=list)
+    """Messages that the agent has not received: those of the model with the results of its calls."""
+    seen_calls: set[str] = field(default_factory=set)
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExchange:
+    """One request of an agent in a conversation."""
+
+    form: WireForm
+    request: WireRequest
+    conversation: GatewayConversation
+    upstream: ModelApi
+    reply: Reply
+    address: str = ""
+    """The model's address, for messages."""
+
+    async def run(self) -> None:
+        """Answer the agent."""
+        if self.conversation.ended_by:  # an agent, or its caller, that tries again
+            await self.reply.refuse(409, self.conversation.ended_by)
+            return
+        self.conversation.note_briefing(self.request)
+        await self.conversation.read_results(self.request)
+        body = self.form.completed(self.request, self.conversation.remembered(self.request))
+        outputs = self.conversation.output_tools(self.request)
+        stream = None
+        if self.request.streams:
+            stream = self.form.stream(
+                self.request,
+                lambda name: CallHandling.SHOW if name in outputs else self.conversation.handling(name),
+            )
+        try:
+            await self._rounds(body, stream, outputs)
+        except CallsEnded as error:
+            await self._fail(409, str(error), stream)
+        except GatewayError as error:
+            self.conversation.note_fault(str(error))
+            await self._fail(error.status, str(error), stream)
+        except CutStream as error:
+            if not error.told:
+                await self._fault(f"{error} ({self.address})", stream)
+        except (*CONNECTION_ERRORS, BadBody) as error:
+            await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
+
+    async def _fault(self, message: str, stream: AnswerStream | None) -> None:
+        self.conversation.note_fault(message)
+        await self._fail(502, message, stream)
+
+    async def _fail(self, status: int, message: str, stream: AnswerStream | None) -> None:
+        if stream is not None and self.reply.begun:
+            await self.reply.write(stream.error(message))
+        else:
+            await self.reply.refuse(status, message)
+
+    async def _rounds(self, body: Json, stream: AnswerStream | None, outputs: Collection[str]) -> None:
+        rounds = _Rounds()
+        for number in range(MOST_ROUNDS + 1):
+            with self.conversation.log.under_way(body, number, self.request.model) as record:
+                answered = await self._round(body, stream, record)
+            if answered is None:  # an error of the model, which was passed on
+                return
+            response, data, answer = answered
+            rounds.output_tokens += answer.usage.completion_tokens
+            results = [
+                await self._result(call, answer) if call.name not in outputs else None
+                for call in answer.calls
+            ]
+            hidden = [each for each in results if each is not None]
+            record.note_calls(answer.calls, [each is not None for each in results])
+            if hidden and len(hidden) == len(answer.calls):
+                lift = not outputs and self._lifts(answer.calls, rounds)
+                body, new = self.form.next_round(body, answer, hidden, lift=lift)
+                rounds.new += new
+                continue
+            if hidden or rounds.new or body is not self.request.body:
+                data = None
+            await self._finish(response, data, answer, results, rounds, stream, outputs)
+            return
+        raise GatewayError(
+            f"the model called mocked tools more than {MOST_ROUNDS} times in a row and never answered the "
+            "agent: check the results of the mocks"
+        )
+
+    async def _result(self, call: ModelCall, answer: WireAnswer) -> CallResult | None:
+        forced = self.request.forced == ANY_TOOL
+        return await self.conversation.answer(call, cut=answer.incomplete, forced=forced)
+
+    async def _round(
+        self, body: Json, stream: AnswerStream | None, record: RequestRecord
+    ) -> tuple[ModelResponse, bytes | None, WireAnswer] | None:
+        """Ask the model once. Returns its response, the body unless it is a stream, and the answer in it."""
+        data = None
+        response = await self.upstream.send(body)
+        record.responded(response.status_code)
+        first = record.is_first
+        try:
+            streams = stream is not None and response.is_success
+            if stream is None or not streams:
+                data = await response.read()
+                if not response.is_success:
+                    record.failed(data.decode(errors="replace"))
+                    await self._pass_error_on(response, data, stream, first=first)
+                    return None
+                answer = self.form.answer(_object(data, self.address))
+            else:
+                if first:
+                    self.reply.like(response)
+                parser = EventParser()
+                async for piece in response.pieces():
+                    await self._feed(stream, parser.feed(piece))
+                await self._feed(stream, parser.rest())
+                answer = self.form.answer(stream.round())
+        finally:
+            await response.aclose()
+        record.answered(answer, self.form.message(answer))
+        return response, data, answer
+
+    async def _feed(self, stream: AnswerStream, events: Sequence[Event]) -> None:
+        """Send what the agent receives of events that came together."""
+        for start in range(0, len(events), AT_ONCE):
+            if shown := b"".join(map(stream.feed, events[start : start + AT_ONCE])):
+                await self.reply.write(shown)
+            if start:
+                await checkpoint()  # a piece may contain thousands
+
+    async def _pass_error_on(
+        self, response: ModelResponse, data: bytes, stream: AnswerStream | None, *, first: bool
+    ) -> None:
+        """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
+        if response.status_code in (401, 403) or b"API_KEY_INVALID" in data:
+            self.conversation.note_refused_key(response.status_code, self.address)
+        elif response.status_code == 404 and self.conversation.faults is None:  # not one of the scenario
+            text = data[:2000].decode(errors="replace")
+            self.conversation.note_missing_model(response.status_code, self.address, text)
+        if first or stream is None:
+            await self.reply.whole(response, data)
+            return
+        text = data.decode(errors="replace")[:2000]
+        await self.reply.write(stream.error(f"the model answered {response.status_code}: {text}"))
+
+    def _lifts(self, calls: Sequence[ModelCall], rounds: _Rounds) -> bool:
+        """Return True if the model may answer with text from now on, because what was forced has happened."""
+        forced = self.request.forced
+        if forced is None:
+            return False
+        mock_name = self.conversation.mock_name
+        made = [f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}" for call in calls]
+        again = not rounds.seen_calls.isdisjoint(made)
+        rounds.seen_calls.update(made)
+        if forced != ANY_TOOL:
+            return mock_name(forced) is not None
+        return again or all(mock_name(name) for name in self.request.tools)
+
+    async def _finish(
+        self,
+        response: ModelResponse,
+        data: bytes | None,
+        answer: WireAnswer,
+        results: Sequence[CallResult | None],
+        rounds: _Rounds,
+        stream: AnswerStream | None,
+        outputs: Collection[str],
+    ) -> None:
+        """Send the last round's answer without its hidden calls, and remember both.
+
+        Args:
+            data: the answer as it came, if the agent receives it unchanged.
+        """
+        conversation = self.conversation
+        hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
+        owed = self.form.owed([result for result in results if result is not None])
+        if stream is None and data is not None:
+            shown = answer
+            await self.reply.whole(response, data)
+        else:
+            body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
+            shown = self.form.answer(body) if hidden else answer
+            if stream is None:
+                await self.reply.whole(response, encoded(body))
+            else:
+                end = stream.end(body, hidden)
+                shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
+                await self.reply.write(end)
+        if answers := [call.arguments for call in shown.calls if call.name in outputs]:
+            # A framework may write the arguments into its history as the model's text.
+            text = shown.text or json.dumps(answers[0], ensure_ascii=False)
+            calls = tuple(call for call in shown.calls if call.name not in outputs)
+            shown = replace(shown, text=text, calls=calls)
+        conversation.recovered = True
+        conversation.passed(
+            PassedAnswer(
+                before=rounds.new,
+                message=self.form.message(answer),
+                owed=owed,
+                hidden_calls=hidden,
+                shown=shown,
+                user_text=self.request.user_texts[-1] if self.request.user_texts else "",
+                turn=conversation.turn,
+                answer_id=answer.body.get("id"),
+            )
+        )
+
+
+def _object(data: bytes, address: str) -> Json:
+    try:
+        value: Any = parse_json(data)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    shown = repr(shortened(data.decode(errors="replace"), 100)) if data else "it is empty"
+    raise GatewayError(f"the answer of the model at {address} is not a JSON object: {shown}")

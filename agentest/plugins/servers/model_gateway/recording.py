@@ -1,0 +1,222 @@
+"""Requests of agents to their models, recorded and replayed between the gateway and the model's API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from agentest.mock_servers.port import ModelTape, TapedRequest
+from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
+from agentest.plugins.servers.model_gateway.wire_form import Json, encoded
+from agentest.support.errors import ModelError
+from agentest.support.http.client import StoredResponse
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
+
+_KEPT_HEADERS = re.compile(
+    r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
+)
+_IGNORED = "(ignored)"
+_SESSION = "(session-id-of-agentest)"
+_SHORTEST_KEY = 12
+"""Shorter credentials, which agents have where none is needed, may be words of the conversation."""
+
+
+class LiveApi(Protocol):
+    """The model's own API, which is asked for what is not recorded."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def url(self) -> str: ...
+    async def send_bytes(self, data: bytes | None) -> ModelResponse: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedApi:
+    """A model's API whose responses are recorded or replayed (implements `exchange.ModelApi`).
+
+    Args:
+        path: the path of the request after the API's base, with its query.
+        ignored: parts of bodies that differ from run to run, as in `ModelGateway.ignore`.
+        session_id: the id that Agentest made for the session, which is another in every run.
+        on_problem: receives the error that ends the conversation.
+    """
+
+    live: LiveApi
+    tape: ModelTape
+    path: str
+    ignored: Sequence[str]
+    session_id: str | None
+    on_problem: Callable[[ModelError], None]
+
+    async def send(self, body: Json) -> ModelResponse:
+        return await self.send_bytes(encoded(body))
+
+    async def send_bytes(self, data: bytes | None) -> ModelResponse:
+        """Return the recorded response, else the live one, which is recorded when it has been read.
+
+        Raises GatewayError if nothing is recorded and the model must not be asked.
+        """
+        live = self.live
+        secrets = (*header_secrets(dict(live.headers)), *url_secrets(live.url))
+        hidden = {secret: HIDDEN for secret in secrets if len(secret) >= _SHORTEST_KEY}
+        if self.session_id:
+            hidden[self.session_id] = _SESSION
+        hide = partial(_hidden, hidden)
+        body = _body_of(data)
+        sent = _mapped({live.method: self.path, **body}, hide)
+        model = body.get("model")
+        compared = partial(without_ignored, ignored=self.ignored)
+        taped = self.tape.begin(sent, model if isinstance(model, str) else "", compared)
+        if recorded := taped.recorded():
+            session_id = self.session_id or _SESSION
+            return replace(recorded, body=recorded.body.replace(_SESSION.encode(), session_id.encode()))
+        if not taped.is_live:
+            raise self._fail(ModelError(taped.missing()))
+        return _Taped(await live.send_bytes(data), taped, hide, self._fail)
+
+    def _fail(self, error: ModelError) -> GatewayError:
+        self.on_problem(error)
+        return GatewayError(str(error), 409)
+
+
+@dataclass(slots=True)
+class _Taped:
+    """A live response that is recorded once it has been read, or when the agent reads no further."""
+
+    _response: ModelResponse
+    _request: TapedRequest
+    _hide: Callable[[str], str]
+    _fail: Callable[[ModelError], GatewayError]
+    _unfinished: bytearray | None = None
+
+    @property
+    def status_code(self) -> int:
+        return self._response.status_code
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
+
+    @property
+    def is_success(self) -> bool:
+        return self._response.is_success
+
+    async def read(self) -> bytes:
+        body = await self._response.read()
+        self._record(body)
+        return body
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        read = self._unfinished = bytearray()
+        async for piece in self._response.pieces():
+            read += piece
+            yield piece
+        self._unfinished = None
+        self._record(bytes(read))
+
+    async def aclose(self) -> None:
+        try:
+            if self._unfinished:
+                self._record(bytes(self._unfinished), cut=True)
+        finally:
+            await self._response.aclose()
+
+    def _record(self, body: bytes, *, cut: bool = False) -> None:
+        hide, headers = self._hide, self._response.headers
+        kept = {
+            name.lower(): hide(value)
+            for name, value in headers.items()
+            if _KEPT_HEADERS.fullmatch(name.lower())
+        }
+        text = hide(body.decode(errors="surrogateescape"))
+        stored = StoredResponse(
+            status_code=self._response.status_code,
+            headers=kept,
+            body=text.encode(errors="surrogateescape"),
+            cut=cut,
+        )
+        try:
+            self._request.record(stored)
+        except ModelError as error:
+            raise self._fail(error) from None
+
+
+def _hidden(hidden: Mapping[str, str], text: str) -> str:
+    for part, replacement in hidden.items():
+        text = text.replace(part, replacement)
+    return text
+
+
+def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
+    """Return a request without what differs from run to run.
+
+    Args:
+        ignored: paths such as `messages[*].tool_calls[*].id`, and patterns for parts of texts such as
+            `/session-\\w+/`.
+    """
+    patterns = [re.compile(each[1:-1]) for each in ignored if is_pattern(each)]
+    paths = [_steps(each) for each in ignored if not is_pattern(each)]
+
+    def replaced(text: str) -> str:
+        for pattern in patterns:
+            text = pattern.sub(_IGNORED, text)
+        return text
+
+    body = _mapped(body, replaced if patterns else str) if ignored else body
+    for path in paths:
+        _blank(body, path)
+    return body
+
+
+def is_pattern(ignored: str) -> bool:
+    """Return True if an entry of `ignore` is a regular expression between slashes."""
+    return len(ignored) > 2 and ignored.startswith("/") and ignored.endswith("/")
+
+
+def _steps(path: str) -> list[str]:
+    """Return the keys and indexes of a path."""
+    return [step for step in re.split(r"[.\[\]]+", path) if step]
+
+
+def _blank(value: Any, steps: Sequence[str]) -> None:
+    """Replace what is at a path of a copied JSON value."""
+    step, *rest = steps
+    keys: list[Any]
+    if isinstance(value, dict):
+        keys = list(value) if step == "*" else [step] if step in value else []
+    elif isinstance(value, list):
+        keys = [i for i in range(len(value)) if step in ("*", str(i))]
+    else:
+        return
+    for key in keys:
+        if rest:
+            _blank(value[key], rest)
+        else:
+            value[key] = _IGNORED
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a copy of a JSON value with changed texts."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    return {key: _mapped(item, change) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _body_of(data: bytes | None) -> Json:
+    """Return the body of any request as an object."""
+    if not data:
+        return {}
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = data.decode(errors="backslashreplace")
+    return value if isinstance(value, dict) else {"body": value}

@@ -1,0 +1,255 @@
+"""The requests to the model of one conversation, as they become part of its turns."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from operator import attrgetter
+from time import perf_counter
+from typing import Any
+
+from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
+from agentest.plugins.servers.model_gateway.wire_form import (
+    Json,
+    ModelCall,
+    WireAnswer,
+    model_of,
+    objects,
+    texts_of,
+)
+from agentest.support.http.bodies import BadBody
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.json_text import well_formed
+from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.redaction import Redactor
+
+MOST_CHARS = 2_000
+"""The limit of one text."""
+MOST_PROMPT_CHARS = 4_000
+"""The limit of all texts of a prompt."""
+_MOST_CALLS = 20
+_MOST_NAME = 200
+_MESSAGE_CHARS = 20
+"""What a message counts beside its text."""
+_MOST_READ = 20_000
+"""Characters of a text that are searched for secrets."""
+_MOST_AGENTS = 4
+"""Sub-agents of which the last request is remembered."""
+_FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
+_INSTRUCTIONS = ("system", "developer")
+_KNOWS_NO_SECRET = Redactor()
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request to the model, as far as it is known. Its `begin_ms` is that of the process's clock."""
+
+    _begun: ModelRequest
+    _redact: Redactor
+    _facts: dict[str, Any] = field(default_factory=dict)
+    """What became known of it since it began."""
+
+    @property
+    def request(self) -> ModelRequest:
+        return replace(self._begun, **self._facts)
+
+    @property
+    def is_first(self) -> bool:
+        """True if the agent made it, and not the gateway after mocked calls."""
+        return self._begun.round == 0
+
+    def responded(self, status: int) -> None:
+        """Note that the head of a response came."""
+        self._note(status=status)
+
+    def answered(self, answer: WireAnswer, message: Sequence[Json]) -> None:
+        """Note the model's answer. `message`: the same as messages of the API's history."""
+        texts = (texts_of(each.get("content", each.get("parts"))) for each in message)
+        self._note(
+            model=_name(model_of(answer.body)) or self._begun.model,
+            usage=answer.usage,
+            answer=_shortened("".join(texts), self._redact.transcript),
+        )
+        self.note_calls(answer.calls, [False] * len(answer.calls))
+
+    def failed(self, error: str) -> None:
+        """Note why there is no usable answer."""
+        self._note(error=_shortened(error, self._redact))
+
+    def note_calls(self, calls: Sequence[ModelCall], inside: Sequence[bool]) -> None:
+        """Note the calls of the answer, and which of them the gateway answered."""
+        hide = self._redact.transcript
+        made = (
+            ModelToolCall(_shortened(call.name, hide), _shortened(_json(call.arguments), hide), answered)
+            for call, answered in zip(calls[:_MOST_CALLS], inside, strict=False)
+        )
+        self._note(calls=tuple(made))
+
+    def ended(self) -> None:
+        """Note that nothing more of the answer will come."""
+        self._note(latency_ms=_now_ms() - self._begun.begin_ms)
+
+    def _note(self, **facts: Any) -> None:
+        self._facts |= facts
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestLog:
+    """Records the requests of one conversation."""
+
+    redact: Redactor = _KNOWS_NO_SECRET
+    _turn_began_ms: float | None = None
+    _records: list[RequestRecord] = field(default_factory=list)
+    _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
+    """The messages of the last requests, one for each agent of the conversation."""
+
+    def begin_turn(self) -> None:
+        """Count times from now, unless the turn has begun already."""
+        if self._turn_began_ms is None:
+            self._turn_began_ms = _now_ms()
+
+    @contextmanager
+    def under_way(self, body: Json, round: int, model: str | None = None) -> Iterator[RequestRecord]:
+        """Record a request to a model until the block ends."""
+        prompt, more = self._prompt(body)
+        request = ModelRequest(
+            begin_ms=_now_ms(),
+            latency_ms=0.0,
+            model=_name(model),
+            round=round,
+            prompt=prompt,
+            prompt_more=more,
+        )
+        record = RequestRecord(request, self.redact)
+        try:
+            yield record
+        except (*CONNECTION_ERRORS, BadBody) as error:
+            record.failed(describe(error))
+            raise
+        except BaseException as error:
+            record.failed(str(error) or type(error).__name__)
+            raise
+        finally:
+            record.ended()
+            self._records.append(record)
+
+    def end_turn(self) -> tuple[ModelRequest, ...]:
+        """Return the requests that have ended since the last turn, in order of their begin."""
+        requests = sorted((each.request for each in self._records), key=attrgetter("begin_ms"))
+        zero = self._turn_began_ms
+        if zero is None:
+            zero = requests[0].begin_ms if requests else 0.0
+        self._records, self._turn_began_ms = [], None
+        return tuple(replace(each, begin_ms=each.begin_ms - zero) for each in requests)
+
+    def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
+        """Return the last new messages of a request, and the number of new messages before them."""
+        try:
+            new = self._new_messages(body)
+        except RecursionError:
+            return (), 0
+        prompt: list[PromptMessage] = []
+        left = MOST_PROMPT_CHARS
+        for item in reversed(new):
+            message = PromptMessage(
+                well_formed(_role(item)[:_MOST_NAME]), _shortened(_text(item), self.redact.transcript)
+            )
+            left -= len(message.text) + _MESSAGE_CHARS
+            if left < 0 and prompt:
+                break
+            prompt.append(message)
+        return tuple(reversed(prompt)), len(new) - len(prompt)
+
+    def _new_messages(self, body: Json) -> list[Json]:
+        items = _messages(body)
+        told: list[Json] = []
+        said: list[Json] = []
+        for each in items:
+            (told if _role(each) in _INSTRUCTIONS else said).append(each)
+        if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
+            return items
+        same = [_common(said, each) for each in self._sent]
+        known = max(same, default=0)
+        before: list[Json] = []
+        if known:
+            before = self._sent[same.index(known)]
+            self._sent.remove(before)
+        self._sent.append([*said, *told])
+        new = said[known:]
+        while known and new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
+            del new[0]
+        return [*(each for each in told if each not in before), *new]
+
+
+def _now_ms() -> float:
+    return perf_counter() * 1000
+
+
+def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
+    """Return the number of equal messages at the beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+
+
+def _messages(body: Json) -> list[Json]:
+    """Return the messages of a request to any of the APIs, instructions first."""
+    items: list[Json] = []
+    told = body.get("instructions") or body.get("system")
+    if told:
+        items.append({"role": "system", "content": told})
+    elif isinstance(told := body.get("systemInstruction") or body.get("system_instruction"), dict):
+        items.append({**told, "role": "system"})
+    given = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
+    return [*items, *([{"role": "user", "content": given}] if isinstance(given, str) else objects(given))]
+
+
+def _role(item: Json) -> str:
+    return str(item.get("role") or item.get("type") or "user")
+
+
+def _text(item: Json) -> str:
+    """Return a message's text, or all of it as JSON if it is more than text."""
+    content = item.get("content", item.get("parts"))
+    if not item.get("tool_calls") and (isinstance(content, str) or _is_text(content)):
+        return texts_of(content)
+    return _json({key: value for key, value in item.items() if key != "role" and value is not None})
+
+
+def _is_text(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+    )
+
+
+def _json(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else json.dumps(_brief(value), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "…"
+
+
+def _brief(value: Any) -> Any:
+    """Return a JSON value without the ends of its long texts, such as pictures."""
+    if isinstance(value, str):
+        return value[:_MOST_READ]
+    if isinstance(value, dict):
+        return {key: _brief(each) for key, each in value.items()}
+    return [_brief(each) for each in value] if isinstance(value, list) else value
+
+
+def _name(model: str | None) -> str | None:
+    return model and well_formed(model[:_MOST_NAME])
+
+
+def _shortened(text: str, redact: Callable[[str], str]) -> str:
+    # Redact before cutting, because part of a secret is still a secret.
+    redacted = redact(well_formed(text[:_MOST_READ]))
+    kept = MOST_CHARS
+    if len(text) >= _MOST_READ:  # a secret may be cut where reading ended
+        kept = max(0, min(kept, len(redacted) - MOST_CHARS))
+    elif len(redacted) <= kept:
+        return redacted
+    return f"{redacted[:kept]}… ({len(text):,} characters)"

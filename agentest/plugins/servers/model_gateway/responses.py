@@ -1,0 +1,406 @@
+"""OpenAI's responses, with the history in the request or stored by the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from agentest.config.agents.mock_servers import Override
+from agentest.domain.transcript import Usage
+from agentest.plugins.servers.model_gateway.chat_completions import openai_error
+from agentest.plugins.servers.model_gateway.wire_form import (
+    ANY_TOOL,
+    CallHandling,
+    CallResult,
+    CutStream,
+    HandlingOf,
+    Json,
+    ModelCall,
+    PassedAnswer,
+    SeenMessage,
+    WireAnswer,
+    WireRequest,
+    count,
+    entry,
+    matched,
+    model_of,
+    object_of,
+    objects,
+    offered_tools,
+    parsed_arguments,
+    parsed_result,
+    result_text,
+    sse,
+    texts_of,
+)
+from agentest.support.http.sse import Event
+from agentest.support.lazy_dataclasses import dataclass
+
+_ENCRYPTED = "reasoning.encrypted_content"
+_CONTENT = "encrypted_content"
+_INSTRUCTIONS = ("system", "developer")
+_BEGIN = ("response.created", "response.in_progress", "response.queued")
+_CUSTOM = "custom_tool_call"
+_END = ("response.completed", "response.incomplete")
+
+
+class Responses:
+    """Implements `WireForm`."""
+
+    name = "responses"
+
+    def request(self, body: Json, path: str) -> WireRequest:
+        del path
+        items = _input(body)
+        names = {item.get("call_id"): item.get("name") for item in items if _is_call(item)}
+        choice = body.get("tool_choice")
+        told = [texts_of(item.get("content")) for item in items if item.get("role") in _INSTRUCTIONS]
+        return WireRequest(
+            body=body,
+            streams=body.get("stream") is True,
+            model=model_of(body),
+            user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
+            instructions="\n\n".join(filter(None, [texts_of(body.get("instructions")), *told])),
+            tools=offered_tools(objects(body.get("tools")), "parameters"),
+            ids=tuple(
+                filter(
+                    None,
+                    [
+                        body.get("previous_response_id"),
+                        _conversation_id(body),
+                        *(known for item in reversed(items) for known in _ids(item)),
+                    ],
+                )
+            ),
+            results=tuple(
+                CallResult(
+                    name=str(names.get(item.get("call_id")) or ""),
+                    result=parsed_result(item.get("output")),
+                    call_id=item.get("call_id"),
+                )
+                for item in items
+                if _is_result(item)
+            ),
+            history_texts=tuple(
+                texts_of(item.get("content")) for item in items if item.get("role") == "assistant"
+            ),
+            forced=ANY_TOOL
+            if choice == "required"
+            else choice.get("name")
+            if isinstance(choice, dict)
+            else None,
+            chained=_is_chained(body),
+            unmockable="it runs in the background" if body.get("background") is True else None,
+        )
+
+    def answer(self, body: Json) -> WireAnswer:
+        items = objects(body.get("output"))
+        usage = entry(body, "usage")
+        cached = entry(usage, "input_tokens_details").get("cached_tokens")
+        named = [body.get("id"), _conversation_id(body), *(known for item in items for known in _ids(item))]
+        return WireAnswer(
+            body=body,
+            text="".join(texts_of(item.get("content")) for item in items if item.get("type") == "message"),
+            calls=tuple(_call(item) for item in items if _is_call(item)),
+            ids=tuple(filter(None, named)),
+            usage=Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), count(cached)),
+            incomplete=body.get("status") == "incomplete",
+        )
+
+    def overridden(self, body: Json, override: Override) -> Json:
+        settings = override.settings
+        settings.pop("seed", None)
+        if effort := settings.pop("reasoning_effort", None):
+            settings["reasoning"] = {**entry(body, "reasoning"), "effort": effort}
+        return {**body, **settings}
+
+    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+        body = request.body
+        hides = any(answer.hides for answer in answers)
+        if _is_chained(body):
+            return _continued(body, answers) if hides else body
+        if hides and isinstance(body.get("input"), list):
+            body = {**body, "input": _put_back(_input(body), answers)}
+        included = body.get("include") or []
+        if body.get("store") is False and _ENCRYPTED not in included:
+            # Without it, the provider cannot read its own reasoning in the next round.
+            body = {**body, "include": [*included, _ENCRYPTED]}
+        return body
+
+    def next_round(
+        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
+    ) -> tuple[Json, list[Json]]:
+        new = [*self.message(answer), *self.owed(results)]
+        if _is_chained(body):
+            changed: Json = {**body, "input": self.owed(results)}
+            if "previous_response_id" in body:
+                changed["previous_response_id"] = answer.body.get("id")
+        else:
+            changed = {**body, "input": [*_input(body), *new]}
+        if lift:
+            changed["tool_choice"] = "auto"
+        return changed, new
+
+    def owed(self, results: Sequence[CallResult]) -> list[Json]:
+        return [
+            {
+                "type": f"{_CUSTOM}_output" if each.custom else "function_call_output",
+                "call_id": each.call_id,
+                "output": result_text(each),
+            }
+            for each in results
+        ]
+
+    def message(self, answer: WireAnswer) -> list[Json]:
+        return objects(answer.body.get("output"))
+
+    def shown(
+        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
+    ) -> Json:
+        left_out = {call.call_id for call in hidden}
+        asked = _asks_for_encrypted(request.body)
+        output = [
+            _without_encrypted(item, asked=asked)
+            for item in objects(answer.body.get("output"))
+            if not (_is_call(item) and item.get("call_id") in left_out)
+        ]
+        shown = {**answer.body, **({"output": output} if "output" in answer.body else {})}
+        if isinstance(usage := answer.body.get("usage"), dict):
+            total = count(usage.get("input_tokens")) + output_tokens
+            shown["usage"] = {**usage, "output_tokens": output_tokens, "total_tokens": total}
+        return shown
+
+    def stream(self, request: WireRequest, handling: HandlingOf) -> _ResponseStream:
+        return _ResponseStream(handling, asks_for_encrypted=_asks_for_encrypted(request.body))
+
+    def error(self, status: int, message: str) -> Json:
+        return openai_error(status, message)
+
+
+@dataclass(slots=True)
+class _ResponseRound:
+    """One streamed answer, collected."""
+
+    items: dict[int, Json] = field(default_factory=dict)
+    final: Json | None = None
+    held: list[Json] = field(default_factory=list)
+    """Events for the agent that wait for the end of the answer."""
+
+
+class _ResponseStream:
+    """Implements `AnswerStream`."""
+
+    def __init__(self, handling: HandlingOf, *, asks_for_encrypted: bool) -> None:
+        self._handling_of = handling
+        self._asked = asks_for_encrypted
+        self._round = self._last = _ResponseRound()
+        self._id: str | None = None
+        """The id that the agent knows the answer by."""
+        self._places: dict[int, tuple[int, CallHandling]] = {}
+        """Index of an item in this round → its index for the agent, and whether it is hidden."""
+        self._shown: list[Json] = []
+        """The items that the agent has received."""
+        self._number = 0
+        self._told = False
+        self.text = ""
+        self.ids: list[str] = []
+
+    def feed(self, event: Event) -> bytes:
+        data = object_of(event)
+        if data is None:
+            return sse(event.data, event.name)
+        kind = data.get("type")
+        if kind in _BEGIN:
+            response_id = entry(data, "response").get("id")
+            if self._id is None and response_id:
+                self._id = response_id
+                self.ids.append(response_id)
+            return self._sent(data) if response_id == self._id else b""
+        if kind in _END:
+            self._round.final = data
+            return b""
+        if "output_index" in data:
+            return self._of_item(str(kind), data)
+        self._told = self._told or kind in ("error", "response.failed")
+        return self._sent(data)
+
+    def _of_item(self, kind: str, data: Json) -> bytes:
+        index, item = count(data["output_index"]), entry(data, "item")
+        if index not in self._places:
+            handling = self._handling_of(str(item.get("name"))) if _is_call(item) else CallHandling.SHOW
+            if handling is CallHandling.SHOW and self._round.held:
+                handling = CallHandling.HOLD
+            before = sum(handling is CallHandling.SHOW for _, handling in self._places.values())
+            self._places[index] = len(self._shown) + before, handling
+        place, handling = self._places[index]
+        if kind == "response.output_item.done":
+            self._round.items[index] = item
+        if handling is CallHandling.HIDE:
+            return b""
+        if kind == "response.output_text.delta":
+            self.text += data.get("delta") or ""
+        if item:
+            data = {**data, "item": _without_encrypted(item, asked=self._asked)}
+        if handling is CallHandling.HOLD:
+            self._round.held.append(data)
+            return b""
+        return self._sent({**data, "output_index": place})
+
+    def _sent(self, data: Json) -> bytes:
+        if "sequence_number" in data:
+            data, self._number = {**data, "sequence_number": self._number}, self._number + 1
+        return sse(data, data.get("type"))
+
+    def round(self) -> Json:
+        now = self._round
+        if now.final is None:
+            raise CutStream(told=self._told)
+        items = [now.items[index] for index in sorted(now.items)]
+        shown = [
+            item for index, item in sorted(now.items.items()) if self._places[index][1] is CallHandling.SHOW
+        ]
+        self._shown += shown
+        self.ids += [known for item in shown for known in _ids(item)]
+        self._last, self._round, self._places = now, _ResponseRound(), {}
+        response = entry(now.final, "response")
+        return {**response, "output": response.get("output") or items}
+
+    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+        answered, held = {call.call_id for call in hidden}, list[bytes]()
+        for data in self._last.held:
+            item = self._last.items.get(count(data["output_index"]), {})
+            if not item or item.get("call_id") in answered:
+                continue
+            held.append(self._sent({**data, "output_index": len(self._shown)}))
+            if data.get("type") == "response.output_item.done":
+                self._shown.append(item)
+        output = [_without_encrypted(item, asked=self._asked) for item in self._shown]
+        response = {**shown, "id": self._id or shown.get("id"), "output": output}
+        last = {**(self._last.final or {}), "response": response}
+        return b"".join([*held, self._sent(last)])
+
+    def error(self, message: str) -> bytes:
+        error = {"type": "error", "code": "agentest_gateway", "message": message, "param": None}
+        return self._sent({**error, "sequence_number": 0})
+
+
+def _input(body: Json) -> list[Json]:
+    given = body.get("input")
+    return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
+
+
+def _conversation_id(body: Json) -> str | None:
+    conversation = body.get("conversation")
+    known = conversation.get("id") if isinstance(conversation, dict) else conversation
+    return known if isinstance(known, str) else None
+
+
+def _is_chained(body: Json) -> bool:
+    """Return True if the provider has the history."""
+    return bool(body.get("previous_response_id") or _conversation_id(body))
+
+
+def _is_call(item: Json) -> bool:
+    return item.get("type") in ("function_call", _CUSTOM)
+
+
+def _is_result(item: Json) -> bool:
+    return item.get("type") in ("function_call_output", f"{_CUSTOM}_output")
+
+
+def _is_of_model(item: Json) -> bool:
+    """Return True for an item that the model wrote."""
+    if item.get("role") is not None:
+        return bool(item["role"] == "assistant")
+    return not str(item.get("type")).endswith("_output")
+
+
+def _ids(item: Json) -> list[str]:
+    if _is_result(item):
+        return []
+    return [known for known in (item.get("call_id"), item.get("id")) if isinstance(known, str) and known]
+
+
+def _call(item: Json) -> ModelCall:
+    custom = item.get("type") == _CUSTOM
+    arguments, problem = parsed_arguments({"input": item.get("input")} if custom else item.get("arguments"))
+    return ModelCall(
+        name=str(item.get("name") or ""),
+        arguments=arguments,
+        call_id=item.get("call_id"),
+        problem=problem,
+        custom=custom,
+    )
+
+
+def _asks_for_encrypted(body: Mapping[str, Any]) -> bool:
+    return body.get("store") is not False or _ENCRYPTED in (body.get("include") or [])
+
+
+def _without_encrypted(item: Json, *, asked: bool) -> Json:
+    """Return an item as the agent asked for it."""
+    return item if asked else {key: value for key, value in item.items() if key != _CONTENT}
+
+
+def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
+    """Return a request whose history the provider has, with the results that the agent does not know of."""
+    items = _input(body)
+    before = body.get("previous_response_id")
+    called = (item.get("call_id") for item in items if _is_result(item))
+    named = {known for known in (before, *called) if isinstance(known, str)}
+    owed: list[Json] = []
+    for each in answers:
+        if named.isdisjoint(each.shown.ids):
+            continue
+        owed += each.owed
+        if before in each.shown.ids and each.answer_id:
+            body = {**body, "previous_response_id": each.answer_id}
+    return {**body, "input": [*owed, *items]} if owed else body
+
+
+def _put_back(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[Json]:
+    """Return the history with each group of items that the agent saw replaced by all that the model wrote."""
+    groups = _grouped(items, answers)
+    seen = [_seen(group, user_text) for group, user_text in groups]
+    whole: list[Json] = []
+    for (group, _), answer in zip(groups, matched(answers, seen), strict=True):
+        if answer is not None and answer.hides:
+            others = [item for item in group if not _is_of_model(item)]
+            whole += [*answer.before, *answer.message, *answer.owed, *others]
+        else:
+            whole += group
+    return whole
+
+
+def _grouped(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[tuple[list[Json], str]]:
+    """Return the items of each answer as a group, with the text of the user before it.
+
+    Results may stand between the calls of an answer. They belong to its group.
+    """
+    groups: list[tuple[list[Json], str]] = []
+    user_text, current = "", None
+    for item in items:
+        owner = _owner(item, answers) if _is_of_model(item) else None
+        if item.get("role") == "user":
+            user_text = texts_of(item.get("content"))
+        if groups and current is not None and (owner is current or _is_result(item)):
+            groups[-1][0].append(item)
+            continue
+        current = owner
+        groups.append(([item], user_text))
+    return groups
+
+
+def _owner(item: Json, answers: Sequence[PassedAnswer]) -> PassedAnswer | None:
+    """Return the answer that an item belongs to by its ids."""
+    ids = set(_ids(item))
+    return next((each for each in answers if not ids.isdisjoint(each.shown.ids)), None)
+
+
+def _seen(group: Sequence[Json], user_text: str) -> SeenMessage | None:
+    if not _is_of_model(group[0]):
+        return None
+    ids = tuple(known for item in group for known in _ids(item))
+    text = "".join(texts_of(item.get("content")) for item in group if _is_of_model(item))
+    return SeenMessage(ids, text, user_text, calls=any(map(_is_call, group)))

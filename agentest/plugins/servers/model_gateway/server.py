@@ -1,0 +1,390 @@
+"""The gateway's HTTP server, which agents use as the address of their model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache, partial
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+
+from agentest.config.agents.mock_servers import ModelGateway, Override
+from agentest.mock_servers.listener import CONNECTION_HEADERS, ServerInputs, listen
+from agentest.plugins.servers.model_gateway.addresses import Target, target_of
+from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
+from agentest.plugins.servers.model_gateway.exchange import (
+    GatewayError,
+    ModelApi,
+    ModelExchange,
+    ModelResponse,
+)
+from agentest.plugins.servers.model_gateway.placement import Unplaced, place
+from agentest.plugins.servers.model_gateway.recording import RecordedApi
+from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
+from agentest.plugins.servers.model_gateway.wire_form import Json, WireForm, WireRequest, encoded, tools_in
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.bodies import BadBody, BodyRefused, read_body
+from agentest.support.http.client import Client, DirectResponse, Headers
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.json_text import parse_json
+from agentest.support.lazy_dataclasses import dataclass, replace
+
+MAX_BODY_BYTES = 64 * 2**20
+"""Maximum size of a request, and of an answer of the model."""
+_REMEMBERED_TARGETS = 1000
+_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # bodies are unpacked
+_NOT_RETURNED = _NOT_PASSED_ON | {"date", "server"}
+_RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
+_FINAL = {"x-should-retry": "false"}
+"""Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
+
+
+async def open_model_gateway(
+    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs, lanes: int = 1
+) -> str:
+    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
+
+    Args:
+        overrides: agent → its override. The agents of a comparison may share a gateway.
+        lanes: number of copies of the agent's server.
+    """
+    traffic = GatewayTraffic(
+        agent=opening.group.agents[0],
+        on_request=lambda: opening.registry.reach(opening.group, "model_gateway", ()),
+        mocks=settings.mocks,
+        allows_real=opening.passthrough or not settings.mocks,
+        on_note=opening.on_note,
+        replays=opening.replays,
+        redact=opening.redact,
+        overrides=overrides,
+        lanes=lanes,
+    )
+    app = gateway_application(settings, traffic, opening.client)
+    origin = await listen(
+        app, settings, opening.key_location("model_gateway"), opening.stack, opening.on_note
+    )
+    traffic.state.origin = origin
+    opening.group.model_traffic = traffic
+    return origin
+
+
+def gateway_application(settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> web.Application:
+    """Create the gateway's web application."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client).handle)
+    return app
+
+
+class _Gateway:
+    def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
+        self._settings = settings
+        self._traffic = traffic
+        traffic.state.memory, traffic.state.output_tools = settings.memory, settings.output_tools
+        self._client = client
+        self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer any request."""
+        try:
+            target = self._target_of(request.path, request.query_string)
+        except ValueError as error:
+            return _json_error(404, str(error), None)
+        if problem := self._refusal(request, target):
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(400, problem, target.form)
+        try:
+            data = await read_body(request, MAX_BODY_BYTES)
+        except BodyRefused as error:
+            problem = f"the body {error}"
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            return _json_error(error.status, problem, target.form)
+        url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
+        upstream = _Upstream(self._client, request.method, url, _passed_headers(request))
+        reply = _Reply(request, target.form)
+        try:
+            if target.form is None or request.method != "POST":
+                await self._other_request(target, data, upstream, reply)
+            else:
+                await self._model_request(target, target.form, data, upstream, reply)
+        except GatewayError as error:
+            await reply.refuse(error.status, str(error))
+        return reply.response
+
+    def _refusal(self, request: web.Request, target: Target) -> str | None:
+        """Return why the gateway does not take a request of this kind; None if it does."""
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return (
+                "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
+                "model by plain HTTP requests"
+            )
+        if request.method == "POST" and target.is_batch and any(c.mocked for c in self._traffic.active):
+            return (
+                "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
+                "requests, or leave the mocks out"
+            )
+        return None
+
+    async def _model_request(
+        self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
+    ) -> None:
+        self._traffic.state.reached = True
+        self._traffic.on_request()
+        try:
+            body = parse_json(data)
+        except (ValueError, RecursionError) as error:
+            raise GatewayError(f"the request is not JSON: {error}", 400) from None
+        if not isinstance(body, dict):
+            raise GatewayError("the request is not a JSON object", 400)
+        read = form.request(body, target.url)
+        owner = self._traffic.named(target.conversation) if target.conversation else None
+        if target.conversation and owner is None:
+            raise GatewayError("the conversation that this address names has ended", 409)
+        placed = owner or self._placed(read, target.lane)
+        if isinstance(placed, Unplaced):
+            await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
+            if placed.tool:
+                raise GatewayError(
+                    f"Agentest did not pass this request to the model: {placed.why}, and it offers the tool "
+                    f"{placed.tool!r}, which must not run",
+                    409,
+                )
+            self._check_live(placed)
+            if override := self._traffic.common_override:
+                upstream.url = _with_model(upstream.url, override.model)
+                data = encoded(form.overridden(body, override))
+            await _pass_on(await upstream.send_bytes(data), reply)
+            return
+        if read.unmockable and self._offers_mocked(placed, read.tools):
+            problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
+            placed.note_fault(problem)
+            raise GatewayError(problem, 400)
+        if override := self._traffic.override_of(placed.who.agent):
+            upstream.url = _with_model(upstream.url, override.model)
+            changed = form.overridden(body, override)
+            read = replace(read, body=changed, model=override.model or read.model)
+        else:
+            upstream.given = body, data
+        api = self._api(placed, target, upstream)
+        model = self._model_of(placed, form, read, api, reply)
+        with placed.requested(read):
+            if read.unmockable:
+                await self._unread_request(read, placed, model, reply)
+                return
+            await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0]).run()
+
+    async def _unread_request(
+        self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: _Reply
+    ) -> None:
+        """Pass a request on whose answer cannot be read, so that its calls remain unknown."""
+        if request.tools:
+            await conversation.serving.refused(
+                f"the calls of a request to the model cannot be seen: {request.unmockable}"
+            )
+        try:
+            with conversation.log.under_way(request.body, 0, request.model) as record:
+                response = await model.send(request.body)
+                record.responded(response.status_code)
+                await _pass_on(response, reply)
+        except GatewayError as error:
+            conversation.note_fault(str(error))
+            raise
+        conversation.recovered = response.is_success
+
+    async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
+        """Pass a request on that asks no model for an answer, such as for embeddings.
+
+        Raises GatewayError if it may do so in a form that the gateway does not know.
+        """
+        if target.may_call and (tools := tools_in(data)):
+            await self._check_unknown(target, tools)
+        api: _Upstream | RecordedApi = upstream
+        if self._traffic.records:
+            texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
+            read = WireRequest(body={}, streams=False, user_texts=texts)
+            owner = self._traffic.named(target.conversation) if target.conversation else None
+            placed = owner or self._placed(read, target.lane)
+            if isinstance(placed, Unplaced):
+                self._check_live(placed)
+            else:
+                api = self._api(placed, target, upstream)
+        await _pass_on(await api.send_bytes(data or None), reply)
+
+    async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
+        """Raise GatewayError for a request in an unknown form that offers a tool which must not run."""
+        path = target.url[len(target.base) :].partition("?")[0]
+        remedy = "use an API that `agentest docs model-gateway` names, or write model_gateway.mocks: false"
+        for each in list(self._traffic.active):
+            if guarded := next(filter(each.guards, tools), None):
+                why = f"the gateway does not know the API at {path}, so it cannot stop the tool {guarded!r}"
+                problem = f"{why}: {remedy}"
+                self._traffic.note_refused(problem, target.conversation, target.lane)
+                raise GatewayError(problem, 400)
+            await each.serving.refused(f"a request to the unknown API at {path} offers tools")
+
+    def _placed(self, request: WireRequest, lane: int | None) -> GatewayConversation | Unplaced:
+        traffic = self._traffic
+        return place(request, traffic.active, traffic.ended, traffic.state.owners, lane)
+
+    def _api(
+        self, conversation: GatewayConversation, target: Target, upstream: _Upstream
+    ) -> _Upstream | RecordedApi:
+        if conversation.tape is None:
+            if self._traffic.replays:
+                raise GatewayError("`model_gateway.mode` is replay, and only agentest run replays", 409)
+            return upstream
+        return RecordedApi(
+            live=upstream,
+            tape=conversation.tape,
+            path=upstream.url[len(target.base) :].lstrip("/"),
+            ignored=self._settings.ignore,
+            session_id=conversation.who.session_id,
+            on_problem=conversation.fail,
+        )
+
+    def _check_live(self, unplaced: Unplaced) -> None:
+        """Raise GatewayError if a request must not reach the network."""
+        if self._traffic.replays:
+            raise GatewayError(
+                f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}",
+                409,
+            )
+
+    def _model_of(
+        self,
+        conversation: GatewayConversation,
+        form: WireForm,
+        request: WireRequest,
+        upstream: ModelApi,
+        reply: _Reply,
+    ) -> ModelApi:
+        """Return the model of a conversation, which may have to fail."""
+        if conversation.faults is None:
+            return upstream
+        from agentest.plugins.servers.model_gateway.faulty_model import FaultyModel
+
+        key = conversation.who.key
+        return FaultyModel(
+            form=form,
+            request=request,
+            conversation=conversation,
+            faults=conversation.faults,
+            upstream=upstream,
+            is_awaited=lambda: reply.is_awaited and self._traffic.named(key) is not None,
+        )
+
+    def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
+        return any(map(conversation.guards, tools))
+
+
+@dataclass(slots=True)
+class _Upstream:
+    """Implements `exchange.ModelApi` over HTTP."""
+
+    client: Client
+    method: str
+    url: str
+    headers: Headers
+    given: tuple[Json, bytes] | None = None
+    """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
+
+    async def send(self, body: Json) -> DirectResponse:
+        if self.given is not None and body is self.given[0]:
+            return await self.send_bytes(self.given[1])
+        return await self.send_bytes(encoded(body))
+
+    async def send_bytes(self, data: bytes | None) -> DirectResponse:
+        try:
+            response = await self._sent(data)
+            response.allow(MAX_BODY_BYTES)
+            return response
+        except RefusedAddress as error:
+            raise GatewayError(str(error)) from None
+        except CONNECTION_ERRORS as error:
+            raise GatewayError(
+                f"the gateway cannot reach the model at {self.url.partition('?')[0]}: {describe(error)}"
+            ) from None
+
+    async def _sent(self, data: bytes | None) -> DirectResponse:
+        try:
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
+        except aiohttp.ServerDisconnectedError:  # it may have closed an idle connection
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
+
+
+class _Reply:
+    """Implements `exchange.Reply` for one request."""
+
+    def __init__(self, request: web.Request, form: WireForm | None) -> None:
+        self._request = request
+        self._form = form
+        self._headers: list[tuple[str, str]] = [("Content-Type", "text/event-stream")]
+        self._status = 200
+        self.response: web.StreamResponse = web.Response(status=500)
+        self.begun = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """False if the agent's client has given up."""
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
+
+    def like(self, response: ModelResponse) -> None:
+        self._status, self._headers = response.status_code, _response_headers(response)
+
+    async def write(self, data: bytes) -> None:
+        if not self.begun:
+            self.begun = True
+            self.response = web.StreamResponse(status=self._status, headers=CIMultiDict(self._headers))
+            await self.response.prepare(self._request)
+        await self.response.write(data)
+
+    def cut(self) -> None:
+        """Close the connection before the end of the response."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def whole(self, response: ModelResponse, body: bytes) -> None:
+        headers = CIMultiDict(_response_headers(response))
+        self.response = web.Response(status=response.status_code, headers=headers, body=body)
+
+    async def refuse(self, status: int, message: str) -> None:
+        if not self.begun:
+            self.response = _json_error(status, message, self._form)
+
+
+def _with_model(url: str, model: str | None) -> str:
+    """Return an address with another model, where an API has the model in its addresses."""
+    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
+
+
+async def _pass_on(response: ModelResponse, reply: _Reply) -> None:
+    """Send a response of the model's API to the agent as it comes."""
+    try:
+        reply.like(response)
+        async for piece in response.pieces():
+            await reply.write(piece)
+        await reply.write(b"")
+    except (*CONNECTION_ERRORS, BadBody) as error:
+        if reply.begun:
+            reply.cut()  # so that the agent does not take a part for the whole
+            return
+        raise GatewayError(f"the model's answer cannot be read: {describe(error)}") from None
+    finally:
+        await response.aclose()
+
+
+def _passed_headers(request: web.Request) -> Headers:
+    return tuple(
+        (name, value) for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON
+    )
+
+
+def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED]
+
+
+def _json_error(status: int, message: str, form: WireForm | None) -> web.Response:
+    body = form.error(status, message) if form else {"error": {"message": message}}
+    return web.json_response(body, status=status, headers=_FINAL)

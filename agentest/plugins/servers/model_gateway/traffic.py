@@ -1,0 +1,197 @@
+"""The conversations of one gateway that are under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import field
+
+import anyio
+
+from agentest.config.agents.mock_servers import Override
+from agentest.mock_servers.port import ActiveConversation, Identity, ModelAccess, WaitingBlock
+from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
+from agentest.plugins.servers.model_gateway.placement import Unplaced
+from agentest.plugins.servers.model_gateway.request_log import RequestLog
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import Redactor
+
+_REMEMBERED = 200
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayTraffic:
+    """What passes through one gateway (implements `mock_servers.port.ModelTraffic`)."""
+
+    agent: str
+    mocks: bool
+    allows_real: bool
+    on_note: Callable[[str], None]
+    on_request: Callable[[], None]
+    """Is called for each request to a model."""
+    replays: bool = False
+    """True if no request may reach the network."""
+    redact: Redactor = field(default_factory=Redactor)
+    """Removes secrets from what is recorded of requests."""
+    overrides: Mapping[str, Override | None] = field(default_factory=dict)
+    """Agent → the settings that replace its own in requests to the model."""
+    lanes: int = 1
+    """Number of copies of the agent's server. Each copy has one conversation at a time."""
+    state: GatewayState = field(default_factory=GatewayState)
+    ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """The conversations that ended last."""
+    _active: dict[str, GatewayConversation] = field(default_factory=dict)
+    _openings: dict[str, anyio.Lock] = field(default_factory=dict)
+    _free_lanes: deque[int] = field(init=False)
+    _closed_lanes: set[int | None] = field(default_factory=set)
+    _rests_until: dict[int | str, float] = field(default_factory=dict)
+    """Lane or, without copies, opening → when the agent of its last conversation is idle."""
+    _lane_places: anyio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.overrides = {
+            agent: each if each and each.settings else None for agent, each in self.overrides.items()
+        }
+        self._free_lanes = deque(range(1, self.lanes + 1))
+        self._lane_places = anyio.Semaphore(self.lanes)
+        self.state.on_note = self.on_note
+
+    @property
+    def active(self) -> Collection[GatewayConversation]:
+        """The conversations under way."""
+        return self._active.values()
+
+    @property
+    def records(self) -> bool:
+        """True if requests of a conversation are recorded or replayed."""
+        return self.replays or any(each.tape for each in self.active)
+
+    @property
+    def common_override(self) -> Override | None:
+        """The override of requests that belong to no certain agent: only what all agents share."""
+        first, *others = self.overrides.values() or (None,)
+        return first if all(each == first for each in others) else None
+
+    def override_of(self, agent: str) -> Override | None:
+        """Return an agent's override; None if it changes nothing."""
+        return self.overrides.get(agent, self.common_override)
+
+    def named(self, key: str) -> GatewayConversation | None:
+        """Return the conversation under way with this key."""
+        return self._active.get(key)
+
+    def close_lane(self, lane: int) -> None:
+        if len(self._closed_lanes) + 1 >= self.lanes:
+            return
+        self._closed_lanes.add(lane)
+        if lane in self._free_lanes:
+            with suppress(anyio.WouldBlock):  # a conversation that has just stopped waiting will take it
+                self._lane_places.acquire_nowait()
+                self._free_lanes.remove(lane)
+
+    def rest(self, key: str, seconds: float) -> None:
+        conversation = self._active[key]
+        conversation.idle_at = self._rests_until[conversation.place] = anyio.current_time() + seconds
+
+    def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
+        """Report a request that the gateway does not take, and that the agent is not to blame for its error.
+
+        Args:
+            conversation: the key that its address names.
+            lane: the copy of the agent's server that its address names.
+        """
+        self.state.note(f"a request of agent {self.agent!r} to its model was refused: {problem}")
+        for each in self._active.values():
+            if conversation in (None, each.who.key) and lane in (None, each.lane):
+                each.note_fault(problem)
+
+    def last_id(self, known: str) -> str:
+        """Return the provider's id of the last answer behind an id that an agent received."""
+        owner = self.state.owners.get(known)
+        answers = owner.answers if owner else ()
+        return next((each.answer_id for each in answers if each.answer_id and known in each.shown.ids), known)
+
+    @asynccontextmanager
+    async def under_way(
+        self,
+        who: Identity,
+        serving: ActiveConversation,
+        access: ModelAccess,
+        outside: WaitingBlock = nullcontext,
+    ) -> AsyncIterator[GatewayConversation]:
+        async with self._place(access.opening, outside) as lane:
+            self.state.begun += 1
+            conversation = GatewayConversation(
+                gateway=self.state,
+                number=self.state.begun,
+                who=who,
+                serving=serving,
+                mocked=access.mocked if self.mocks else frozenset(),
+                allows_real=self.allows_real,
+                log=RequestLog(redact=self.redact),
+                lane=lane,
+                place=lane or access.opening,
+                recorded=access.recorded if self.mocks else frozenset(),
+                named=access.named,
+            )
+            if access.faults:
+                from agentest.plugins.servers.model_gateway.faults import ConversationFaults
+
+                conversation.faults = ConversationFaults(access.faults)
+            if access.open_tape:
+                conversation.tape = access.open_tape(access.tape_key, lambda: conversation.said_in)
+            self._active[who.key] = conversation
+            try:
+                yield conversation
+            finally:
+                del self._active[who.key]
+                conversation.end()
+                if len(self.ended) == _REMEMBERED:
+                    self.ended[0].forget()
+                conversation.log = RequestLog()
+                self.ended.append(conversation)
+
+    @asynccontextmanager
+    async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
+        """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
+        has_lane = self.lanes > 1
+        place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
+        try:
+            place.acquire_nowait()
+        except anyio.WouldBlock:
+            async with outside():
+                await place.acquire()
+        lane = self._next_lane() if has_lane else None
+        try:
+            idle_at = self._rests_until.get(lane or opening, 0.0)
+            if idle_at > anyio.current_time():
+                async with outside():
+                    await anyio.sleep_until(idle_at)
+            yield lane
+        finally:
+            if lane not in self._closed_lanes:
+                if lane is not None:
+                    self._free_lanes.append(lane)
+                place.release()
+
+    def _next_lane(self) -> int:
+        """Take the free lane that has been free for longest, if possible one that does not rest."""
+        now = anyio.current_time()
+        lane = min(self._free_lanes, key=lambda each: max(now, self._rests_until.get(each, now)))
+        self._free_lanes.remove(lane)
+        return lane
+
+    async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
+        """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
+        self.state.note(
+            f"a request of agent {self.agent!r} to its model could not be placed: {unplaced.why}. To run "
+            "many conversations at once, let `server` start several copies of the agent (`copies`), or "
+            "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
+        )
+        if not offers_tools:
+            return
+        for each in list(self._active.values()):
+            await each.serving.refused(
+                f"a request to the model that it may have made could not be placed: {unplaced.why}"
+            )

@@ -1,0 +1,533 @@
+"""The mock servers and span receivers of a plan's agents: open them, check them, record real tools.
+
+`open_servers` opens them for a run. `look_at_real_tools` compares tool lists with the real servers, and
+`serving` with `CallRecorder` records calls to the real tools.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from agentest.adk_plugin import FOLDER
+from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
+from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.server import Server
+from agentest.config.file import LoadedConfig
+from agentest.domain.messages import ToolSpec
+from agentest.domain.results import RunWarning
+from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
+from agentest.domain.transcript import ToolCall
+from agentest.mock_servers.listener import ServerInputs
+from agentest.mock_servers.port import UNUSED_KEYS, Addresses, Identity, with_user_variables
+from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
+from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
+from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.mcp.real_server import (
+    RECORD,
+    differences,
+    open_upstream,
+    store_tools,
+    stored_tools,
+    tools_of,
+    tools_path,
+)
+from agentest.plugins.servers.server_calls import MockServerCalls
+from agentest.runner.plan import (
+    Options,
+    Plan,
+    Unit,
+    agents_under_test,
+    finalized_entries,
+    map_units,
+    units_among,
+    unmocked_tools_setting,
+)
+from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.errors import ConfigError
+from agentest.support.http.address_guard import AddressGuard
+from agentest.support.http.client import Client, open_client
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.templates import fill_known
+from agentest.support.text import count, nearest
+from agentest.support.trace_context import new_key
+
+
+async def open_servers(
+    prepared: Prepared,
+    client: Client,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None],
+    keep_span: Callable[[bytes], object] | None = None,
+) -> Registry:
+    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError."""
+    plan = prepared.plan
+    registry = Registry(tuple(_groups(plan)), on_note)
+    _check_gateways(plan, registry.groups)
+    _check_ports(plan, registry.groups)
+    _check_own_servers(plan, registry)
+    config, options = prepared.loaded.config, prepared.request.options
+    for group in registry.groups:
+        agents = [plan.agents[name] for name in group.agents]
+        units = [unit for unit in plan.units if unit.agent in group.agents]
+        tools: dict[str, ToolSpec] = {}  # of each tool the most detailed mock
+        places: dict[str, str] = {}
+        for unit in units:
+            where = f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
+            for spec in tool_specs(unit.scenario.tools):
+                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
+                    tools[spec.name] = spec
+                places.setdefault(spec.name, where)
+        handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
+        opening = ServerInputs(
+            registry=registry,
+            group=group,
+            tools=tuple(tools.values()),
+            only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
+            passthrough=unmocked_tools_setting(config, options) == "passthrough",
+            root=prepared.request.root,
+            client=client,
+            stack=stack,
+            on_note=on_note,
+            redact=prepared.loaded.redact,
+            spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
+            mocked_in=places,
+            replays=_replays(options, agents[0]),
+            keep_span=keep_span,
+            left_out=plan.left_out,
+        )
+        group.addresses = await _open(agents, opening)
+        _check_mocks_are_served(opening, agents)
+    return registry
+
+
+def _replays(options: Options, agent: AgentConfig) -> bool:
+    """Return True if the agent's model is replayed, so that its requests never reach the network."""
+    gateway = agent.model_gateway
+    return gateway is not None and (gateway.mode or options.tape) == "replay"
+
+
+def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
+    """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
+    group = opening.group
+    # Mocks of a `returned` agent may be for tools that it hands over.
+    returned = any(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
+    if not agents[0].mock_servers or returned:
+        return
+    handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
+    unserved = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
+    if not unserved:
+        return
+    name, mcp = unserved[0], agents[0].mcp_mock
+    lists = [f"mcp_mock.tools ({mcp.tools})" if mcp.tools else "mcp_mock.upstream"] if mcp else []
+    lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
+    near = nearest(name, sorted(group.tools))
+    hint = f"Did you mean {near!r}? " if near else ""
+    record = (
+        "; or, if the real server has it now, record the list again (agentest mock-server tools)"
+        if mcp
+        else ""
+    )
+    hands_over = any(agent.natural_visibility is ToolVisibility.RETURNED for agent in agents)
+    visibility_hint = (
+        "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    )
+    raise ConfigError(
+        f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
+        f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
+        f"tool, the real one would run. {hint}Leave the mock out{record}{visibility_hint}"
+    )
+
+
+async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Addresses:
+    """Open the servers of a group of agents. Imports a server's module only if it is needed."""
+    agent = agents[0]
+    mcp = rest = model = otlp = None
+    if agent.mcp_mock:
+        from agentest.plugins.servers.mcp.server import open_mcp_server
+
+        mcp = await open_mcp_server(agent.mcp_mock, opening)
+    if agent.rest_mock:
+        from agentest.plugins.servers.rest.server import open_rest_server
+
+        rest = await open_rest_server(agent.rest_mock, opening)
+    if agent.model_gateway:
+        from agentest.plugins.servers.model_gateway.server import open_model_gateway
+
+        overrides = {
+            name: each.model_gateway.override
+            for name, each in zip(opening.group.agents, agents, strict=True)
+            if each.model_gateway
+        }
+        lanes = agent.server.copies if agent.server else 1
+        model = await open_model_gateway(agent.model_gateway, overrides, opening, lanes)
+    if agent.traces:
+        from agentest.plugins.servers.traces.server import open_traces_server
+
+        otlp = await open_traces_server(agent.traces, opening)
+    return Addresses(mcp=mcp, rest=rest, model=model, otlp=otlp, replays_model=opening.replays)
+
+
+def with_server_addresses(server: Server, addresses: Addresses) -> Server:
+    """Return an agent's server with the addresses filled into its command and environment."""
+    values = addresses.by_placeholder
+
+    def filled(text: str) -> str:
+        return fill_known(text, values)
+
+    command = server.command
+    env = with_user_variables(
+        addresses.by_variable, {name: filled(text) for name, text in server.env.items()}
+    )
+    if addresses.replays_model:
+        env = {name: key for name, key in UNUSED_KEYS.items() if name not in os.environ} | env
+    if addresses.mcp:
+        path = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        # The folder of the plugin for google-adk comes last.
+        env["PYTHONPATH"] = os.pathsep.join([*([path] if path else []), str(FOLDER)])
+    changed = {
+        "command": filled(command) if isinstance(command, str) else list(map(filled, command)),
+        "env": env,
+    }
+    return server.model_copy(update=changed)
+
+
+def changing_addresses(name: str, agent: AgentConfig) -> str | None:
+    """Name the addresses that change in every run. None if all servers have fixed ports."""
+    free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
+    return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
+
+
+def _groups(plan: Plan) -> Iterator[ServerGroup]:
+    """Group the agents that have servers: agents that receive the same addresses share them."""
+    known: list[tuple[object, list[str]]] = []
+    for name, agent in plan.agents.items():
+        if not agent.beside:
+            continue
+        gateway = agent.model_gateway and agent.model_gateway.without_override
+        shared = (agent.mcp_mock, agent.rest_mock, gateway, agent.traces, agent.server)
+        names = next((names for settings, names in known if settings == shared), None)
+        if names is None:
+            known.append((shared, [name]))
+        else:
+            names.append(name)
+    for _, names in known:
+        exclusive = any(plan.agents[name].exclusive for name in names)
+        called = bool(plan.agents[names[0]].mock_servers)
+        places = {name: plan.agents[name].address for name in names}
+        yield ServerGroup(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
+
+
+def _check_own_servers(plan: Plan, registry: Registry) -> None:
+    """Raise ConfigError if one agent server would need different addresses."""
+    owners: list[str] = []
+    for name, agent in plan.agents.items():
+        first = next((other for other in owners if plan.agents[other].server == agent.server), None)
+        if agent.server is None or first is None:
+            owners.append(name)
+        elif registry.group_of(first) is not registry.group_of(name):
+            raise ConfigError(
+                f"agents {first!r} and {name!r} have the same `server`, which can receive the "
+                f"address of only one mock server: give both the same `mcp_mock`, `rest_mock`, "
+                f"`model_gateway` (but for its "
+                "`override`) and `traces`, or each a `server` of its own"
+            )
+
+
+def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
+    """Raise ConfigError if an agent that runs already would need the addresses of two model gateways."""
+    owners: dict[str, tuple[str, ServerGroup]] = {}
+    for group in groups:
+        for name, place in group.places.items():
+            agent = plan.agents[name]
+            if not agent.model_gateway or agent.server or "model_url" in agent.sent_placeholders:
+                continue
+            other, known = owners.setdefault(place, (name, group))
+            if known is not group:
+                raise ConfigError(
+                    f"agents {other!r} and {name!r} are the same running agent, at {place}, but their "
+                    "`model_gateway` settings differ in more than `override`: an agent can receive "
+                    "the address of only one gateway. Send it the address ({{model_url}}), or let "
+                    "`server` start one agent for each"
+                )
+
+
+def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
+    owners: dict[int, str] = {}
+    for group in groups:
+        for key, server in plan.agents[group.agents[0]].beside.items():
+            owner = f"{key} of agent {group.agents[0]!r}"
+            if server.port in owners:
+                raise ConfigError(
+                    f"{owner} and {owners[server.port]} have the same port, {server.port}, but different "
+                    "settings: give each its own port, or both the same settings"
+                )
+            if server.port:
+                owners[server.port] = owner
+
+
+def warnings_of_unclaimed(
+    plan: Plan, refused: Mapping[UnclaimedCall, int], redact: Callable[[str], str]
+) -> tuple[RunWarning, ...]:
+    """Return a warning for each kind of call that was refused because it belonged to no conversation."""
+    warnings: list[RunWarning] = []
+    for call, number in refused.items():
+        first = next(unit for unit in plan.units if unit.agent == call.agent)
+        if not call.tool:
+            message = (
+                f"{count(number, 'message')} of agent {call.agent!r} to `reply_webhook` belonged to no "
+                f"conversation{'' if number == 1 else ', such as the first'}: {call.why}. The reply that it "
+                "belongs to is unknown, so this run is errored"
+            )
+            warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
+            continue
+        exclusive_hint = "set exclusive: true (one conversation at a time); or, to run many at once, "
+        message = (
+            f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "
+            f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. Its effect "
+            f"is unknown, so this run is errored. If the agent makes such calls after its reply, "
+            "have it reply after them; if they do not name their conversation, or name an earlier one, "
+            f"{'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
+        )
+        warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
+    return tuple(warnings)
+
+
+_KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealTools:
+    """The tools of a real server, compared with its file."""
+
+    server: str
+    """For display."""
+    file: str
+    number: int
+    """Number of tools that it has now."""
+    changes: tuple[str, ...] | None
+    """Each difference, as a phrase that follows "the real server's"; None: there was no file yet."""
+
+
+async def compare_real_tools(
+    loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
+) -> list[RealTools]:
+    """Request the tools of each real server (of one agent), and `write` them. Raises UsageError."""
+    _, agents = agents_under_test(loaded.config, agent)
+    try:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(open_client(AddressGuard()))
+            servers = _servers_to_compare(agents, agent)
+            return [await _compare(*server, root, client, stack, write=write) for server in servers]
+    except ConfigError as error:
+        raise ConfigError(loaded.redact(str(error))) from None
+
+
+def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
+    """Return the settings of each server once, with the name of an agent. Raises ConfigError."""
+    chosen = {wanted: agents[wanted]} if wanted else agents
+    if not any(agent.mcp_mock and agent.mcp_mock.upstream for agent in chosen.values()):
+        who = f"agent {wanted!r}" if wanted else "no agent"
+        raise ConfigError(
+            f"{who} has {'no' if wanted else 'a'} real MCP server in its settings: write {_KEYS}"
+        )
+    servers: list[tuple[str, McpMock]] = []
+    for name, agent in chosen.items():
+        settings = agent.mcp_mock
+        if settings is None or settings.upstream is None or settings in [known for _, known in servers]:
+            continue
+        if settings.tools is None:
+            raise ConfigError(
+                f"mcp_mock of agent {name!r} does not say where its tools are defined: write {_KEYS}"
+            )
+        servers.append((name, settings))
+    return servers
+
+
+async def _compare(
+    agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
+) -> RealTools:
+    def location(key: str) -> str:
+        return f"{key} of agent {agent!r}"
+
+    exists = tools_path(settings, root).exists()
+    if not exists and not write:
+        raise ConfigError(
+            f"{location('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
+        )
+    before = stored_tools(settings, root, location) if exists else None
+    upstream = open_upstream(settings, client, root, location)
+    assert upstream is not None
+    stack.push_async_callback(upstream.close)
+    now = await tools_of(upstream, location)
+    changes = None if before is None else tuple(differences(before, now))
+    if write and changes != ():
+        store_tools(settings, root, location, now)
+    return RealTools(server=upstream.description, file=str(settings.tools), number=len(now), changes=changes)
+
+
+_NAME = "recorded conversation"
+_TYPES_WITHOUT_OWN_TOOLS = ("chat_completions", "asgi", "anthropic_messages")
+"""Agent types that run no tool themselves."""
+_MOST_TURNS = 1000
+_OTHER_WAYS = (
+    "have it send its traces here (traces: true); or name the agent object itself, if a Python "
+    "framework made it (type: custom)"
+)
+_UPSTREAM = {
+    "mcp_mock": "the URL of the real MCP server, or the command that starts it",
+    "rest_mock": "the base URL of the real API",
+}
+
+
+class CallRecorder:
+    """Records the calls of every conversation, even if it is aborted."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, MockResolver] = {}
+
+    def on_mocks(self, conversation_id: str, mocks: MockResolver) -> None:
+        """Register a conversation that begins (`sources.OnMocks`)."""
+        self._held[conversation_id] = mocks
+
+    @property
+    def conversations(self) -> list[tuple[ToolCall, ...]]:
+        """The calls so far of each conversation, in the order in which the conversations began."""
+        return [mocks.calls for mocks in self._held.values()]
+
+    @property
+    def statuses(self) -> list[tuple[int | None, ...]]:
+        """The HTTP status of each real tool's answer, nested like `conversations`; None if it has none."""
+        return [mocks.statuses for mocks in self._held.values()]
+
+
+def refused(registry: Registry | None) -> Iterator[str]:
+    """Warn about calls that were not recorded because they belonged to no conversation."""
+    for call, number in registry.unclaimed.items() if registry else ():
+        yield f"left out {count(number, 'call')} of {call.tool!r}, which nobody answered: {call.why}"
+
+
+@asynccontextmanager
+async def forwarding_servers(
+    prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> AsyncIterator[Addresses]:
+    """Let the agent's mock servers forward all calls to the real tools. Raises ConfigError."""
+    unit = prepared.plan.units[0]
+    if not prepared.plan.agents[unit.agent].mock_servers:
+        raise ConfigError(
+            f"agent {unit.agent!r} has no mock server in front of its real tools: write "
+            "mcp_mock.upstream or rest_mock.upstream, or talk to it (--say)"
+        )
+    client = await stack.enter_async_context(open_client(AddressGuard()))
+    registry = await open_servers(prepared, client, stack, on_note)
+    who = Identity(key=new_key(), session_id=None, conversation_id=_NAME, scenario=_NAME, agent=unit.agent)
+    mocks = MockResolver(
+        {}, scenario=_NAME, conversation_id=_NAME, unmocked_tools="passthrough", redact=prepared.loaded.redact
+    )
+    recorder.on_mocks(_NAME, mocks)
+    group = registry.group_of(unit.agent)
+    assert group is not None
+    async with registry.under_way(who, MockServerCalls(who, mocks)):
+        try:
+            yield group.addresses
+        finally:
+            for note in refused(registry):
+                on_note(note)
+
+
+def with_real_tools(prepared: Prepared) -> Prepared:
+    """Return the run without mocks, so that real tools answer. Raises ConfigError if none can be recorded."""
+    plan = prepared.plan
+    left_out = plan.left_out
+    if left_out is not None:
+        left_out = frozenset(name for unit in plan.units for name in unit.scenario.tools)
+    for name, agent in plan.agents.items():
+        check_recordable(name, agent)
+    options = replace(prepared.request.options, unmocked_tools="passthrough")
+    entries = tuple(
+        map_units(
+            plan.entries,
+            lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None)),
+        )
+    )
+    notes = prepared.notes
+    if mocked := sum(bool(unit.scenario.tools) for unit in plan.units):
+        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
+        notes = (*notes, f"recording: the mocks of {which} not used, and the real tools run")
+    return replace(
+        prepared,
+        request=replace(prepared.request, options=options),
+        plan=replace(plan, entries=entries, units=units_among(entries), left_out=left_out),
+        notes=notes,
+    )
+
+
+def check_recordable(name: str, agent: AgentConfig) -> None:
+    """Raise ConfigError if no real tool of the agent can be observed."""
+    for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
+        # A google-adk agent owns its real tools, and a plugin in its server lets them run.
+        if server and not server.upstream and not (server is agent.mcp_mock and agent.type == "adk"):
+            raise ConfigError(
+                f"{key}.upstream of agent {name!r} is missing, so no real tool can answer: "
+                f"write {_UPSTREAM[key]}"
+            )
+    if agent.mock_servers:
+        return
+    if visibility_of_agent(agent) is ToolVisibility.UNSEEN:
+        raise ConfigError(
+            f"cannot record: {cannot_be_seen(name)}. If its tools are behind MCP or HTTP, name those "
+            "servers (mcp_mock.upstream, rest_mock.upstream), and give the agent the addresses of the mock "
+            "servers instead ({{mcp_url}}, {{rest_url}}). Otherwise "
+            f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
+        )
+    if agent.type in _TYPES_WITHOUT_OWN_TOOLS:
+        raise ConfigError(
+            f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
+            "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
+            "if its tools are behind MCP or HTTP, name those: mcp_mock.upstream, rest_mock.upstream"
+        )
+
+
+def ways_to_mocks(agent: AgentConfig) -> list[str]:
+    """Describe how mocks could reach the agent's tools; []: they already do."""
+    reached = returns_calls(agent) or agent.mock_servers or agent.mocks_calls_of_model
+    return [] if reached else ways_to_mock(agent)
+
+
+def prepare_one_conversation(
+    request: RunRequest, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
+) -> Prepared:
+    """Prepare one conversation without a scenario file; no `turns`: a caller's user. Raises UsageError."""
+    loaded = configure(request, environ)
+    under_test, known = agents_under_test(loaded.config, request.options.agent)
+    if len(under_test) > 1:
+        raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
+    name = under_test[0]
+    # Every call to its servers belongs to the one conversation, even if the call does not identify it.
+    server = known[name].server
+    alone = server and server.model_copy(update={"copies": 1})
+    known[name] = known[name].model_copy(update={"exclusive": True, "server": alone})
+    scenario = Scenario(
+        name=_NAME,
+        file=str(request.root / _NAME),
+        line=0,
+        turns=tuple(ScriptedTurn(text) for text in turns),
+    )
+    unit = Unit(
+        scenario=scenario,
+        agent=name,
+        file=_NAME,
+        scope=f"{_NAME!r} @ {name!r}",
+        slug="",
+        conversations=1,
+        max_turns=len(turns) + 1 if turns else _MOST_TURNS,
+        metrics=(),
+        thresholds={},
+    )
+    entries = tuple(finalized_entries([unit], known, request.root))
+    plan = Plan(entries, {name: known[name]}, False, (), units_among(entries), left_out=None)
+    return with_real_tools(prepared_for(request, loaded, plan, (), environ))
