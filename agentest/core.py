@@ -1,0 +1,80 @@
+"""What the core itself hands in, by the same door as every plug-in."""
+
+from agentest.plugin import Plugin
+
+plugin = Plugin("core")
+plugin.agent_type(
+    "chat_completions",
+    settings="agentest.config.agents.chat_completions:ChatCompletionsAgent",
+    client="agentest.agents.chat_completions:open_agent",
+    probe="agentest.plugins.authoring.detect.protocol_probes:probe_chat_completions",
+    docs="agents/chat-completions",
+)
+plugin.agent_type(
+    "asgi",
+    settings="agentest.config.agents.chat_completions:AsgiAgent",
+    client="agentest.agents.chat_completions:open_agent",
+    docs="agents/asgi",
+)
+plugin.agent_type(
+    "custom",
+    settings="agentest.config.agents.in_process:CustomAgent",
+    client="agentest.agents.python_agent:open_agent",
+    docs="agents/python",
+)
+plugin.agent_type(
+    "http",
+    settings="agentest.config.agents.http:HttpTemplateAgent",
+    client="agentest.agents.http.client:open_agent",
+    probe="agentest.plugins.authoring.detect.protocol_probes:probe_http",
+    docs="agents/http",
+)
+plugin.engine("local", "agentest.runner.executor:open_local_engine", help="This process.")
+plugin.engine("workers", "agentest.workers.processes:open_worker_engine", help="Several processes.")
+plugin.reporter("console", "agentest.report.registry:make_console", help="What broke and why.")
+plugin.reporter("agent", "agentest.report.registry:make_agent", help="The same for coding agents.")
+plugin.reporter("json", "agentest.report.registry:make_json", help="All results.", file="results.json")
+plugin.reporter("github-actions", "agentest.report.registry:make_github", help="Annotations and a summary.")
+plugin.reporter("junit", "agentest.report.registry:make_junit", help="For CI servers.", file="junit.xml")
+plugin.command(
+    "run",
+    "agentest.cli.run_commands:run",
+    section="Run and compare",
+    help="Run scenarios and report which passed.",
+)
+plugin.command(
+    "runs",
+    "agentest.cli.stored_runs:runs",
+    section="Run and compare",
+    help="List the stored runs.",
+)
+plugin.command(
+    "show",
+    "agentest.cli.stored_runs:show",
+    section="Run and compare",
+    help="Print a stored run again.",
+)
+plugin.command(
+    "compare",
+    "agentest.cli.comparison:compare",
+    section="Run and compare",
+    help="Compare two runs: what regressed, what improved.",
+)
+plugin.command(
+    "merge",
+    "agentest.cli.merge:merge",
+    section="Run and compare",
+    help="Merge the shards of several machines into one run.",
+)
+plugin.command(
+    "judge",
+    "agentest.cli.judge:judge",
+    section="Judges",
+    help="Judge the conversations of a run again.",
+)
+plugin.command(
+    "show-prompts",
+    "agentest.cli.judge:show_prompts",
+    section="Judges",
+    help="Show the prompts of the judges.",
+)

@@ -1,0 +1,288 @@
+"""The door for plug-ins: every feature is handed in by a name and an import path.
+
+    # my_package/plugin.py
+    from agentest.plugin import Plugin
+
+    plugin = Plugin("my-package")
+    plugin.reporter("slack", "my_package.slack:make_reporter", help="Post the summary to a channel.")
+
+Nothing is imported before it is used. Agentest finds the object `plugin` of these modules, in this order:
+`agentest.core`, the folders of `agentest/plugins`, `plugins: [module]` in the configuration, and the entry
+points of installed packages in the group `agentest.plugins`. A source is read when the earlier ones lack a
+name, so a run that uses features of the core alone reads no other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from agentest.support.errors import ConfigError
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import tell
+
+GROUP = "agentest.plugins"
+"""The group of entry points."""
+Kind = Literal[
+    "agent type",
+    "call source",
+    "engine",
+    "reporter",
+    "command",
+    "metric",
+    "change",
+    "format",
+    "check",
+    "hook",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_PACKAGE = Path(__file__).parent
+
+
+class PluginError(ConfigError):
+    """A plug-in cannot be loaded, or hands in what cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature of a plug-in."""
+
+    kind: Kind
+    name: str
+    path: str
+    """What implements it: `module:attribute`."""
+    plugin: str
+    place: str
+    """File and line where it is handed in."""
+    help: str = ""
+    requires: str = ""
+    """What must be installed beside Agentest: a requirement for pip; "" if nothing."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of its kind, such as the section of a command; others are import paths."""
+
+    def load(self, fact: str = "") -> Any:
+        """Import and return what implements the feature, or what one of its facts names.
+
+        Raises PluginError if that cannot be imported.
+        """
+        path = self.facts[fact] if fact else self.path
+        module, _, attribute = path.partition(":")
+        try:
+            target = import_module(module)
+            return getattr(target, attribute) if attribute else target
+        except (ImportError, AttributeError) as error:
+            if self.requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
+                raise PluginError(
+                    f"{self.kind} {self.name!r} needs {self.requires!r}: pip install {self.requires!r}"
+                ) from error
+            raise PluginError(
+                f"{self.kind} {self.name!r} of plug-in {self.plugin!r} ({self.place}) cannot be imported "
+                f"from {path!r}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == "agentest"
+
+
+class Plugin:
+    """What one package hands in.
+
+    Args:
+        name: shown by `agentest plugins` and in errors.
+        requires: what must be installed beside Agentest, as a requirement for pip; "" if nothing.
+    """
+
+    def __init__(self, name: str, *, requires: str = "") -> None:
+        self.name = name
+        self.requires = requires
+        self.features: list[Feature] = []
+
+    def agent_type(self, name: str, *, settings: str, client: str, probe: str = "", docs: str = "") -> None:
+        """Hand in a type of agent: `type: NAME` in the configuration.
+
+        Args:
+            settings: class of its settings, a subclass of `agentest.config.agents.base.AnyAgent`.
+            client: function that opens it, an `agentest.agents.port.OpenAgent`.
+            probe: async function by which `agentest init` recognises it at an address.
+            docs: page of the documentation about it.
+        """
+        self._add("agent type", name, client, settings=settings, probe=probe, docs=docs)
+
+    def call_source(self, name: str, path: str) -> None:
+        """Hand in a source of tool calls that do not arrive by the agent's protocol.
+
+        It serves the agents whose settings have the name in `call_sources`. `path` names a function that
+        opens it for a run, an `agentest.runner.sources.OpenCallSources`.
+        """
+        self._add("call source", name, path)
+
+    def engine(self, name: str, path: str, *, help: str) -> None:
+        """Hand in an engine: `--engine NAME`. `path` names an `agentest.runner.executor.OpenEngine`."""
+        self._add("engine", name, path, help)
+
+    def reporter(self, name: str, path: str, *, help: str, file: str = "") -> None:
+        """Hand in a reporter: `--reporter NAME`.
+
+        Args:
+            path: function that makes it, of a `ReporterContext` and the path that the user named, or None.
+            file: name of its file in the folder of the run, if it writes one there.
+        """
+        self._add("reporter", name, path, help, file=file)
+
+    def command(self, name: str, path: str, *, help: str, section: str = "Plug-ins") -> None:
+        """Hand in a command, a `click.Command`: `agentest NAME`, in a section of `agentest --help`."""
+        self._add("command", name, path, help, section=section)
+
+    def metric(self, name: str, path: str, *, help: str = "") -> None:
+        """Hand in a metric, a class as for `custom_metrics`: `metrics: [NAME]`."""
+        self._add("metric", name, path, help)
+
+    def change(self, name: str, path: str, *, to: str, help: str = "") -> None:
+        """Hand in a change that makes another scenario of one.
+
+        Args:
+            to: what it changes: `answer` (a fault of a tool), `message` (a mutation), `content` (an
+                injection) or `user`.
+        """
+        self._add("change", name, path, help, to=to)
+
+    def format(self, name: str, path: str, *, of: str, help: str = "") -> None:
+        """Hand in a format of files.
+
+        Args:
+            of: what it holds: `evaluation set`, `trace`, `rows` or `export`.
+        """
+        self._add("format", name, path, help, of=of)
+
+    def check(self, name: str, path: str, *, help: str = "") -> None:
+        """Hand in a check of `agentest doctor`."""
+        self._add("check", name, path, help)
+
+    def hook(self, name: str, path: str, **facts: str) -> None:
+        """Hand in what the core asks for by this name. Most plug-ins need none."""
+        self._add("hook", name, path, **facts)
+
+    def _add(self, kind: Kind, name: str, path: str, help: str = "", **facts: str) -> None:
+        caller = sys._getframe(2)
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        facts = {key: value for key, value in facts.items() if value}
+        self.features.append(Feature(kind, name, path, self.name, place, help, self.requires, facts))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plug-in, and where it comes from."""
+
+    plugin: Plugin
+    source: str
+    """`core`, `built in`, the configuration, or the name and version of an installed package."""
+
+
+ReadSource = Callable[[], Iterator[tuple[str, str]]]
+"""Yields the modules of a source of plug-ins, each with the words that describe the source."""
+
+
+class PluginRegistry:
+    """The features of all plug-ins.
+
+    Args:
+        sources: where plug-ins are, in the order in which they are read.
+        warn: receives a message about each plug-in that cannot be loaded; the others still work.
+    """
+
+    def __init__(self, sources: Iterable[ReadSource], warn: Callable[[str], object] = tell) -> None:
+        self.plugins: list[LoadedPlugin] = []
+        """Those that have been read so far."""
+        self.problems: list[str] = []
+        self._unread = list(sources)
+        self._warn = warn
+        self._features: dict[Kind, dict[str, Feature]] = {kind: {} for kind in KINDS}
+        self._modules: set[str] = set()
+
+    def find(self, kind: Kind, name: str) -> Feature | None:
+        """Return a feature by its name, or None if no plug-in has it. Reads as few sources as possible."""
+        found = self._features[kind]
+        while name not in found and self._unread:
+            self._read(self._unread.pop(0))
+        return found.get(name)
+
+    def all(self, kind: Kind, **facts: str) -> dict[str, Feature]:
+        """Return all features of a kind by name, those of the core first.
+
+        Args:
+            facts: only features with these facts.
+        """
+        while self._unread:
+            self._read(self._unread.pop(0))
+        features = self._features[kind].items()
+        return {name: each for name, each in features if facts.items() <= each.facts.items()}
+
+    def add(self, module: str, source: str) -> None:
+        """Read the plug-in of a module, once. Raises PluginError if it cannot be loaded."""
+        if module in self._modules:
+            return
+        self._modules.add(module)
+        try:
+            plugin = import_module(module).plugin
+        except Exception as error:
+            where = _place_of(error)
+            raise PluginError(
+                f"plug-in {module!r} ({source}) cannot be loaded: {type(error).__name__}: {error}{where}"
+            ) from error
+        if not isinstance(plugin, Plugin):
+            raise PluginError(f"plug-in {module!r} ({source}): `plugin` is not an agentest.plugin.Plugin")
+        self.plugins.append(LoadedPlugin(plugin, source))
+        for feature in plugin.features:
+            first = self._features[feature.kind].setdefault(feature.name, feature)
+            if first is not feature:
+                self._report(
+                    f"plug-in {plugin.name!r} ({source}; {feature.place}) hands in the {feature.kind} "
+                    f"{feature.name!r}, which plug-in {first.plugin!r} has already ({first.place}): rename it"
+                )
+
+    def _read(self, source: ReadSource) -> None:
+        for module, words in source():
+            try:
+                self.add(module, words)
+            except PluginError as error:
+                self._report(str(error))
+
+    def _report(self, problem: str) -> None:
+        self.problems.append(problem)
+        self._warn(f"agentest: {problem}")
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the innermost file and line of an error, for a message."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace else ""
+
+
+def core_plugin() -> Iterator[tuple[str, str]]:
+    """Yield the module by which the core hands in its own features."""
+    yield "agentest.core", "core"
+
+
+def built_in_plugins() -> Iterator[tuple[str, str]]:
+    """Yield the plug-ins that come with Agentest: each folder of `agentest/plugins` with a `plugin.py`."""
+    for path in sorted(_PACKAGE.glob("plugins/*/plugin.py")):
+        yield f"agentest.plugins.{path.parent.name}.plugin", "built in"
+
+
+def installed_plugins() -> Iterator[tuple[str, str]]:
+    """Yield the plug-ins of installed packages."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        yield point.module, f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+PLUGINS = PluginRegistry((core_plugin, built_in_plugins, installed_plugins))
+"""The features of this process. `agentest.config.file` adds the plug-ins that a configuration names."""

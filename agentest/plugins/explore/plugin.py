@@ -1,0 +1,11 @@
+"""Exploration: changed scenarios, what must hold for all of them, and the smallest that fails."""
+
+from agentest.plugin import Plugin
+
+plugin = Plugin("explore")
+plugin.command(
+    "explore",
+    "agentest.cli.run_commands:explore",
+    section="Run and compare",
+    help="Find failures that no test was written for.",
+)

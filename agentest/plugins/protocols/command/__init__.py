@@ -1,0 +1,13 @@
+"""Agents that are programs: each message starts or feeds a process."""
+
+from agentest.plugin import Plugin
+
+
+def hand_in(plugin: Plugin) -> None:
+    """Hand in the agent type."""
+    plugin.agent_type(
+        "command",
+        settings="agentest.plugins.protocols.settings.dialogue:CommandAgent",
+        client=f"{__name__}.client:open_agent",
+        docs="agents/command",
+    )

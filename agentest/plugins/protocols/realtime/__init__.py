@@ -1,0 +1,13 @@
+"""Agents that speak OpenAI's Realtime API."""
+
+from agentest.plugin import Plugin
+
+
+def hand_in(plugin: Plugin) -> None:
+    """Hand in the agent type."""
+    plugin.agent_type(
+        "realtime",
+        settings="agentest.plugins.protocols.settings.model_apis:RealtimeAgent",
+        client=f"{__name__}.client:open_agent",
+        docs="agents/realtime",
+    )

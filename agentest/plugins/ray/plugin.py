@@ -1,0 +1,6 @@
+"""The engine that runs conversations on a Ray cluster."""
+
+from agentest.plugin import Plugin
+
+plugin = Plugin("ray", requires="agentest-sim[ray]")
+plugin.engine("ray", "agentest.plugins.ray.engine:open_ray_engine", help="A Ray cluster.")

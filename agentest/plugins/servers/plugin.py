@@ -1,0 +1,11 @@
+"""Servers beside an agent: MCP and HTTP mocks, traces, and the gateway to its model."""
+
+from agentest.plugin import Plugin
+
+plugin = Plugin("servers")
+plugin.command(
+    "mock-server",
+    "agentest.plugins.servers.command:mock_server",
+    section="Write tests",
+    help="Serve mocks over stdio; store a real server's tool list.",
+)
