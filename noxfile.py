@@ -18,6 +18,7 @@ COMPILED = {"UV_COMPILE_BYTECODE": "1"}
 """As pip does it. Processes of tests write nothing beside modules: each would compile all that it imports."""
 TWO_CORES = ["-n", "2", "--dist", "loadfile"]
 ADK = "google-adk[eval]==2.13.0"
+ADK_FOLDERS = [f"tests/plugins/{plugin}" for plugin in ("adk", "frameworks", "protocols")]
 LIMIT = ["timeout", "1800"]
 """Several times what a session takes while others run beside it."""
 
@@ -32,11 +33,11 @@ def _install(session: nox.Session, *groups: str) -> None:
 def frameworks(session: nox.Session) -> None:
     """What the documentation says of agent frameworks, against servers of these frameworks. Needs a JDK."""
     _install(session, "test")
-    wanted = nox.project.load_toml("tests/frameworks/environments.toml")
+    wanted = nox.project.load_toml("tests/plugins/frameworks/environments.toml")
     session.install("uv", *wanted["beside"])
     folder = Path(session.virtualenv.location).resolve() / "frameworks"
-    session.run("python", "tests/frameworks/install.py", str(folder))
-    command = ["pytest", "-m", "frameworks", *TWO_CORES, "-rs", "--durations=5", "tests/frameworks"]
+    session.run("python", "tests/plugins/frameworks/install.py", str(folder))
+    command = ["pytest", "-m", "frameworks", *TWO_CORES, "-rs", "--durations=5", "tests/plugins/frameworks"]
     env = {"AGENTEST_FRAMEWORKS": str(folder)}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
@@ -66,7 +67,7 @@ def adk(session: nox.Session) -> None:
         "AGENTEST_ADK": str(environment),
         "AGENTEST_ADK_PYTHON": str(environment / "bin" / "python"),
     }
-    command = ["pytest", "-p", "no:asyncio", "-m", "adk", *TWO_CORES, "-rs", "tests/adk", "tests/agents"]
+    command = ["pytest", "-p", "no:asyncio", "-m", "adk", *TWO_CORES, "-rs", *ADK_FOLDERS]
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
 
@@ -78,7 +79,7 @@ def browser(session: nox.Session) -> None:
         session.run("apt-get", "update", "-q", external=True)
         packages = ["chromium", "fonts-dejavu-core"]
         session.run("apt-get", "install", "-qy", "--no-install-recommends", *packages, external=True)
-    command = ["pytest", "-m", "browser", *TWO_CORES, "-rs", "--durations=5", "tests/browser"]
+    command = ["pytest", "-m", "browser", *TWO_CORES, "-rs", "--durations=5", "tests/plugins/page/browser"]
     env = {"AGENTEST_BROWSER": "chromium"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
@@ -87,7 +88,7 @@ def browser(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """`--engine ray` with a Ray of this machine: clusters of several nodes among them."""
     session.install(".[ray]", *GROUPS["test"], env=COMPILED)
-    command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/ray", "tests/workers"]
+    command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/plugins/ray", "tests/workers"]
     env = {"AGENTEST_RAY": "1"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 

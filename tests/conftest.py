@@ -22,7 +22,7 @@ settings.register_profile("thorough", **UNTIMED, max_examples=60, derandomize=Tr
 settings.load_profile("quick")
 
 SECTION_FOLDERS = {
-    "adk": ("adk", "agents"),
+    "adk": ("adk", "frameworks", "protocols"),
     "browser": ("browser",),
     "frameworks": ("frameworks",),
     "local_model": ("models",),

@@ -14,7 +14,6 @@ import anyio
 import pytest
 from http_agents import held, opened
 from stand_ins import Asked, Given, completion_of, standing_in
-from test_websocket_agent import Socket, server
 
 from agentest.config import Config
 from agentest.domain.transcript import Conversation
@@ -118,19 +117,6 @@ def test_a_value_older_than_every_s_is_renewed_before_it_is_sent(runs: Path) -> 
         headers = {"X-Token": token(runs, every_s=1e-9, prefix="T ")}
         anyio.run(lambda: many(agent(url, headers=headers), 1, "One.", "Two."))
     assert seen == ["T token-number-2", "T token-number-3"]
-
-
-def test_commands_fill_the_handshake_of_a_websocket(runs: Path) -> None:
-    from aiohttp import web
-
-    async def guarded(socket: Socket, request: web.Request) -> None:
-        async for message in socket:
-            await socket.send_str(f"{message.data} {request.headers['authorization']}")
-
-    with server(guarded) as url:
-        config = {"type": "websocket", "endpoint": url, "headers": {"Authorization": token(runs)}}
-        done = anyio.run(lambda: many(Config.model_validate({"agent": config}).agent))
-    assert replies(done) == {"Hello. Bearer token-number-1"}
 
 
 def test_a_custom_api_sends_the_value_to_its_own_server_alone(runs: Path) -> None:

@@ -28,7 +28,7 @@ def modules() -> list[Path]:
     in_rooms = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     # The page groups what is decided already; its figures are shown, and never compared.
     shown = [path for path in in_rooms if "viewer" not in path.parts]
-    return [*shown, *(PACKAGE / "adk" / f"{name}.py" for name in ADK_API)]
+    return [*shown, *(PACKAGE / "plugins" / "adk" / f"{name}.py" for name in ADK_API)]
 
 
 def names(node: ast.AST) -> set[str]:

@@ -1,6 +1,6 @@
 """Servers of real frameworks, tested by the configuration that their page of the documentation shows.
 
-`python tests/frameworks/install.py FOLDER` makes what they need, AGENTEST_FRAMEWORKS=FOLDER says where it is.
+`python tests/plugins/frameworks/install.py FOLDER` installs what they need, for AGENTEST_FRAMEWORKS=FOLDER.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from project import Project, free_port
 
 ROOT = Path(__file__).parent.parent.parent
-FRAMEWORKS = ROOT / "tests" / "frameworks"
+FRAMEWORKS = ROOT / "tests" / "plugins" / "frameworks"
 FOLDER = os.environ.get("AGENTEST_FRAMEWORKS")
 MARKS = [
     pytest.mark.frameworks,

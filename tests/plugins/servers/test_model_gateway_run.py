@@ -1,0 +1,202 @@
+"""`agentest run` with agents whose only mark is that they call a model over HTTP."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio.from_thread
+import pytest
+from jsonschema import Draft202012Validator
+from project import Project
+from scripted_provider import FORMS, Provider, served
+
+import agentest
+
+SCHEMA = Path(agentest.__file__).parent / "schemas" / "results.schema.json"
+SUPPORT = Path(__file__).parents[2] / "support"
+SCENARIOS = """
+def find(q):
+    return {"mocked": q}
+
+for i in range(5):
+    scenario(
+        f"guest {i}",
+        turns=[f"both {i}", f"recall of {i}"],
+        tools={"find": find},
+        trajectory={"expected": ["find", "send", "find"]},
+        expect={"says": f"'mocked': '{i}2'"},
+    )
+"""
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()
+
+
+@pytest.fixture
+def upstream(provider: Provider) -> Iterator[str]:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(provider.app())) as origin,
+    ):
+        yield origin
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def configure(
+    project: Project,
+    upstream: str,
+    *words: str,
+    gateway: dict[str, Any] | None = None,
+    server: dict[str, Any] | None = None,
+    **keys: Any,
+) -> None:
+    """Write a configuration whose server starts the agent with these words."""
+    agent = {
+        "type": "http",
+        "endpoint": "http://127.0.0.1:{port}/chat",
+        "body": {"message": "{{message}}", "session": "{{session_id}}"},
+        "reply": "reply",
+        "model_gateway": {
+            "upstream": {"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream},
+            **(gateway or {}),
+        },
+        "server": {
+            "command": [sys.executable, str(SUPPORT / "gateway_agent.py"), "{port}", *words],
+            "ready": "tcp://127.0.0.1:{port}",
+            **(server or {}),
+        },
+    }
+    project.config("", agent=agent, metrics=[], **keys)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_function_tools_of_any_agent_are_mocked(
+    project: Project, upstream: str, provider: Provider, form: str
+) -> None:
+    project.scenario(SCENARIOS)
+    configure(project, upstream, form, "stream", unmocked_tools="passthrough")
+    run = project.run()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = project.results
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(results)
+    turn = results["scenarios"][0]["conversations"][0]["turns"][0]
+    assert [(call["name"], call["mocked"], call["seenBy"]) for call in turn["toolCalls"]] == [
+        ("find", True, "model"),
+        ("send", False, "model"),
+        ("find", True, "model"),
+    ]
+    assert [call["result"] for call in turn["toolCalls"]] == [
+        {"mocked": "0"},
+        {"real": "0"},
+        {"mocked": "02"},
+    ]
+    assert turn["usage"]["completionTokens"] == 15
+    requests = turn["modelRequests"]
+    assert [each.get("round", 0) for each in requests] == [0, 0, 1]
+    assert [message["text"] for message in requests[0]["prompt"]][-1:] == ["both 0"]
+    assert [call.get("answeredInside", False) for call in requests[0]["calls"]] == [True, False]
+    assert 0 < turn["modelMs"] <= sum(each["latencyMs"] for each in requests) + 0.01
+    assert "its model" in project.agentest("show", "-v").stdout
+    assert provider.refused == []
+
+
+def test_a_call_without_a_mock_ends_the_conversation_before_the_tool_runs(
+    project: Project, upstream: str
+) -> None:
+    project.scenario(SCENARIOS)
+    configure(project, upstream, "chat")
+    run = project.run()
+
+    assert run.returncode == 1
+    assert "tool 'send', which has no mock" in " ".join(run.stdout.split())
+    left = project.results["scenarios"][0]["conversations"][0]["unfinishedTurn"]
+    (request,) = left["modelRequests"]
+    assert [call["name"] for call in request["calls"]] == ["find", "send"]
+    assert left["modelMs"] > 0
+
+
+def test_requests_to_the_model_survive_a_merge(project: Project, upstream: str) -> None:
+    project.scenario(SCENARIOS)
+    configure(project, upstream, "chat", unmocked_tools="passthrough")
+    for shard in (1, 2):
+        assert project.run("--shard", f"{shard}/2").returncode == 0
+    merged = project.agentest("merge", ".agentest/runs", "--output-dir", "whole", "--reporter", "json")
+
+    assert merged.returncode == 0, merged.stdout + merged.stderr
+    whole = json.loads((project.root / "whole" / "results.json").read_text())
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(whole)
+    turns = [turn for each in whole["scenarios"] for turn in each["conversations"][0]["turns"]]
+    assert [len(turn["modelRequests"]) for turn in turns] == [3, 1] * 5
+    assert whole["summary"]["time"]["modelMs"] > 0
+
+
+def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, upstream: str) -> None:
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+    agent = project.write(
+        "elsewhere.py",
+        "import os, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        f"os.environ['OPENAI_BASE_URL'] = '{upstream}/v1'\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    configure(project, upstream, "chat")
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+    run = project.run()
+
+    assert run.returncode == 2
+    assert "the agent called no model through the gateway" in " ".join(run.stdout.split())
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_conversations_in_workers_have_the_gateway_of_the_run(
+    project: Project, upstream: str, provider: Provider, copies: int
+) -> None:
+    project.scenario(SCENARIOS)
+    configure(project, upstream, "chat", server={"copies": copies}, unmocked_tools="passthrough")
+    run = project.run("--workers", "2")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    turns = [turn for each in project.results["scenarios"] for turn in each["conversations"][0]["turns"]]
+    assert [len(turn["modelRequests"]) for turn in turns] == [3, 1] * 5
+    assert [call["result"] for call in turns[4]["toolCalls"]] == [
+        {"mocked": "2"},
+        {"real": "2"},
+        {"mocked": "22"},
+    ]
+    assert turns[4]["usage"]["completionTokens"] == 15
+    assert {tool["name"] for tool in turns[4]["briefing"]["tools"]} == {"find", "send"}
+    assert provider.refused == []
+
+
+def test_a_worker_knows_why_the_model_did_not_answer(project: Project) -> None:
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+    configure(project, "http://127.0.0.1:9", "chat")
+    run = project.run("--workers", "1")
+
+    assert run.returncode == 2
+    assert project.results["scenarios"][0]["status"] == "errored"
+    assert "the model at http://127.0.0.1:9" in " ".join(run.stdout.split())
+
+
+def test_only_one_place_answers_calls(project: Project, upstream: str) -> None:
+    project.scenario(SCENARIOS)
+    project.config(
+        "http://127.0.0.1:9/x",
+        agent={"endpoint": "http://127.0.0.1:9/x", "model_gateway": True, "mcp_mock": {"port": 9}},
+    )
+    run = project.run()
+
+    assert run.returncode == 2
+    assert "leave `mcp_mock` out" in " ".join(run.stderr.split())
