@@ -45,7 +45,8 @@ FLOORS: list[dict[str, str]] = [
     {
         "plugins/frameworks": "agents config domain plugin plugins/protocols support",
         "runner": (
-            "agents config conversation domain judging mock_servers mocks models scenarios support version"
+            "agents config conversation domain judging mock_servers mocks models plugin scenarios support "
+            "version"
         ),
     },
     {

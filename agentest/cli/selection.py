@@ -486,7 +486,8 @@ def _named_files(prepared: Prepared) -> set[Path]:
 def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
     unmocked = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
-    judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
+    custom = sorted({metric.name for metric in prepared.plan.custom} - unit.unmeasured)
+    judged = [unit.metrics, custom, unit.thresholds, unit.graders, unit.information, unit.max_turns]
     values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
     return [*values, *judged]
 

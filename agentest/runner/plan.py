@@ -101,7 +101,7 @@ class Options:
     offline: bool = False
     model: str | None = None
     metrics: tuple[str, ...] = ()
-    """Judge only these built-in metrics, regardless of the configuration."""
+    """Judge only these built-in metrics, and measure these of plug-ins, regardless of the configuration."""
     max_cost: float | None = None
     max_llm_calls: int | None = None
     cache: bool = True
@@ -168,6 +168,8 @@ class Unit:
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
     metrics_named: bool = True
     """True if configuration, scenario or command line set `metrics`; else all metrics run by default."""
+    unmeasured: frozenset[str] = frozenset()
+    """Metrics of plug-ins that only other scenarios name."""
 
 
 PlanEntry = Unit | ScenarioResult
@@ -228,7 +230,13 @@ def make_plan(
     Args:
         others: further scenarios, whose mocked tools count as known.
     """
+    chosen = select_by_paths(discovered.scenarios, options.paths) if options.paths else discovered.scenarios
     custom = load_custom_metrics(config.custom_metrics, root)
+    configured = {*(config.metrics or ()), *options.metrics, *config.thresholds}
+    plugged = _plugin_metrics(
+        {*configured, *(name for each in chosen for name in each.named_metrics)}, custom
+    )
+    custom = (*custom, *plugged.values())
     names = {metric.name for metric in custom}
     check_metrics(config.metrics or (), names)
     check_metrics(options.metrics, names)
@@ -241,13 +249,16 @@ def make_plan(
     for broken in discovered.broken:
         file = shown_path(broken.file, root)
         entries.append(_unrun_result(file, "", file, broken.line, broken.message))
-    chosen = select_by_paths(discovered.scenarios, options.paths) if options.paths else discovered.scenarios
     for scenario in chosen:
         is_named = not options.scenarios or matches_name(scenario.name, options.scenarios)
         if is_named and (not options.tags or set(options.tags) & set(scenario.tags)):
             entries += _entries(scenario, config, options, default, agents, names, root)
     # Scenarios on one line (from a loop), and agents, stay in their order.
     entries.sort(key=lambda each: (each.file, each.scenario.line if isinstance(each, Unit) else each.line))
+    if plugged:
+        entries = map_units(
+            entries, lambda unit: replace(unit, unmeasured=_unmeasured(unit, configured, plugged))
+        )
     entries = finalized_entries(entries, agents, root, config.date)
     units = units_among(entries)
     unknown: Mapping[str, tuple[NamedTool, ...]] = {}
@@ -442,8 +453,11 @@ def check_metrics(names: Sequence[str], custom: set[str]) -> None:
         if name in TRAJECTORY_METRICS:
             raise ConfigError(f"metrics: {name} is measured where `thresholds` names it; write it there")
         if name not in BUILTIN and name not in custom:
+            from agentest.plugin import PLUGINS
+
             raise ConfigError(
-                f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
+                f"metrics: there is no metric {name!r}; "
+                f"{did_you_mean(name, {*BUILTIN, *custom, *PLUGINS.all('metric')})}"
             )
 
 
@@ -475,11 +489,31 @@ def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
     return tuple(metrics.values())
 
 
+def _plugin_metrics(named: Iterable[str], custom: Iterable[Metric]) -> dict[str, Metric]:
+    """Return the metrics that only plug-ins have, among those that are named."""
+    known = {*BUILTIN, *THRESHOLD_RANGE, *(metric.name for metric in custom)}
+    if not (unknown := {*named} - known):
+        return {}
+    from agentest.plugin import PLUGINS  # no other run needs it
+
+    found = {name: PLUGINS.find("metric", name) for name in sorted(unknown)}
+    return {name: _custom_metric(name, "metrics", Path()) for name, feature in found.items() if feature}
+
+
+def _unmeasured(unit: Unit, configured: Iterable[str], plugged: Iterable[str]) -> frozenset[str]:
+    return frozenset({*plugged} - {*configured} - {*unit.scenario.named_metrics})
+
+
 def _custom_metric(item: Any, key: str, root: Path) -> Metric:
     from agentest.judging.custom_metrics import Metric
+    from agentest.plugin import PLUGINS
 
+    plugged = PLUGINS.find("metric", item) if isinstance(item, str) and item.isidentifier() else None
     try:
-        metric = import_object(item, root) if isinstance(item, str) else item
+        if plugged:
+            metric = plugged.load()
+        else:
+            metric = import_object(item, root) if isinstance(item, str) else item
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from None
     if isinstance(metric, type) and issubclass(metric, Metric):
@@ -492,6 +526,8 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
             f"{key}: {item!r} is not a metric; "
             "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
         )
+    if plugged:
+        metric.name = plugged.name  # by which it was found, whatever its class is called
     return metric
 
 

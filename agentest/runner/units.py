@@ -174,7 +174,7 @@ class UnitEvaluation:
             scenario=unit.scenario,
             scope=unit.scope,
             metrics=unit.metrics,
-            custom=self._custom,
+            custom=[metric for metric in self._custom if metric.name not in unit.unmeasured],
             graders=unit.graders,
             judge=self._judge_of(unit),
             named=self._named,

@@ -255,6 +255,11 @@ class Scenario:
         recorded = (call.name for each in references for call in each.tool_calls or ())
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
 
+    @property
+    def named_metrics(self) -> tuple[str, ...]:
+        """The names in `metrics` and `thresholds`."""
+        return (*(self.metrics or ()), *self.thresholds)
+
     def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
         """Return the built-in metrics that can be judged, which require a goal or an expected outcome."""
         aims = {

@@ -15,6 +15,7 @@ from agentest import ConversationMetric, QuantitativeMetric
 from agentest.config.config import Config
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ScenarioResult, Status
+from agentest.plugin import Plugin, PluginRegistry
 from agentest.runner.plan import Options, Plan, Unit, load_custom_metrics, make_plan, slugify
 from agentest.scenarios.discovery import BrokenFile, DiscoveredScenarios
 from agentest.scenarios.model import Scenario
@@ -386,3 +387,48 @@ def test_scopes() -> None:
 def test_slugs(name: str, slug: str) -> None:
     """A slug is the name's words in lower case, and not long."""
     assert slugify(name) == slug
+
+
+# Metrics of plug-ins
+
+plugin = Plugin("tests")
+plugin.metric("kindness", f"{__name__}:Politeness")
+plugin.metric("tone", f"{__name__}:Politeness")
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this module be the only plug-in."""
+    registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.plugin.PLUGINS", registry)
+
+
+@pytest.mark.usefixtures("plugged")
+@pytest.mark.parametrize(
+    "config", [{"metrics": ["kindness"]}, {"thresholds": {"kindness": 3}}, {"custom_metrics": ["kindness"]}]
+)
+def test_a_configured_metric_of_a_plugin_is_measured_everywhere(config: dict[str, Any]) -> None:
+    """It has the name by which it was handed in, whatever its class is called."""
+    made_plan = plan([made("one"), made("two", 2)], **config)
+    assert [metric.name for metric in made_plan.custom] == ["kindness"]
+    assert [unit.unmeasured for unit in made_plan.units] == [frozenset()] * 2
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_metric_of_a_plugin_is_measured_where_a_scenario_names_it() -> None:
+    """Other scenarios are spared its cost."""
+    by_metrics, by_threshold = made("one", metrics=("kindness",)), made("two", 2, thresholds={"tone": 1.0})
+    made_plan = plan([by_metrics, by_threshold, made("three", 3)])
+    assert [metric.name for metric in made_plan.custom] == ["kindness", "tone"]
+    assert [sorted(unit.unmeasured) for unit in made_plan.units] == [
+        ["tone"],
+        ["kindness"],
+        ["kindness", "tone"],
+    ]
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_misspelled_metric_of_a_plugin() -> None:
+    """It is suggested like a built-in one."""
+    with pytest.raises(ConfigError, match="there is no metric 'kindnes'; did you mean `kindness`"):
+        plan([made()], metrics=["kindnes"])
