@@ -31,11 +31,11 @@ plugin.agent_type(
 )
 plugin.engine("local", "agentest.runner.executor:open_local_engine", help="This process.")
 plugin.engine("workers", "agentest.workers.processes:open_worker_engine", help="Several processes.")
-plugin.reporter("console", "agentest.report.registry:make_console", help="What broke and why.")
-plugin.reporter("agent", "agentest.report.registry:make_agent", help="The same for coding agents.")
-plugin.reporter("json", "agentest.report.registry:make_json", help="All results.", file="results.json")
-plugin.reporter("github-actions", "agentest.report.registry:make_github", help="Annotations and a summary.")
-plugin.reporter("junit", "agentest.report.registry:make_junit", help="For CI servers.", file="junit.xml")
+plugin.reporter("console", "agentest.report.console.reporter:make_reporter", help="What broke and why.")
+plugin.reporter("agent", "agentest.report.agent:make_reporter", help="The same for coding agents.")
+plugin.reporter("json", "agentest.report.json:make_reporter", help="All results.", file="results.json")
+plugin.reporter("github-actions", "agentest.report.github:make_reporter", help="Annotations and a summary.")
+plugin.reporter("junit", "agentest.report.junit:make_reporter", help="For CI servers.", file="junit.xml")
 plugin.command(
     "run",
     "agentest.cli.run_commands:run",

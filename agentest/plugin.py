@@ -129,7 +129,8 @@ class Plugin:
         """Hand in a reporter: `--reporter NAME`.
 
         Args:
-            path: function that makes it, of a `ReporterContext` and the path that the user named, or None.
+            path: function that makes it, of an `agentest.report.registry.ReporterContext` and the path of
+                its file: the one that the user named, else `file` in the folder of the run, else None.
             file: name of its file in the folder of the run, if it writes one there.
         """
         self._add("reporter", name, path, help, file=file)

@@ -22,15 +22,15 @@ FLOORS: list[dict[str, str]] = [
         "plugin": "support",
     },
     {
-        "config": "domain support",
+        "config": "domain plugin support",
         "core": "plugin",
         "mocks": "domain support",
-        "store": "domain support version",
+        "store": "domain plugin support version",
     },
     {
         "mock_servers": "config domain support",
         "models": "config domain support version",
-        "report": "domain store support",
+        "report": "domain plugin store support",
         "scenarios": "config domain mocks support",
     },
     {
@@ -119,8 +119,6 @@ TIES = {
     ("conversation/in_process_calls.py", "agentest.plugins.frameworks.tool_gate"),
     ("pytest_plugin/fixture.py", "agentest.plugins.adk.in_process_evaluation"),
     ("pytest_plugin/fixture.py", "agentest.plugins.adk.plan"),
-    ("report/agent.py", "agentest.plugins.page.viewer.overview"),
-    ("report/registry.py", "agentest.plugins.page.html"),
     ("runner/agents.py", "agentest.plugins.servers.start"),
     ("runner/session.py", "agentest.plugins.servers.agent_tape"),
     ("runner/sources.py", "agentest.plugins.explore.attacker"),

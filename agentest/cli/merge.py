@@ -13,8 +13,8 @@ import click
 
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, output_options, path_option, where
-from agentest.cli.run import CONSOLE_REPORTERS, STATUSES
-from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
+from agentest.cli.run import STATUSES
+from agentest.cli.run_output import RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
@@ -98,7 +98,6 @@ def _open_run_folder(merged: MergedRun, output_dir: Path, keep_runs: int) -> Ite
         try:
             yield RunOutput(
                 folder=folder,
-                fixed=LATEST,
                 record=record,
                 journal=journal,
                 keep_span=None,
@@ -144,19 +143,15 @@ def _write_reports(
     problems = list(output.end(result, written))
     if not output.journal.flush():
         problems.append(f"{output.journal.path} is not complete: the disk was full")
-    for text in (*problems, *_outcome_line(result, reports, broadcast)):
+    for text in (*problems, *([] if broadcast.has("prints_outcome") else [_outcome_line(result)])):
         _note(text)
     code = STATUSES[run_status(result)]
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
 
 
-def _outcome_line(result: RunResult, reports: Sequence[ReportRequest], broadcast: Broadcast) -> Iterator[str]:
-    """Yield the outcome in one line, unless a reporter has printed it to the console."""
-    printed = {report.name for report in reports if report.path is None} - broadcast.failed
-    if printed & CONSOLE_REPORTERS:
-        return
+def _outcome_line(result: RunResult) -> str:
     counts = [(len(result.with_status(status)), str(status)) for status in Status]
-    yield f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)
+    return f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)
 
 
 def _note(text: str) -> None:

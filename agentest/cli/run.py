@@ -28,7 +28,7 @@ from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
-from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
+from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs, report_file
 from agentest.store.runs.past_runs import find_earlier_run, verdicts_of_selection
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
@@ -96,14 +96,14 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             *outcome.notes,
             *(journal_problem(journal) if journal else ()),
             *missing,
-            *in_a_line(outcome.result, prepared, broadcast, files),
+            *in_a_line(outcome.result, broadcast, files),
         ):
             note(text)
         decide = variant.exploration.exit_code if variant.exploration else exit_code
         code = status(outcome, prepared, broadcast, complete=not missing, decide=decide)
         if comparison is None:
             return code
-        if comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
+        if comparison.comparisons and not broadcast.has("shows_comparison"):
             note(f"compared: {comparison.in_a_line()}")
         return comparison.exit_code(code)
 
@@ -231,9 +231,6 @@ STATUSES = {
     Status.ERRORED: ExitCode.ERRORED,
 }
 """Maps the verdict of a run to the exit status."""
-CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
-_OUTCOME_REPORTERS = CONSOLE_REPORTERS | {"agent"}
-"""Reporters that print the outcome of the run to the console."""
 
 
 def status(
@@ -253,21 +250,20 @@ def status(
         return ExitCode.INTERRUPTED
     code = (decide or exit_code)(outcome.result)
     # The user did not request the journal, so a run without it is still complete.
-    lacks_report = bool(prepared.reporters & set(FILES)) and not complete
+    lacks_report = any(map(report_file, prepared.reporters)) and not complete
     incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
 def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
-    folder, fixed = output_dir(prepared), variant.fixed
-    named = (each.path or (folder / fixed[each.name] if each.name in FILES else None) for each in reports)
-    return [_path_for_user(file, prepared) for file in named if file]
+    folder = output_dir(prepared)
+    in_folder = ((each.path, report_file(each.name)) for each in reports)
+    files = (path or (folder / variant.latest_name(name) if name else None) for path, name in in_folder)
+    return [_path_for_user(file, prepared) for file in files if file]
 
 
-def in_a_line(
-    result: RunResult | None, prepared: Prepared, broadcast: Broadcast, written: Sequence[str]
-) -> Iterator[str]:
+def in_a_line(result: RunResult | None, broadcast: Broadcast, written: Sequence[str]) -> Iterator[str]:
     """Yield the outcome in one line, unless a reporter has printed it to the console."""
     if result is None:
         yield "interrupted before the first conversation"
@@ -276,8 +272,7 @@ def in_a_line(
     if skipped and skipped == len(result.scenarios):
         which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
         yield f"nothing ran: {which} skipped"
-    printed = {report.name for report in prepared.reports if report.path is None}
-    if not _OUTCOME_REPORTERS & (printed - broadcast.failed):
+    if not broadcast.has("prints_outcome"):
         counts = [(sum(s.verdict.status is each for s in result.finished), str(each)) for each in Status]
         counts.append((len(result.unfinished), "unfinished"))
         summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"

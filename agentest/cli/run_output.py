@@ -8,7 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,16 +24,17 @@ from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.runs.folder import (
     ANSWERS,
-    FILES,
     JOB_VARIABLE,
     JOURNAL,
     RECORD,
+    RESULTS,
     RUNS,
     RunKind,
     RunRecord,
     StoredRunFolder,
     new_run_folder,
     prune,
+    report_file,
     with_end,
     write_record,
 )
@@ -54,14 +55,13 @@ SERVERS = "servers"
 """Folder for the logs of servers."""
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
-FixedNames = Mapping[str, str]
-"""Names of the latest run's files in `output_dir`, for one kind of run, by reporter; `journal` is another."""
-LATEST = {"journal": JOURNAL, **FILES}
-JUDGED = {
-    "journal": "judged.jsonl",
-    "json": "judged.json",
-    "junit": "judged.xml",
-    "html": "judged.html",
+LatestName = Callable[[str], str]
+"""Returns the name in `output_dir` of a file in the folder of the latest run of a kind."""
+_JUDGED = {
+    JOURNAL: "judged.jsonl",
+    RESULTS: "judged.json",
+    "junit.xml": "judged.xml",
+    "report.html": "judged.html",
 }
 
 
@@ -70,13 +70,13 @@ class RunOutput:
     """Folder and open files of a run in progress."""
 
     folder: StoredRunFolder
-    fixed: FixedNames
     record: RunRecord
     journal: Journal
     keep_span: Callable[[bytes], object] | None
     keep_output: Callable[[str, str], object] | None
     """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
+    latest_name: LatestName = str
 
     def end(self, result: RunResult | None, reports: Iterable[ReportRequest]) -> Iterator[str]:
         """Store the end of the run and remove the oldest runs. Yields what could not be written.
@@ -85,10 +85,10 @@ class RunOutput:
             result: result of the run; None if it was interrupted before it had one.
             reports: requested reports that were written. Those in the run folder become the latest ones.
         """
-        names = {FILES[each.name]: self.fixed[each.name] for each in reports if _in_folder(each)}
         # Without links, the journal was copied while it was almost empty.
-        for name, fixed in {JOURNAL: self.fixed["journal"], **names}.items():
+        for name in (JOURNAL, *(report_file(each.name) for each in reports if _in_folder(each))):
             if (self.folder.path / name).exists():
+                fixed = self.latest_name(name)
                 yield from _problem_of(
                     partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed
                 )
@@ -122,17 +122,17 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             yield None
             return
         # Under its temporary name, readers never find a journal without its first lines.
-        named = partial(_name_journal, folder, variant.fixed["journal"])
+        named = partial(_name_journal, folder, variant.latest_name(JOURNAL))
         journal = Journal(folder.path / JOURNAL, note, lambda path: open_new(_unnamed(path)), named)
         stack.enter_context(closing(journal))
         yield RunOutput(
             folder=folder,
-            fixed=variant.fixed,
             record=record,
             journal=journal,
             keep_span=_open_spans(prepared, folder, note, stack) if variant.spans else None,
             keep_output=_server_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
+            latest_name=variant.latest_name,
         )
 
 
@@ -166,8 +166,8 @@ class RunVariant:
 
     name: RunKind = RunKind.RUN
     """Kind stored in the run's record."""
-    fixed: FixedNames = field(default_factory=lambda: LATEST)
-    """Names of the run's files in `output_dir`."""
+    latest_name: LatestName = str
+    """Returns the name of a file of the run in `output_dir`."""
     spans: bool = True
     """True if agents can send spans."""
     earlier: bool = False
@@ -198,8 +198,12 @@ def judged_run(
 
     source = EarlierRun(conversations, unclaimed)
     return RunVariant(
-        RunKind.JUDGE, JUDGED, spans=False, earlier=True, resumed_by="", source=lambda _: source
+        RunKind.JUDGE, _judged_name, spans=False, earlier=True, resumed_by="", source=lambda _: source
     )
+
+
+def _judged_name(file: str) -> str:
+    return _JUDGED.get(file, f"judged-{file}")
 
 
 def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
@@ -232,7 +236,7 @@ def open_reporters(
 
 
 def _in_folder(report: ReportRequest) -> bool:
-    return report.path is None and report.name in FILES
+    return report.path is None and report_file(report.name) != ""
 
 
 def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:

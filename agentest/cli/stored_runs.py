@@ -34,13 +34,13 @@ from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
-    FILES,
     RUNS,
     EndedRunNumbers,
     StoredRunFolder,
     check_readable,
     list_stored_runs,
     read_record,
+    report_file,
 )
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
@@ -207,7 +207,7 @@ def _page_of(results: Path, *, whole: bool) -> Path:
     """Return where the page of a whole stored run is or goes; a temporary file for anything else."""
     is_stored = whole and read_record(results.parent) is not None
     folder = results.parent if is_stored else Path(mkdtemp(prefix="agentest-"))
-    return folder.resolve() / FILES["html"]
+    return folder.resolve() / report_file("html")
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
@@ -217,7 +217,7 @@ def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:
-        if report.path is None and report.name in FILES:
+        if report.path is None and report_file(report.name):
             raise UsageError(f"--reporter {report.name}: name a file: {report.name}=PATH")
     check_can_be_written(reports)
     return reports

@@ -25,7 +25,7 @@ from agentest.runner.environment import output_dir
 from agentest.runner.plan import PlanEntry, Unit
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.scenarios.discovery import is_scenario_file, search
-from agentest.store.runs.folder import FILES, RunKind, latest_run
+from agentest.store.runs.folder import RunKind, latest_run, report_file
 from agentest.store.runs.past_runs import LatestVerdicts
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, matches_any, path_from, patterns
@@ -284,7 +284,7 @@ class _Watcher:
         if run is None or run.file is None:
             tell("agentest: no run is stored")
             return
-        page = run.path / FILES["html"]
+        page = run.path / report_file("html")
         if page.is_file():
             tell(f"agentest: {path_from(self._request.here or self._request.root, page)}")
         else:  # the reporter prints the path

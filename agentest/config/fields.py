@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from agentest.domain.events import ReportRequest
+from agentest.plugin import PLUGINS
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
@@ -161,13 +162,6 @@ def _check_international(url: str) -> None:
         raise ValueError("it has no host")
 
 
-def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
-    if name not in valid:
-        raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, valid)}")
-    return name
-
-
-REPORTERS = ("console", "agent", "json", "github-actions", "junit", "html")
 _STREAM = "-"
 
 
@@ -176,7 +170,8 @@ def parse_report(text: str, root: Path | None = None) -> ReportRequest:
     name, equals, path = text.partition("=")
     if equals and not name:
         raise ValueError(f"found {text!r}; expected NAME=PATH, such as junit={path or 'report.xml'}")
-    check_name(name, REPORTERS, "reporter")
+    if PLUGINS.find("reporter", name) is None:
+        raise ValueError(f"there is no reporter {name!r}; {did_you_mean(name, PLUGINS.all('reporter'))}")
     if equals and not path.strip():
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} alone for the usual place")
     if path == _STREAM:

@@ -177,7 +177,17 @@ Event = (
 
 
 class Reporter(Protocol):
-    """Reports on a run. A reporter formats values and never computes them."""
+    """Reports on a run. A reporter formats values and never computes them.
+
+    It may have further attributes:
+
+        events: the types of events that it receives; without this, all of them.
+        repeats: True if it writes its whole report at the end, and can be called again if that failed.
+        prints_outcome: True if it prints the outcome, which is otherwise printed as one line.
+        shows_comparison: the same for the comparison with a baseline or between agents.
+        replaces_progress_log: True if it shows progress, or no progress should be shown.
+        show: shows a text in its live area, at any time. Returns True if it has one.
+    """
 
     name: str
 

@@ -35,7 +35,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
 from agentest.runner.session import RunSession, Stop, settings_of
-from agentest.store.runs.folder import FILES, RunKind
+from agentest.store.runs.folder import RunKind, report_file
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.testing.run import RunNeverStarted, run_session
@@ -320,7 +320,7 @@ class OutputFiles:
         requested, failed = self.prepared.reporters, self.broadcast.failed
         written = [report for report in self.prepared.reports if report.name not in failed]
         problems = list(self.output.end(result, written)) if self.output else []
-        return problems, bool(failed & requested or (problems and requested & set(FILES)))
+        return problems, bool(failed & requested or (problems and any(map(report_file, requested))))
 
 
 @contextmanager

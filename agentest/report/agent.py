@@ -7,10 +7,12 @@ likely cause, and the command that repeats it. A run that passed is one line.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import (
@@ -25,13 +27,15 @@ from agentest.domain.results import (
 )
 from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
-from agentest.plugins.page.viewer.overview import rerun
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
 from agentest.support.files import report_writer
-from agentest.support.json_text import plain, well_formed
+from agentest.support.json_text import Json, plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, encodable
 from agentest.support.text import count, shortened, turn_name
+
+if TYPE_CHECKING:
+    from agentest.report.registry import ReporterContext
 
 MOST_CHARS = 8_000
 """About 2,000 tokens."""
@@ -171,6 +175,11 @@ class Failures:
         )
 
 
+def make_reporter(context: ReporterContext, path: Path | None) -> AgentReporter:
+    """Create the reporter of a run."""
+    return AgentReporter(path, context.run_id, context.next_step)
+
+
 class AgentReporter:
     """Writes the failures of a run when it has ended.
 
@@ -192,6 +201,7 @@ class AgentReporter:
         write: Callable[[str], object] | None = None,
     ) -> None:
         self.repeats = path is not None
+        self.prints_outcome = self.replaces_progress_log = path is None  # a coding agent pays for each line
         self._path = path
         self._run = run
         self._next_step = next_step
@@ -319,6 +329,22 @@ def _cause_place(result: ScenarioResult) -> tuple[str, str]:
 def _command(result: ScenarioResult, *, several: bool) -> str:
     case = {"evalId": result.case.eval_id} if result.case else {}
     return rerun({"file": result.file, "agent": result.agent, "line": result.line, **case}, several)
+
+
+def rerun(scenario: Json, several: bool) -> str:
+    """Return the command that runs a scenario again in its configuration's folder; "" if there is none."""
+    file, agent = scenario["file"], scenario["agent"]
+    if not file or not agent:  # not a scenario, but a file that did not load
+        return shlex.join(["agentest", "run", _path(file)]) if file else ""
+    words = ["agentest", "run", f"{_path(file)}:{scenario['line']}"]
+    if "evalId" in scenario:
+        words = ["agentest", "eval", f"{_path(file)}:{scenario['evalId']}"]
+    return shlex.join([*words, *(("--agent", agent) if several else ())])
+
+
+def _path(file: str) -> str:
+    """Return a path that no command mistakes for an option."""
+    return f"./{file}" if file.startswith("-") else file
 
 
 def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,11 +46,12 @@ from agentest.report.transcripts import TitledTable, Transcript, Transcripts, by
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import clean_for_command
+from agentest.support.terminal import Output, clean_for_command
 from agentest.support.text import count, turn_name
 
 if TYPE_CHECKING:
     from agentest.report.console.exploration import FindingPlace
+    from agentest.report.registry import ReporterContext
 
 SUMMARY_LIMIT = 1024 * 1024
 """The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
@@ -69,6 +71,22 @@ _SHOWN_QUESTIONS = 50
 _MOST_CAUSES = 100
 
 
+def make_reporter(context: ReporterContext, path: Path | None) -> GitHubActionsReporter:
+    """Create the reporter of a run. With a path, it writes only the summary, to a new file."""
+    write = context.command or Output(sys.stdout, context.environ).command
+    summary = context.environ.get("GITHUB_STEP_SUMMARY")
+    return GitHubActionsReporter(
+        None if path else write,
+        context.root,
+        path or (Path(summary) if summary else None),
+        workspace=context.github_workspace,
+        files=context.other_files,
+        next_step=context.next_step,
+        compared=context.compared,
+        detailed=context.verbosity > 0,
+    )
+
+
 class GitHubActionsReporter:
     """Writes annotations, and appends a Markdown summary to the step's summary.
 
@@ -85,6 +103,7 @@ class GitHubActionsReporter:
     """
 
     name = "github-actions"
+    shows_comparison = True
 
     def __init__(
         self,
@@ -98,7 +117,7 @@ class GitHubActionsReporter:
         detailed: bool = False,
     ) -> None:
         self.repeats = write is None
-        """The end of the run can be handled again: see `report.registry.Broadcast`."""
+        self.prints_outcome = write is not None
         self._write = write
         self._locate = partial(repository_path, root=root, workspace=workspace)
         self._summary_path = summary_path

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.domain.events import Event, RunFinished
 from agentest.store.run_results import Conversations, conversations_in_memory, document
 from agentest.support.files import report_writer
+
+if TYPE_CHECKING:
+    from agentest.report.registry import ReporterContext
+
+
+def make_reporter(context: ReporterContext, path: Path) -> JsonReporter:
+    """Create the reporter of a run."""
+    conversations = context.journal.conversations if context.journal else conversations_in_memory
+    return JsonReporter(path, conversations)
 
 
 class JsonReporter:
@@ -20,7 +30,6 @@ class JsonReporter:
     name = "json"
     events = (RunFinished,)
     repeats = True
-    """The end of the run can be handled again: see `report.registry.Broadcast`."""
 
     def __init__(self, path: Path, conversations: Conversations = conversations_in_memory) -> None:
         self._path = path

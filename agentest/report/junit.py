@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import Figure, ModelUsage, Reason, RunResult, ScenarioResult, Status
@@ -27,11 +27,23 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_rows, without_colours
 from agentest.support.text import count
 
+if TYPE_CHECKING:
+    from agentest.report.registry import ReporterContext
+
 _ELEMENTS = {Status.FAILED: "failure", Status.ERRORED: "error", Status.SKIPPED: "skipped"}
 _COUNTED = {"failures": Status.FAILED, "errors": Status.ERRORED, "skipped": Status.SKIPPED}
 _ENDINGS = (".sim.py", ".sim.yaml", ".sim.yml", ".evalset.json", ".test.json", ".py", ".json")
 _NAME_CHARS = 1_000
 _THE_RUN = "agentest"
+
+
+def make_reporter(context: ReporterContext, path: Path) -> JUnitReporter:
+    """Create the reporter of a run."""
+    from agentest.report.github import repository_path
+
+    return JUnitReporter(
+        path, partial(repository_path, root=context.root, workspace=context.github_workspace)
+    )
 
 
 class JUnitReporter:

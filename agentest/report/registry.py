@@ -1,24 +1,22 @@
-"""The table of reporters, and the delivery of events to them."""
+"""The creation of reporters, and the delivery of events to them."""
 
 from __future__ import annotations
 
 import errno
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFinished
 from agentest.domain.forecast import Forecast
-from agentest.domain.results import RunResult
-from agentest.store.runs.folder import FILES
-from agentest.support.errors import OutputError
+from agentest.plugin import PLUGINS
+from agentest.store.runs.folder import report_file
+from agentest.support.errors import OutputError, UsageError
 from agentest.support.files import shown_path
-from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import Output, tell, with_reminders
+from agentest.support.terminal import tell, with_reminders
 
 if TYPE_CHECKING:
     from agentest.report.content import ComparedRun
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
-_WITHOUT_PROGRESS_LOG = frozenset({"console", "agent"})
-"""Reporters that show progress themselves, or whose readers pay for each line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,8 @@ class ReporterContext:
 
     Attributes:
         root: the folder that scenario files are relative to.
-        folder: the folder for reports without a path of their own, with names from `FILES`.
+        folder: the folder for reports without a path of their own.
+        other_files: the files of the run's other reports, relative to `root`.
         run_id: the id of a stored run.
         next_step: the command that continues an interrupted run.
         rerun: the command that runs what failed again.
@@ -52,6 +49,7 @@ class ReporterContext:
     root: Path
     folder: Path
     environ: Mapping[str, str]
+    other_files: tuple[str, ...] = ()
     run_id: str = ""
     verbosity: int = 0
     detailed: bool = False
@@ -64,121 +62,46 @@ class ReporterContext:
     command: Callable[[str], None] | None = None
     tell: Callable[[str], object] = tell
 
-
-def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[Reporter]:
-    """Create the requested reporters. The journal comes first, because others read what it has written."""
-    wanted = list(reports)
-    others = [each for each in wanted if each.name != "github-actions"]
-    paths = [
-        each.path or (setting.folder / FILES[each.name] if each.name in FILES else None) for each in others
-    ]
-    files = [shown_path(path, setting.root) for path in paths if path]
-    make: dict[str, Callable[[Path | None], Reporter]] = {
-        "json": partial(_json, setting),
-        "junit": partial(_junit, setting),
-        "html": partial(_html, setting),
-        "github-actions": partial(_github, setting, files),
-        "console": partial(_console, setting),
-        "agent": partial(_agent, setting),
-    }
-    made = [make[report.name](report.path) for report in wanted]
-    if not any(report.name in _WITHOUT_PROGRESS_LOG and report.path is None for report in wanted):
-        made.append(_pulse(setting))
-    return [setting.journal, *made] if setting.journal else made
+    @property
+    def github_workspace(self) -> Path | None:
+        """The folder from `$GITHUB_WORKSPACE`."""
+        workspace = self.environ.get("GITHUB_WORKSPACE")
+        return Path(workspace) if workspace else None
 
 
-def _json(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.json import JsonReporter
+def make_reporters(reports: Iterable[ReportRequest], context: ReporterContext) -> list[Reporter]:
+    """Create the requested reporters. The journal comes first, because others read what it has written.
 
-    options = {"conversations": setting.journal.conversations} if setting.journal else {}
-    return JsonReporter(path or setting.folder / FILES["json"], **options)
-
-
-def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.github import repository_path
-    from agentest.report.junit import JUnitReporter
-
-    workspace = _workspace(setting)
-    junit = path or setting.folder / FILES["junit"]
-    return JUnitReporter(junit, lambda file: repository_path(file, setting.root, workspace))
+    Raises UsageError for a name that no plug-in has.
+    """
+    wanted = [replace(each, path=path_of(each, context.folder)) for each in reports]
+    made = [_make(each, wanted, context) for each in wanted]
+    if not any(getattr(each, "replaces_progress_log", False) for each in made):
+        made.append(_progress_log(context))
+    return [context.journal, *made] if context.journal else made
 
 
-def _html(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.plugins.page.html import HtmlReporter
-    from agentest.store.run_results import conversations_in_memory
-    from agentest.store.runs.folder import with_end
-    from agentest.store.runs.past_runs import about, resume_command, trend
-    from agentest.store.spans import SpanIndex
-
-    record, folder = setting.record, setting.folder
-
-    def trend_of(result: RunResult) -> Sequence[Json]:
-        if record is None:
-            return ()
-        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
-
-    return HtmlReporter(
-        path or folder / FILES["html"],
-        setting.journal.conversations if setting.journal else conversations_in_memory,
-        setting.run_id,
-        about=about(record) if record else None,
-        trend=trend_of,
-        spans=SpanIndex(folder).of,
-        compared=setting.compared,
-        next_step=(resume_command(record) if record and setting.run_id else "") or setting.next_step,
-        tell=lambda text: setting.tell(f"agentest: {text}"),
-    )
+def path_of(report: ReportRequest, folder: Path) -> Path | None:
+    """Return the file of a report: the named one, or the usual one in the folder; None if it has none."""
+    file = report_file(report.name)
+    return report.path or (folder / file if file else None)
 
 
-def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -> Reporter:
-    """Create the reporter of annotations and summary; with a path, write only the summary, to a new file."""
-    from agentest.report.github import GitHubActionsReporter
-
-    write = setting.command or Output(sys.stdout, setting.environ).command
-    summary = setting.environ.get("GITHUB_STEP_SUMMARY")
-    return GitHubActionsReporter(
-        None if path else write,
-        setting.root,
-        path or (Path(summary) if summary else None),
-        workspace=_workspace(setting),
-        files=files,
-        next_step=setting.next_step,
-        compared=setting.compared,
-        detailed=setting.verbosity > 0,
-    )
+def _make(report: ReportRequest, all: Sequence[ReportRequest], context: ReporterContext) -> Reporter:
+    feature = PLUGINS.find("reporter", report.name)
+    if feature is None:
+        raise UsageError(f"there is no reporter {report.name!r}: the plug-in that has it is missing")
+    paths = (each.path for each in all if each.name != report.name)
+    others = tuple(shown_path(path, context.root) for path in paths if path)
+    reporter: Reporter = feature.load()(replace(context, other_files=others), report.path)
+    return reporter
 
 
-def _workspace(setting: ReporterContext) -> Path | None:
-    workspace = setting.environ.get("GITHUB_WORKSPACE")
-    return Path(workspace) if workspace else None
-
-
-def _console(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_printer
-    from agentest.report.console.text import DisplayOptions
-
-    display = DisplayOptions(verbosity=setting.verbosity, next_step=setting.next_step, rerun=setting.rerun)
-    if path:
-        return FileConsole(path, display, case_tables=setting.detailed)
-    return ConsoleReporter(
-        open_printer(setting.environ, sys.stdout),
-        display,
-        case_tables=setting.detailed,
-        forecast=setting.forecast,
-    )
-
-
-def _agent(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.agent import AgentReporter
-
-    return AgentReporter(path, setting.run_id, setting.next_step)
-
-
-def _pulse(setting: ReporterContext) -> Reporter:
+def _progress_log(context: ReporterContext) -> Reporter:
     from agentest.report.progress import ProgressLogReporter
 
-    expected_s = setting.forecast.seconds if setting.forecast else None
-    return ProgressLogReporter(lambda text: setting.tell(f"agentest: {text}"), expected_s=expected_s)
+    expected_s = context.forecast.seconds if context.forecast else None
+    return ProgressLogReporter(lambda text: context.tell(f"agentest: {text}"), expected_s=expected_s)
 
 
 class Broadcast:
@@ -193,6 +116,7 @@ class Broadcast:
     """
 
     def __init__(self, reporters: Sequence[Reporter], warn: Callable[[str], object] = lambda _: None) -> None:
+        self._all = reporters
         self._reporters = list(reporters)
         self._warn = warn
         self._receivers: dict[type[Event], list[Reporter]] = {}
@@ -201,6 +125,10 @@ class Broadcast:
         self.problems: list[str] = []
         self.failed: set[str] = set()
         """Names of the reporters that crashed."""
+
+    def has(self, attribute: str) -> bool:
+        """True if a reporter that did not crash has an attribute that is true, such as `prints_outcome`."""
+        return any(getattr(each, attribute, False) for each in self._all if each.name not in self.failed)
 
     def show(self, text: str) -> bool:
         """Let a reporter show a text in its live area, at any time. Returns True if one did."""

@@ -25,10 +25,11 @@ from pydantic import BaseModel
 import agentest
 from agentest.config.agent_types import AGENT_TYPES, DEFAULT_TYPE, agent_keys
 from agentest.config.config import Config
-from agentest.config.fields import REPORTERS, Section
+from agentest.config.fields import Section
 from agentest.domain.attacks import STRATEGIES
 from agentest.domain.faults import MODEL_FAULTS, SCHEMA_MODES, TOOL_FAULTS
 from agentest.domain.injections import GOALS, TECHNIQUES
+from agentest.plugin import PluginRegistry, built_in_plugins, core_plugin
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
 from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
@@ -163,7 +164,8 @@ def config_schema() -> Schema:
             "items": {"$ref": "#/$defs/AgentOrOverride"},
         },
     }
-    reporter = rf"^({'|'.join(REPORTERS)})(=.+)?$|{_VARIABLE}"
+    reporters = PluginRegistry((core_plugin, built_in_plugins)).all("reporter")
+    reporter = rf"^({'|'.join(reporters)})(=.+)?$|{_VARIABLE}"
     top["properties"]["reporters"] |= {"items": {"type": "string", "pattern": reporter}}
     top["not"] = {"required": ["repeat", "conversations_per_scenario"]}
     title = "Configuration of Agentest"

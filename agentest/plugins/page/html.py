@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.domain.events import Event, RunFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import run_status
-from agentest.plugins.page.viewer.overview import brief, overview, rerun, scenario_row, show_command
+from agentest.plugins.page.viewer.overview import brief, overview, scenario_row, show_command
 from agentest.plugins.page.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
+from agentest.report.agent import rerun
 from agentest.report.content import WORST_FIRST, ComparedRun
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
@@ -23,13 +25,41 @@ from agentest.store.run_results import (
     conversations_in_memory,
     stored_head,
 )
+from agentest.store.runs.folder import with_end
+from agentest.store.runs.past_runs import about, resume_command, trend
+from agentest.store.spans import SpanIndex
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
+if TYPE_CHECKING:
+    from agentest.report.registry import ReporterContext
+
 MOST_BYTES = 25_000_000
 """The maximum bytes of transcripts in the file."""
+
+
+def make_reporter(context: ReporterContext, path: Path) -> HtmlReporter:
+    """Create the reporter of a run."""
+    record, folder = context.record, context.folder
+
+    def trend_of(result: RunResult) -> Sequence[Json]:
+        if record is None:
+            return ()
+        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
+
+    return HtmlReporter(
+        path,
+        context.journal.conversations if context.journal else conversations_in_memory,
+        context.run_id,
+        about=about(record) if record else None,
+        trend=trend_of,
+        spans=SpanIndex(folder).of,
+        compared=context.compared,
+        next_step=(resume_command(record) if record and context.run_id else "") or context.next_step,
+        tell=lambda text: context.tell(f"agentest: {text}"),
+    )
 
 
 class HtmlReporter:
@@ -51,7 +81,6 @@ class HtmlReporter:
     name = "html"
     events = (RunFinished,)
     repeats = True
-    """The end of the run can be handled again: see `report.registry.Broadcast`."""
 
     def __init__(
         self,

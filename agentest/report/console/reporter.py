@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from agentest.report.console.printer import LiveArea, Printer
+    from agentest.report.registry import ReporterContext
 
 _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 """The environment of a console that is a file."""
@@ -96,6 +97,19 @@ def _printer_for(
     return Printer(console or open_console(os.environ, sys.stdout))
 
 
+def make_reporter(context: ReporterContext, path: Path | None) -> ConsoleReporter | FileConsole:
+    """Create the reporter of a run."""
+    display = DisplayOptions(verbosity=context.verbosity, next_step=context.next_step, rerun=context.rerun)
+    if path:
+        return FileConsole(path, display, case_tables=context.detailed)
+    return ConsoleReporter(
+        open_printer(context.environ, sys.stdout),
+        display,
+        case_tables=context.detailed,
+        forecast=context.forecast,
+    )
+
+
 class ConsoleReporter:
     """Shows a run on a console.
 
@@ -112,6 +126,7 @@ class ConsoleReporter:
     """
 
     name = "console"
+    prints_outcome = replaces_progress_log = shows_comparison = True
 
     def __init__(
         self,
@@ -297,6 +312,7 @@ class FileConsole:
     """Writes the console output to a file as plain text while the run goes on."""
 
     name = "console"
+    shows_comparison = True
 
     def __init__(
         self, path: Path, display: DisplayOptions | None = None, *, case_tables: bool = False

@@ -18,6 +18,7 @@ from pathlib import Path
 from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
 from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
+from agentest.plugin import PLUGINS
 from agentest.store.dataclass_codec import Codecs, Layout
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
@@ -27,9 +28,13 @@ from agentest.support.locking import LOCK, is_locked, locked
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
-FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml", "html": "report.html"}
-"""Reporter → the file name of its report."""
 _ATTEMPTS = 8
+
+
+def report_file(reporter: str) -> str:
+    """Return the name of a reporter's file in the folder of a run; "" if it writes none there."""
+    feature = PLUGINS.find("reporter", reporter)
+    return feature.facts.get("file", "") if feature else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from agentest.plugins.page.talk.saved_conversation import (
     write,
 )
 from agentest.plugins.page.talk.talk import choices
-from agentest.plugins.page.viewer.overview import rerun
+from agentest.report.agent import rerun
 from agentest.runner.prepare import RunRequest, configure
 from agentest.store.spans import spans_of
 from agentest.support.errors import UsageError

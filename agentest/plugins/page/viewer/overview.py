@@ -331,23 +331,7 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def rerun(scenario: Json, several: bool) -> str:
-    """Return the command that runs a scenario again in its configuration's folder; "" if there is none."""
-    file, agent = scenario["file"], scenario["agent"]
-    if not file or not agent:  # not a scenario, but a file that did not load
-        return shlex.join(["agentest", "run", _path(file)]) if file else ""
-    words = ["agentest", "run", f"{_path(file)}:{scenario['line']}"]
-    if "evalId" in scenario:
-        words = ["agentest", "eval", f"{_path(file)}:{scenario['evalId']}"]
-    return shlex.join([*words, *(("--agent", agent) if several else ())])
-
-
 def show_command(run: str, scenario: str = "") -> str:
     """Return the command that prints transcripts of a stored run: of all its scenarios, or of one."""
     only = ("--scenario", f"={scenario}") if scenario else ()
     return shlex.join(["agentest", "show", run or "latest", *only, "--verbose"])
-
-
-def _path(file: str) -> str:
-    """Return a path that no command mistakes for an option."""
-    return f"./{file}" if file.startswith("-") else file
