@@ -17,6 +17,7 @@ from benchmarks import (
     intervals_section,
     model_concurrency_section,
     models_section,
+    path_section,
     ray_section,
     repeat_section,
     report_section,
@@ -50,6 +51,7 @@ ASKED: dict[str, Callable[[Options], Found]] = {"ray": ray_section.section}
 PRINTED: dict[str, Callable[[Options], Found]] = {
     "concurrency": model_concurrency_section.section,
     "page": report_section.section,
+    "path": path_section.section,
     GATE: gate.section,
 }
 SECTIONS = {**WRITTEN, **ASKED, **PRINTED}
