@@ -2,93 +2,16 @@
 
     from agentest.adk import AgentEvaluator, EvaluationFailed, Evaluator, LocalEvalService
 
-Names are imported when they are first used, so that `agentest --help` stays fast.
+The plug-in `adk` hands the names in, and `adk.pyi` has them for type checkers. Each is imported when it is
+first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from agentest.plugins.adk.agent_evaluator import AgentEvaluator as AgentEvaluator
-    from agentest.plugins.adk.agent_evaluator import EvaluationFailed as EvaluationFailed
-    from agentest.plugins.adk.agent_evaluator import MigrationNotes as MigrationNotes
-    from agentest.plugins.adk.agent_evaluator import find_config_for_test_file as find_config_for_test_file
-    from agentest.plugins.adk.eval_result import EvalCaseResult as EvalCaseResult
-    from agentest.plugins.adk.eval_result import EvalMetricResult as EvalMetricResult
-    from agentest.plugins.adk.eval_result import (
-        EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
-    )
-    from agentest.plugins.adk.eval_result import EvalResult as EvalResult
-    from agentest.plugins.adk.eval_result import EvalSetResult as EvalSetResult
-    from agentest.plugins.adk.formats.criteria import JudgeModelOptions as JudgeModelOptions
-    from agentest.plugins.adk.formats.eval_set import Blob as Blob
-    from agentest.plugins.adk.formats.eval_set import Content as Content
-    from agentest.plugins.adk.formats.eval_set import ConversationScenario as ConversationScenario
-    from agentest.plugins.adk.formats.eval_set import EvalCase as EvalCase
-    from agentest.plugins.adk.formats.eval_set import EvalSet as EvalSet
-    from agentest.plugins.adk.formats.eval_set import FileData as FileData
-    from agentest.plugins.adk.formats.eval_set import FunctionCall as FunctionCall
-    from agentest.plugins.adk.formats.eval_set import FunctionResponse as FunctionResponse
-    from agentest.plugins.adk.formats.eval_set import IntermediateData as IntermediateData
-    from agentest.plugins.adk.formats.eval_set import Invocation as Invocation
-    from agentest.plugins.adk.formats.eval_set import Part as Part
-    from agentest.plugins.adk.formats.eval_set import Rubric as Rubric
-    from agentest.plugins.adk.formats.eval_set import RubricContent as RubricContent
-    from agentest.plugins.adk.formats.eval_set import SessionInput as SessionInput
-    from agentest.plugins.adk.formats.metric_info import Interval as Interval
-    from agentest.plugins.adk.formats.metric_info import MetricInfo as MetricInfo
-    from agentest.plugins.adk.formats.metric_info import MetricValueInfo as MetricValueInfo
-    from agentest.plugins.adk.formats.personas import UserBehavior as UserBehavior
-    from agentest.plugins.adk.formats.personas import UserPersona as UserPersona
-    from agentest.plugins.adk.in_process_evaluation import PrebuiltMetrics as PrebuiltMetrics
-    from agentest.plugins.adk.local_eval_service import EvaluateConfig as EvaluateConfig
-    from agentest.plugins.adk.local_eval_service import EvaluateRequest as EvaluateRequest
-    from agentest.plugins.adk.local_eval_service import InferenceRequest as InferenceRequest
-    from agentest.plugins.adk.local_eval_service import InferenceResult as InferenceResult
-    from agentest.plugins.adk.local_eval_service import LocalEvalService as LocalEvalService
-    from agentest.plugins.adk.metrics.evaluator_base import EvalMetric as EvalMetric
-    from agentest.plugins.adk.metrics.evaluator_base import EvalStatus as EvalStatus
-    from agentest.plugins.adk.metrics.evaluator_base import EvaluationResult as EvaluationResult
-    from agentest.plugins.adk.metrics.evaluator_base import Evaluator as Evaluator
-    from agentest.plugins.adk.metrics.evaluator_base import HeldMetric as HeldMetric
-    from agentest.plugins.adk.metrics.evaluator_base import PerInvocationResult as PerInvocationResult
-    from agentest.plugins.adk.prebuilt_evaluators import (
-        FinalResponseMatchV2Evaluator as FinalResponseMatchV2Evaluator,
-    )
-    from agentest.plugins.adk.prebuilt_evaluators import RougeEvaluator as RougeEvaluator
-    from agentest.plugins.adk.prebuilt_evaluators import SafetyEvaluatorV1 as SafetyEvaluatorV1
-    from agentest.plugins.adk.prebuilt_evaluators import TrajectoryEvaluator as TrajectoryEvaluator
-
-_NAMES = {
-    "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",
-    "eval_result": "EvalCaseResult EvalMetricResult EvalMetricResultPerInvocation EvalResult EvalSetResult",
-    "formats.eval_set": "Blob Content ConversationScenario EvalCase EvalSet FileData FunctionCall "
-    "FunctionResponse IntermediateData Invocation Part Rubric RubricContent SessionInput",
-    "formats.criteria": "JudgeModelOptions",
-    "formats.metric_info": "Interval MetricInfo MetricValueInfo",
-    "formats.personas": "UserBehavior UserPersona",
-    "in_process_evaluation": "PrebuiltMetrics",
-    "local_eval_service": "EvaluateConfig EvaluateRequest InferenceRequest InferenceResult LocalEvalService",
-    "metrics.evaluator_base": "EvalMetric EvalStatus EvaluationResult Evaluator HeldMetric "
-    "PerInvocationResult",
-    "prebuilt_evaluators": "FinalResponseMatchV2Evaluator RougeEvaluator SafetyEvaluatorV1 "
-    "TrajectoryEvaluator",
-}
-"""Module → the names that it defines."""
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-_SUBMODULES = ("agent_evaluator", "local_eval_service")
-"""The modules that have these names in google-adk, too."""
-__all__ = sorted(_HOME)
+from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
+    from agentest.plugin import public_name
 
-    if name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"agentest.plugins.adk.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    return public_name(__name__, name, "adk")

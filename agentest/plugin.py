@@ -287,3 +287,21 @@ def installed_plugins() -> Iterator[tuple[str, str]]:
 
 PLUGINS = PluginRegistry((core_plugin, built_in_plugins, installed_plugins))
 """The features of this process. `agentest.config.file` adds the plug-ins that a configuration names."""
+
+
+def public_name(module: str, name: str, plugin: str) -> Any:
+    """Return a name of a public module whose names plug-ins hand in, for its `__getattr__`.
+
+    The hook `MODULE.NAME` says what it is; `__all__` lists these. `plugin` is the plug-in of ours with names
+    of the module. Raises AttributeError.
+    """
+    if name == "__all__":
+        hooks = (hook.rpartition(".") for hook in PLUGINS.all("hook"))
+        return sorted(last for first, _, last in hooks if first == module)
+    hook = None if name.startswith("_") else PLUGINS.find("hook", f"{module}.{name}")
+    if hook is not None:
+        return hook.load()
+    problem = f"module {module!r} has no attribute {name!r}"
+    if not name.startswith("_") and all(each.plugin.name != plugin for each in PLUGINS.plugins):
+        problem += f": the plug-in {plugin!r} has more names, and is not loaded (see agentest plugins)"
+    raise AttributeError(problem, name=name)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
+import pkgutil
 import typing
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentest
+from agentest.plugin import PluginRegistry, core_plugin
 
 PUBLIC = {
     door: {
@@ -107,15 +111,37 @@ def test_types_that_handlers_metrics_and_tests_name(name: str) -> None:
     assert PUBLIC["agentest"][name].__name__ == name
 
 
-@pytest.mark.parametrize(("former", "current"), [("ErrorGroup", "UniqueError"), ("TurnInput", "ScoreInput")])
-def test_a_former_name_works_and_warns(former: str, current: str) -> None:
-    """Code that imports a renamed class goes on for one version."""
-    with pytest.warns(DeprecationWarning, match=f"agentest.{former} is now agentest.{current}"):
-        assert getattr(agentest, former) is PUBLIC["agentest"][current]
+FACES = {"agentest": "__init__.pyi", "agentest.adk": "adk.pyi", "agentest.mocks": "mocks/__init__.pyi"}
 
 
-def test_the_former_name_of_a_package_works_and_warns() -> None:
-    """Code that imports from `agentest.evalset` goes on for one version."""
-    former = import_module("agentest.evalset")
-    with pytest.warns(DeprecationWarning, match="is now agentest.adk"):
-        assert former.EvalSet is PUBLIC["agentest.adk"]["EvalSet"]
+@pytest.mark.parametrize("face", FACES)
+def test_type_checkers_see_the_public_names(face: str) -> None:
+    """The stub of a module whose names are found when they are used has the same names for the same things."""
+    path = Path(agentest.__file__).parent / FACES[face]
+    imports = ast.parse(path.read_text(encoding="utf-8")).body[1:]
+    stub = {}
+    for statement in imports:
+        assert isinstance(statement, ast.ImportFrom)
+        for alias in statement.names:
+            assert alias.asname == alias.name
+            stub[alias.name] = f"{statement.module}.{alias.name}"
+    module = import_module(face)
+    assert {"mocks", *stub} == {"mocks", *module.__all__}
+    for name, place in stub.items():
+        assert getattr(module, name) is pkgutil.resolve_name(place)
+
+
+@pytest.mark.parametrize(("face", "plugin"), [("agentest", "explore"), ("agentest.mocks", "frameworks")])
+def test_a_public_name_of_a_missing_plugin(face: str, plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other names work; this one is refused as attributes are, with the plug-in that has it."""
+    monkeypatch.setattr("agentest.plugin.PLUGINS", PluginRegistry([core_plugin]))
+    module = import_module(face)
+    with pytest.raises(AttributeError, match=f"has no attribute 'wrap': the plug-in '{plugin}' has more"):
+        _ = module.wrap
+    assert agentest.scenario
+
+
+def test_a_name_that_nothing_has() -> None:
+    for face in FACES:
+        with pytest.raises(AttributeError, match=f"^module '{face}' has no attribute 'nothing'$"):
+            import_module(face).nothing  # noqa: B018 - it raises

@@ -21,3 +21,25 @@ plugin.command(
     section="ADK evaluation sets",
     help="Convert an old evaluation set.",
 )
+
+_PUBLIC_NAMES = {
+    "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",
+    "eval_result": "EvalCaseResult EvalMetricResult EvalMetricResultPerInvocation EvalResult EvalSetResult",
+    "formats.eval_set": "Blob Content ConversationScenario EvalCase EvalSet FileData FunctionCall "
+    "FunctionResponse IntermediateData Invocation Part Rubric RubricContent SessionInput",
+    "formats.criteria": "JudgeModelOptions",
+    "formats.metric_info": "Interval MetricInfo MetricValueInfo",
+    "formats.personas": "UserBehavior UserPersona",
+    "in_process_evaluation": "PrebuiltMetrics",
+    "local_eval_service": "EvaluateConfig EvaluateRequest InferenceRequest InferenceResult LocalEvalService",
+    "metrics.evaluator_base": "EvalMetric EvalStatus EvaluationResult Evaluator HeldMetric "
+    "PerInvocationResult",
+    "prebuilt_evaluators": "FinalResponseMatchV2Evaluator RougeEvaluator SafetyEvaluatorV1 "
+    "TrajectoryEvaluator",
+}
+"""Module → what it gives to `agentest.adk`; `agentest/adk.pyi` has the same for type checkers."""
+for module, names in _PUBLIC_NAMES.items():
+    for name in names.split():
+        plugin.hook(f"agentest.adk.{name}", f"agentest.plugins.adk.{module}:{name}")
+for module in ("agent_evaluator", "local_eval_service"):  # google-adk's modules of these names
+    plugin.hook(f"agentest.adk.{module}", f"agentest.plugins.adk.{module}")

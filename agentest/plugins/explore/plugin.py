@@ -9,3 +9,4 @@ plugin.command(
     section="Run and compare",
     help="Find failures that no test was written for.",
 )
+plugin.hook("agentest.claims_of_success", "agentest.plugins.explore.claims:claims_of_success")

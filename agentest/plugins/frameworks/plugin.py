@@ -9,3 +9,6 @@ plugin.agent_type(
     client="agentest.plugins.frameworks.google_adk:open_agent",
     docs="adk-agents",
 )
+plugin.hook("agentest.mocks.wrap", "agentest.plugins.frameworks.function_tools:wrap")
+for name in ("adk", "langchain", "openai_agents", "pydantic_ai"):
+    plugin.hook(f"agentest.mocks.{name}", f"agentest.plugins.frameworks.tool_gate:{name}")

@@ -779,17 +779,11 @@ def test_the_names_of_the_package_are_all_there() -> None:
     import agentest.adk as package
 
     for name in package.__all__:
-        assert getattr(package, name).__name__ == {"EvalResult": "EvalSetResult"}.get(name, name)
+        last = getattr(package, name).__name__.rpartition(".")[2]
+        assert last == {"EvalResult": "EvalSetResult"}.get(name, name)
+    assert package.agent_evaluator.AgentEvaluator is package.AgentEvaluator  # google-adk has the module, too
     with pytest.raises(AttributeError, match="Nothing"):
         _ = package.Nothing
-
-
-@pytest.mark.parametrize("name", ["agent_evaluator", "local_eval_service"])
-def test_modules_of_adk_are_attributes_of_the_package(name: str) -> None:
-    """Tests that import google-adk's modules find them under the same names."""
-    import agentest.adk as package
-
-    assert getattr(package, name).__name__ == f"agentest.adk.{name}"
 
 
 async def test_conversations_are_evaluated_with_a_configuration_object() -> None:
