@@ -116,7 +116,7 @@ FACES = {"agentest": "__init__.pyi", "agentest.adk": "adk.pyi", "agentest.mocks"
 
 @pytest.mark.parametrize("face", FACES)
 def test_type_checkers_see_the_public_names(face: str) -> None:
-    """The stub of a module whose names are found when they are used has the same names for the same things."""
+    """The stub of a module has the names that are found there when they are used."""
     path = Path(agentest.__file__).parent / FACES[face]
     imports = ast.parse(path.read_text(encoding="utf-8")).body[1:]
     stub = {}
