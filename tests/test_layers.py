@@ -269,6 +269,7 @@ MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 28, 12, 530
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",
+    "adk.py",  # a face
     "version.py",
     "adk_plugin.py",  # `python -m agentest.adk_plugin` prints one file
     "report/json.py",  # a reporter of its own
