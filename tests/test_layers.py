@@ -101,7 +101,6 @@ FACES = {
 
 
 TIES = {
-    ("agents/message_mapping.py", "agentest.plugins.protocols.settings.dialogue"),
     ("agents/python_agent.py", "agentest.plugins.frameworks.client"),
     ("cli/judge.py", "agentest.plugins.adk.metrics.grader_factory"),
     ("cli/judge.py", "agentest.plugins.explore.attacker"),
@@ -273,6 +272,7 @@ SHORT = {
     "version.py",
     "adk_plugin.py",  # `python -m agentest.adk_plugin` prints one file
     "report/json.py",  # a reporter of its own
+    "plugins/protocols/ai_sdk/settings.py",
 }
 """Modules that may be shorter than a chapter."""
 RETIRED = frozenset(

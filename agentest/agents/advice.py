@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, wants_tls
-from agentest.agents.response_features import (
+from agentest.agents.protocol_probe import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,

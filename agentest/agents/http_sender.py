@@ -51,7 +51,7 @@ from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
     from agentest.agents.advice import Advisor
-    from agentest.agents.response_features import EndpointProbe
+    from agentest.agents.protocol_probe import EndpointProbe
     from agentest.support.http.sse import Event
 
 MAX_REDIRECTS = 5
@@ -440,7 +440,7 @@ async def speaks_tls(url: str, client: Client) -> bool:
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
-    from agentest.agents.response_features import EndpointProbe
+    from agentest.agents.protocol_probe import EndpointProbe
 
     headers = [(name.lower(), value) for name, value in config.sent_headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])

@@ -23,7 +23,7 @@ from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAg
 from agentest.config.config import Config
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
-from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support import calling
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios

@@ -16,8 +16,8 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.domain.messages import UserText
-from agentest.plugins.protocols.settings.dialogue import WebSocketAgent
 from agentest.plugins.protocols.websocket.client import WebSocketConnector
+from agentest.plugins.protocols.websocket.settings import WebSocketAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend
 

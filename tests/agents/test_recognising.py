@@ -16,7 +16,7 @@ from project import Project
 
 from agentest.agents.advice import Advisor
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.response_features import EndpointProbe, detect_type
+from agentest.agents.protocol_probe import EndpointProbe, detect_type
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.http.client import DirectResponse, Headers, open_client
 from agentest.testing import Raw, ScriptedAgent
@@ -313,12 +313,12 @@ def test_the_first_error_is_never_hidden() -> None:
     assert anyio.run(say, "It failed.", seen({"error": "No."}, 500)) == "It failed."
 
 
-PROBES = ("advice", "protocol_probes", "response_features", "endpoint_detection", "doctor", "checks")
+PROBES = ("advice", "protocol_probes", "protocol_probe", "endpoint_detection", "doctor", "checks")
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [("Hello.", set()), (Raw(b'{"answer": "Hello."}'), {"advice", "response_features"})],
+    [("Hello.", set()), (Raw(b'{"answer": "Hello."}'), {"advice", "protocol_probe"})],
     ids=["usable", "unusable"],
 )
 def test_endpoints_are_examined_only_after_an_error(

@@ -25,7 +25,7 @@ from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
-from agentest.plugins.protocols.settings.dialogue import CommandAgent
+from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(

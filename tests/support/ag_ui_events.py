@@ -19,7 +19,7 @@ from agentest.domain.messages import Session, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.protocols.ag_ui.client import open_agent
-from agentest.plugins.protocols.settings.frontends import AgUiAgent
+from agentest.plugins.protocols.ag_ui.settings import AgUiAgent
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
 

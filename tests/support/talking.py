@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
 from agentest.agents.port import Resources
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
 from agentest.config.agent_types import AGENT_TYPES, AgentConfig
 from agentest.conversation.in_process_calls import InProcessCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop

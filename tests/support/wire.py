@@ -13,7 +13,7 @@ from typing import Any
 
 from project import free_port
 
-from agentest.agents.response_features import USER_AGENT
+from agentest.agents.protocol_probe import USER_AGENT
 
 Connection = asyncio.StreamWriter
 Answer = bytes | Callable[[Connection], Awaitable[None]]

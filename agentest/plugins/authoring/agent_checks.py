@@ -12,7 +12,7 @@ from agentest.agents.advice import detect_within_limit, is_at
 from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.port import Agent, AgentCopies, AgentReply
-from agentest.agents.response_features import (
+from agentest.agents.protocol_probe import (
     DetectedProtocol,
     is_absent,
     is_missing_model_error,

@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.error_hints import ProbeResponse, is_page
-from agentest.agents.reply_paths import find_reply_path, places_of_text
-from agentest.agents.response_features import (
+from agentest.agents.protocol_probe import (
     GREETERS,
     NAMES,
     DetectedProtocol,
@@ -24,6 +23,7 @@ from agentest.agents.response_features import (
     is_absent,
     missing_fields,
 )
+from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import EventParser
 from agentest.support.json_path import JsonPath

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from agentest.agents.advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
 from agentest.agents.http_sender import speaks_tls
-from agentest.agents.response_features import (
+from agentest.agents.protocol_probe import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,

@@ -108,7 +108,7 @@ def begin(request: InitRequest) -> InitResult:
     if agent and agent.tried:
         notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
     if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
-        from agentest.agents.response_features import settings_line
+        from agentest.agents.protocol_probe import settings_line
 
         notes.append(f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}")
     if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:

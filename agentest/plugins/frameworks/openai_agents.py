@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval, SeenBy
@@ -23,6 +22,7 @@ from agentest.plugins.frameworks.tool_gate import (
     output_text,
     result_text,
 )
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 

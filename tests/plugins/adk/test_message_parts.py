@@ -20,7 +20,7 @@ from agentest.domain.transcript import AttachedFile, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.adk.formats.eval_set import EVAL_SET, Blob, Content, Part, invocation_json, user_message
 from agentest.plugins.protocols.adk_server.client import AdkClient
-from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support.errors import CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

@@ -25,7 +25,7 @@ from stand_ins import (
 )
 from tls_server import tls_server
 
-from agentest.agents.response_features import GREETERS
+from agentest.agents.protocol_probe import GREETERS
 from agentest.plugins.authoring.endpoint_detection import detect_agent
 from agentest.support.errors import UsageError
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from http_agents import served
 
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
 from agentest.plugins.authoring.detect.protocol_probes import probe_http
 from agentest.support.http.client import open_client
 

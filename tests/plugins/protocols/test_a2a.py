@@ -38,8 +38,7 @@ from project import Project
 from pydantic import ValidationError
 
 from agentest.agents.port import AccessDenied, AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
@@ -53,8 +52,9 @@ from agentest.plugins.protocols.a2a.reply import (
     read_reply_text,
     read_usage,
 )
+from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.plugins.protocols.a2a.task import AgentWork
-from agentest.plugins.protocols.settings.agent_servers import A2aAgent
+from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

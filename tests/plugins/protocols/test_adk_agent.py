@@ -26,7 +26,7 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.protocols.adk_server.client import AdkClient, read_run
-from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

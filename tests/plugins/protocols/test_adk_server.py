@@ -25,7 +25,7 @@ from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
 from agentest.plugins.protocols.adk_server.client import AdkClient, read_run
-from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
 

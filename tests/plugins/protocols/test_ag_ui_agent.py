@@ -14,14 +14,14 @@ from project import Project
 from wire import http, wire
 
 from agentest import scenario
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
 from agentest.config.file import load_values
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Remark
 from agentest.plugins.authoring.detect.protocol_probes import probe_ag_ui
-from agentest.plugins.protocols.settings.frontends import AgUiAgent
+from agentest.plugins.protocols.ag_ui.settings import AgUiAgent
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client

@@ -21,7 +21,7 @@ from agentest.config import Config
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
 from agentest.plugins.protocols.command.client import Program, open_agent
-from agentest.plugins.protocols.settings.dialogue import CommandAgent
+from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import open_client
 from agentest.support.process_groups import Reaper

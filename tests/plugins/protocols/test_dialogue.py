@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.message_mapping import MessagePaths, TurnReader
 from agentest.agents.port import AgentNotes
+from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 

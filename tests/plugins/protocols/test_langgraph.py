@@ -12,11 +12,11 @@ from talking import Held, as_json, held, looked
 from wire import Answer, hang, http
 
 from agentest import scenario
-from agentest.agents.approvals import Decision, is_approval, question_text, resume
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.detect.protocol_probes import probe_langgraph
+from agentest.plugins.protocols.approvals import Decision, is_approval, question_text, resume
 from agentest.plugins.protocols.langgraph.client import thread_of
 from agentest.plugins.protocols.langgraph.messages import calls_of, text_of
 from agentest.testing import run_scenarios

@@ -24,8 +24,8 @@ from agentest.config import Config
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
-from agentest.plugins.protocols.settings.dialogue import WebSocketAgent
 from agentest.plugins.protocols.websocket.client import open_agent
+from agentest.plugins.protocols.websocket.settings import WebSocketAgent
 from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from agentest.agents.core_probes import chat_operations, posts_in
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.response_features import (
+from agentest.agents.protocol_probe import (
     OPENAPI_PATH,
     DetectedProtocol,
     EndpointProbe,
@@ -21,7 +22,6 @@ from agentest.agents.response_features import (
     type_of_path,
 )
 from agentest.config.agents.chat_completions import CHAT_PATH
-from agentest.plugins.authoring.detect.openapi_chat import chat_operations, posts_in
 from agentest.plugins.protocols.a2a.discovery import base_of, find_card
 
 

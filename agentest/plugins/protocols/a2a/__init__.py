@@ -7,7 +7,7 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "a2a",
-        settings="agentest.plugins.protocols.settings.agent_servers:A2aAgent",
+        settings="agentest.plugins.protocols.a2a.settings:A2aAgent",
         client=f"{__name__}.client:open_agent",
         probe="agentest.plugins.authoring.detect.protocol_probes:probe_a2a",
         docs="agents/a2a",

@@ -24,7 +24,6 @@ from agentest.agents.http_sender import (
 from agentest.agents.json_reader import excerpt, read_json, read_text, text_at, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, read_json_body
 from agentest.domain.messages import Attachment, Message, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.a2a.discovery import RequestWay, WayFinder, WayRefused, langgraph_assistant
@@ -38,8 +37,9 @@ from agentest.plugins.protocols.a2a.reply import (
     reports_all_calls,
     texts_by_artifact,
 )
+from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, AgentWork, Json
-from agentest.plugins.protocols.settings.agent_servers import A2aAgent
+from agentest.plugins.protocols.protocol_client import ProtocolClient, ProtocolEndpoint, read_json_body
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse

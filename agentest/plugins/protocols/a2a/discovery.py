@@ -14,7 +14,7 @@ import anyio
 
 from agentest.agents.json_reader import mapping_at, objects_at, text_at
 from agentest.agents.port import AgentNotes
-from agentest.plugins.protocols.settings.agent_servers import A2aAgent
+from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass, replace
 

@@ -18,9 +18,9 @@ from agentest.agents.json_reader import (
     read_result,
     text_at,
 )
-from agentest.agents.protocol_client import agent_call
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
+from agentest.plugins.protocols.protocol_client import agent_call
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 

@@ -7,7 +7,7 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "adk",
-        settings="agentest.plugins.protocols.settings.agent_servers:AdkAgent",
+        settings="agentest.plugins.protocols.adk_server.settings:AdkAgent",
         client=f"{__name__}.client:open_agent",
         probe="agentest.plugins.authoring.detect.protocol_probes:probe_adk_server",
         docs="agents/adk",

@@ -26,10 +26,10 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import agent_call, read_json_body
 from agentest.domain.messages import Attachment, Message, Session, UserText, last_user_message
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.plugins.protocols.settings.agent_servers import AdkAgent
+from agentest.plugins.protocols.adk_server.settings import AdkAgent
+from agentest.plugins.protocols.protocol_client import agent_call, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass

@@ -7,18 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentest.agents.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
-    Approver,
-    Decision,
-)
 from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.agents.http_sender import EventStream, read_body
 from agentest.agents.json_reader import excerpt, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, json_events
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval
@@ -33,6 +26,7 @@ from agentest.plugins.protocols.ag_ui.run import (
     approvals,
     asked_tools,
 )
+from agentest.plugins.protocols.ag_ui.settings import AgUiAgent
 from agentest.plugins.protocols.ag_ui.thread import (
     AgUiState,
     Thread,
@@ -43,7 +37,18 @@ from agentest.plugins.protocols.ag_ui.thread import (
     with_ids,
     written,
 )
-from agentest.plugins.protocols.settings.frontends import AgUiAgent
+from agentest.plugins.protocols.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Approver,
+    Decision,
+)
+from agentest.plugins.protocols.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    json_events,
+)
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass, replace

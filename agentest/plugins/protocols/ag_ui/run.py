@@ -10,8 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Any
 
-from agentest.agents import approvals as graph_questions
-from agentest.agents.approvals import Decision
 from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
@@ -23,9 +21,9 @@ from agentest.agents.json_reader import (
     read_result,
     text_at,
 )
-from agentest.agents.protocol_client import agent_call
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.plugins.protocols import approvals as graph_questions
 from agentest.plugins.protocols.ag_ui.thread import (
     AgUiState,
     Thread,
@@ -35,6 +33,8 @@ from agentest.plugins.protocols.ag_ui.thread import (
     late_call_ids,
     new_id,
 )
+from agentest.plugins.protocols.approvals import Decision
+from agentest.plugins.protocols.protocol_client import agent_call
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 

@@ -9,18 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentest.agents.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
-    Approver,
-)
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, agent_call
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
+from agentest.plugins.protocols.ai_sdk.settings import AiSdkAgent
 from agentest.plugins.protocols.ai_sdk.stream import (
     ASKED,
     DECIDED,
@@ -38,7 +33,17 @@ from agentest.plugins.protocols.ai_sdk.stream import (
     read_stream,
     tool_name,
 )
-from agentest.plugins.protocols.settings.frontends import AiSdkAgent
+from agentest.plugins.protocols.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Approver,
+)
+from agentest.plugins.protocols.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    agent_call,
+)
 from agentest.support.errors import CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass

@@ -27,7 +27,10 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnContext
-from agentest.agents.protocol_client import (
+from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
+from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
     ReplyTotals,
@@ -35,9 +38,6 @@ from agentest.agents.protocol_client import (
     content_parts,
     json_events,
 )
-from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
-from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.plugins.protocols.settings.model_apis import AnthropicMessagesAgent
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass

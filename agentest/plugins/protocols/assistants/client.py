@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 
-from agentest.agents.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.agents.http_sender import EventStream, cancelled_on_server, read_body
 from agentest.agents.json_reader import (
     arguments_text,
@@ -26,20 +25,21 @@ from agentest.agents.json_reader import (
     text_at,
     truncated_stream_error,
 )
-from agentest.agents.message_mapping import last_results
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AGENT_ANSWERED, AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import (
+from agentest.domain.messages import Message, ToolRequest, last_user_message
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
+from agentest.plugins.protocols.assistants.settings import AssistantsAgent
+from agentest.plugins.protocols.dialogue import last_results
+from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
     ReplyTotals,
     agent_call,
     json_events,
 )
-from agentest.domain.messages import Message, ToolRequest, last_user_message
-from agentest.domain.tool_visibility import Approval
-from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.plugins.protocols.settings.model_apis import AssistantsAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse

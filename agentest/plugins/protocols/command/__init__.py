@@ -7,7 +7,7 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "command",
-        settings="agentest.plugins.protocols.settings.dialogue:CommandAgent",
+        settings="agentest.plugins.protocols.command.settings:CommandAgent",
         client=f"{__name__}.client:open_agent",
         docs="agents/command",
     )

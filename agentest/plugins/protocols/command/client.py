@@ -20,12 +20,12 @@ from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
 from agentest.agents.json_reader import read_text
-from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.domain.messages import Message
 from agentest.mock_servers.port import with_user_variables
-from agentest.plugins.protocols.settings.dialogue import CommandAgent
+from agentest.plugins.protocols.command.settings import CommandAgent
+from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, last_results
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES

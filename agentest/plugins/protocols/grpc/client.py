@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import anyio
 
 from agentest.agents.credentials import CommandValue, UsedValues, accept, renew, renewable
-from agentest.agents.message_mapping import MessagePaths, TurnReader
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
     AGENT_ANSWERED,
@@ -33,7 +32,8 @@ from agentest.agents.reply_paths import text_of
 from agentest.config.agents.over_http import header_commands, sent_headers
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
-from agentest.plugins.protocols.settings.grpc import GrpcAgent
+from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
+from agentest.plugins.protocols.grpc.settings import GrpcAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES

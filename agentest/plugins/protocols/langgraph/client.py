@@ -15,7 +15,17 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import anyio
 
-from agentest.agents.approvals import (
+from agentest.agents.chat_completions import content_of
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
+from agentest.agents.json_reader import excerpt, objects_in, text_at
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
+from agentest.domain.messages import Message, UserText, last_user_message
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import ToolCall, waiting
+from agentest.plugins.protocols.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
     Approver,
@@ -25,17 +35,6 @@ from agentest.agents.approvals import (
     question_text,
     resume,
 )
-from agentest.agents.chat_completions import content_of
-from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
-from agentest.agents.json_reader import excerpt, objects_in, text_at
-from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, read_json_body
-from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
-from agentest.domain.messages import Message, UserText, last_user_message
-from agentest.domain.tool_visibility import Approval
-from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.protocols.langgraph.messages import (
     AI,
     MESSAGES,
@@ -57,7 +56,13 @@ from agentest.plugins.protocols.langgraph.messages import (
     state_messages,
     usage_of,
 )
-from agentest.plugins.protocols.settings.agent_servers import LangGraphAgent
+from agentest.plugins.protocols.langgraph.settings import LangGraphAgent
+from agentest.plugins.protocols.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    read_json_body,
+)
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath

@@ -23,8 +23,8 @@ from agentest.agents.json_reader import (
     text_at,
     truncated_stream_error,
 )
-from agentest.agents.protocol_client import agent_call
 from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.protocol_client import agent_call
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 

@@ -22,8 +22,9 @@ from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, 
 from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import content_parts
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.plugins.protocols.protocol_client import content_parts
+from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 from agentest.plugins.protocols.responses.response import (
     Item,
     ResponseAssembly,
@@ -33,7 +34,6 @@ from agentest.plugins.protocols.responses.response import (
     reply_of,
     requested_by_id,
 )
-from agentest.plugins.protocols.settings.model_apis import RealtimeAgent
 from agentest.plugins.protocols.websocket.client import WebSocketConnector
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError

@@ -15,8 +15,13 @@ from agentest.agents.http_sender import read_body
 from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, read_json_body
 from agentest.domain.messages import Message
+from agentest.plugins.protocols.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    read_json_body,
+)
 from agentest.plugins.protocols.responses.response import (
     RESPONSES_PLACE,
     Item,
@@ -30,7 +35,7 @@ from agentest.plugins.protocols.responses.response import (
     requested_by_id,
     written,
 )
-from agentest.plugins.protocols.settings.model_apis import History, ResponsesAgent
+from agentest.plugins.protocols.responses.settings import History, ResponsesAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse

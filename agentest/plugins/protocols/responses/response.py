@@ -27,9 +27,9 @@ from agentest.agents.json_reader import (
     truncated_stream_error,
 )
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
-from agentest.agents.protocol_client import agent_call, content_parts, json_events
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.protocols.protocol_client import agent_call, content_parts, json_events
 from agentest.support.errors import AgentError
 
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"

@@ -15,7 +15,6 @@ from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
-from agentest.agents.message_mapping import MessagePaths, TurnReader, check_no_error, last_results
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
 from agentest.agents.port import (
     AGENT_ANSWERED,
@@ -31,7 +30,8 @@ from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
-from agentest.plugins.protocols.settings.dialogue import SocketMessage, WebSocketAgent
+from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, check_no_error, last_results
+from agentest.plugins.protocols.websocket.settings import SocketMessage, WebSocketAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.address_guard import RefusedAddress
@@ -53,7 +53,7 @@ from agentest.support.text import count, turn_name
 from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
-    from agentest.plugins.protocols.settings.model_apis import RealtimeAgent
+    from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 
 _PLACE = "is the path that of the WebSocket?"
 _RETRIED = (429, 502, 503, 504)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.over_http import AgentHeaders, sent_headers
 from agentest.config.fields import NotNegative, PathText, text_at
-from agentest.plugins.protocols.settings.dialogue import DialogueAgent
+from agentest.plugins.protocols.dialogue import DialogueAgent
 from agentest.support.redaction import header_secrets
 from agentest.support.templates import Template
 

@@ -1,4 +1,4 @@
-"""Settings of agents that speak the protocol of a chat front end: AG-UI, and the Vercel AI SDK's streams."""
+"""Settings of agents behind AG-UI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 
-CHAT_PATH = "/api/chat"
 _SHAPES: dict[str, tuple[type, str]] = {
     "messages": (list, "a list of messages, put before the conversation"),
     "context": (list, "a list of {description, value}"),
@@ -65,22 +64,3 @@ class AgUiAgent(HttpAgent):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise ValueError(f"`messages` must be messages with a `role`, found {message!r:.100}")
         return value
-
-
-class AiSdkAgent(HttpAgent):
-    """A backend for `useChat`: the Vercel AI SDK itself, or a server that speaks its protocol."""
-
-    default_path: ClassVar[str] = CHAT_PATH
-    reports_own_calls: ClassVar[bool] = True
-    state_place: ClassVar[str] = "place it in the agent's `body` or `headers`, like {{state.user_id}}"
-    reserved: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("id", "messages", "trigger", "messageId"), "is written by Agentest for every request; take it out"
-    )
-
-    type: Literal["ai_sdk"]
-    body: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of every request, in addition to `id`, `messages` and `trigger`."""
-    version: Literal[4, 5, 6, 7] | None = None
-    """The AI SDK's version. Version 4 has another message form. None: 5 to 7, or 4 once the agent responds
-    so."""
-    approvals: Approvals = "ask"

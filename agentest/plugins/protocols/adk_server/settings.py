@@ -1,0 +1,50 @@
+"""Settings of agents behind google-adk's own server."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from agentest.config.agents.base import check_runs_its_tools
+from agentest.config.agents.over_http import HttpAgent
+from agentest.domain.tool_visibility import ToolVisibility
+
+
+class AdkAgent(HttpAgent):
+    """A Google ADK agent behind its own server (`adk api_server`)."""
+
+    natural_visibility: ClassVar[ToolVisibility] = ToolVisibility.REPORTED
+    state_refusal: ClassVar[str | None] = None
+    ways_to_mock: ClassVar[tuple[str, ...]] = (
+        "have ADK's server ask the mocks: mcp_mock: true, and in its command --extra_plugins "
+        "agentest_adk.MockTools",
+    )
+
+    type: Literal["adk"]
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the app of the case's session."""
+    user_id: str | None = Field(default=None, min_length=1)
+    """None: the user of the case's session, else `agentest`."""
+
+    @field_validator("app_name", "user_id")
+    @classmethod
+    def _part_of_an_address(cls, value: str | None) -> str | None:
+        if value in (".", ".."):
+            raise ValueError("becomes a part of an address, where . and .. stand for other parts")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_of_the_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/run", "/run_sse")):
+            raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
+        return value
+
+    @model_validator(mode="after")
+    def _runs_its_tools_itself(self) -> Self:
+        if not self.in_process:
+            check_runs_its_tools(self.tool_visibility, "tool_visibility: an agent behind ADK's server")
+        return self

@@ -1,0 +1,59 @@
+"""Settings of agents that speak OpenAI's Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
+
+
+class History(StrEnum):
+    """Where the history of a conversation is stored."""
+
+    INPUT = "input"
+    """Agentest sends the whole history with every request."""
+    PREVIOUS_RESPONSE_ID = "previous_response_id"
+    """The server stores it; requests name the previous response."""
+    CONVERSATION = "conversation"
+    """The server stores it; requests name the conversation."""
+
+
+class ResponsesAgent(HttpAgent):
+    """An agent that speaks OpenAI's Responses API over HTTP."""
+
+    default_path: ClassVar[str] = "/v1/responses"
+    reports_own_calls: ClassVar[bool] = True
+
+    type: Literal["responses"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    history: History = History.INPUT
+
+    @property
+    def sent_instructions(self) -> str:
+        return join_texts([text_of(self.body.get("instructions")), system_text(self.body.get("input"))])
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
+
+    @field_validator("body")
+    @classmethod
+    def _input_is_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        items = value.get("input", [])
+        if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+            raise ValueError("`input` is put before the conversation and must be a list of items")
+        return value
+
+    @model_validator(mode="after")
+    def _one_history(self) -> Self:
+        if "conversation" in self.body and self.history is not History.CONVERSATION:
+            raise ValueError(
+                "body.conversation makes the server store the conversation, and history: "
+                f"{self.history.value} would send it twice; write history: conversation"
+            )
+        return self
