@@ -210,7 +210,7 @@ class EvalSetEditor:
         return EditedSet(file, index, self._checked(file.content.with_text(text), index))
 
     def save(self, name: str, version: str, eval_id: str, draft: CaseDraft) -> EditedSet:
-        """Write an edited case. Text that was not edited is preserved."""
+        """Write an edited case. The file keeps its indentation, and its bytes if nothing changed."""
         return self._write(name, version, lambda file: _saved(file, eval_id, draft))
 
     def add(self, name: str, version: str, draft: CaseDraft, index: int | None = None) -> EditedSet:
@@ -281,21 +281,20 @@ class EvalSetEditor:
 
 def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:
     index, value = file.index_of(eval_id), draft.parsed()
-    return (file.with_value(index, value) if draft.text is None else file.with_text(index, draft.text)), index
+    return file.with_value(index, value), index
 
 
 def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int]:
     value = draft.parsed()
     at = len(file.cases) if index is None else max(0, min(index, len(file.cases)))
-    return file.with_added(value if draft.text is None else draft.text, at), at
+    return file.with_added(value, at), at
 
 
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     index = file.index_of(eval_id)
-    with_copy = open_set(file.content.with_text(file.with_added(file.case_text(index), index + 1)))
-    value = with_copy.value(index + 1)
+    value = file.value(index)
     key = next(key for key in ("eval_id", "evalId") if key in value)
-    return with_copy.with_value(index + 1, {**value, key: new_id}), index + 1
+    return file.with_added({**value, key: new_id}, index + 1), index + 1
 
 
 def _with_line_ends(text: str, old: SetContent) -> str:
@@ -308,9 +307,8 @@ def _with_line_ends(text: str, old: SetContent) -> str:
 
 def free_id(file: SetFile, eval_id: str) -> str:
     """Return an unused id for a copy of a case."""
-    used = {case.eval_id for case in file.cases}
     number = 1
-    while (name := f"{eval_id}_copy{number if number > 1 else ''}") in used:
+    while (name := f"{eval_id}_copy{number if number > 1 else ''}") in file.ids:
         number += 1
     return name
 
@@ -393,5 +391,5 @@ def _with_cases(listed: ListedEvalSet, content: SetContent) -> ListedEvalSet:
         file = open_set(content)
     except UsageError as error:
         return replace(listed, why_not=str(error))
-    cases = tuple(ListedCase(eval_id=case.eval_id) for case in file.cases)
+    cases = tuple(ListedCase(eval_id=eval_id) for eval_id in file.ids)
     return replace(listed, cases=cases, camel=file.camel)

@@ -154,9 +154,9 @@ def _case_json(file: SetFile, position: int, notes: Sequence[EditProblem]) -> Js
     return {
         "file": file.content.name,
         "version": file.content.version,
-        "id": file.cases[position].eval_id,
+        "id": file.ids[position],
         "camel": file.camel,
-        "alone": file.cases_at is None,
+        "alone": file.cases_key is None,
         "case": file.value(position),
         "text": file.case_text(position),
         "notes": _problems(notes),
@@ -180,7 +180,7 @@ def _conflict_json(error: ChangedOnDisk) -> Json:
     with suppress(UsageError):
         answer["text"] = _with_line_feeds(error.current)
         file = open_set(error.current)
-        cases = [{"id": case.eval_id, "text": file.case_text(i)} for i, case in enumerate(file.cases)]
+        cases = [{"id": eval_id, "text": file.case_text(i)} for i, eval_id in enumerate(file.ids)]
         answer["cases"] = cases
     return answer
 

@@ -195,7 +195,7 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
     """Add the case to the existing set, in the set's format. Raises UsageError."""
     eval_set = open_set(set_files.read(path, request.path))
-    if any(case.eval_id == request.name.strip() for case in eval_set.cases):
+    if request.name.strip() in eval_set.ids:
         raise UsageError(f"{request.path} has a case {request.name.strip()!r} already: choose another id")
     key = "evalCases" if eval_set.camel else "eval_cases"
     case = json.loads(eval_set_json(made, camel_case=eval_set.camel))[key][0]
