@@ -23,7 +23,6 @@ from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAg
 from agentest.config.config import Config
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
-from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support import calling
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
@@ -122,17 +121,13 @@ def test_a_conversation_with_an_application() -> None:
 def test_an_application_of_any_http_type() -> None:
     """`app` takes the place of the address, whatever the agent speaks; an endpoint then gives the path."""
 
-    async def adk(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    async def chat(body: dict[str, Any], send: Send, receive: Receive) -> None:
         await send(start())
-        if "new_message" not in body:
-            return await send(piece(json.dumps({"id": body["session_id"], "state": {}}).encode()))
-        said = body["new_message"]["parts"][0]["text"]
-        events = [{"author": "a", "content": {"parts": [{"text": f"{said}!"}]}}]
-        await send(piece(json.dumps(events).encode()))
+        await send(piece(json.dumps({"text": f"{body['said']}!"}).encode()))
 
     made = scenario("s", turns=["Ann"])
-    spoken = run_scenarios([made], agent={"type": "adk", "app_name": "x", "app": App(adk)})
-    assert held(spoken).turns[0].agent_message == "Ann!"
+    agent = {"type": "http", "app": App(chat), "body": {"said": "{{message}}"}, "reply": "text"}
+    assert held(run_scenarios([made], agent=agent)).turns[0].agent_message == "Ann!"
     app = App(hello)
     run_scenarios([made], agent={"app": app, "endpoint": "http://shop.example/chat"})
     scope = app.requests[0][0]
@@ -411,7 +406,6 @@ def test_addresses_of_applications() -> None:
     """People are shown the application; requests have the address that the protocol needs."""
     agent = AsgiAgent(type="asgi", app="bot:app")
     assert (agent.address, agent.default_endpoint) == ("app bot:app", "http://localhost/v1/chat/completions")
-    assert AdkAgent(type="adk", app="bot:app").default_endpoint == "http://localhost"
     assert ChatCompletionsAgent(app=print).address == "an app in Python (builtin_function_or_method)"
 
 

@@ -8,8 +8,6 @@ from agentest import scenario
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import CallRecord
-from agentest.plugins.protocols.adk_server.client import read_run
-from agentest.plugins.protocols.langgraph.messages import calls_of
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 
@@ -25,23 +23,6 @@ def test_calls_that_are_handed_to_us() -> None:
         [held] = run_scenarios([one], agent=agent, model=ScriptedModel()).scenarios[0].conversations
     turns = held.conversation.turns
     assert [rounds(turn.tool_calls) for turn in turns] == [[("a", 0), ("b", 0), ("a", 1)], [("b", 0)]]
-
-
-def test_calls_that_answers_tell_of() -> None:
-    """Calls of one event of ADK's, and of one message of LangGraph's, are of one round."""
-
-    def event(*names: str) -> dict[str, Any]:
-        parts = [{"functionCall": {"name": name, "args": {}}} for name in names]
-        return {"author": "agent", "content": {"parts": parts}}
-
-    told = [event("a", "b"), {"author": "agent", "content": {"parts": [{"text": "hm"}]}}, event("c")]
-    assert rounds(read_run(told, 0)[0].observed) == [("a", 0), ("b", 0), ("c", 1)]
-
-    def message(*names: str) -> dict[str, Any]:
-        return {"type": "ai", "tool_calls": [{"name": name, "args": {}, "id": name} for name in names]}
-
-    said = [message("a", "b"), {"type": "ai", "content": "hm"}, message("c")]
-    assert rounds(calls_of(said, 0, {})) == [("a", 0), ("b", 0), ("c", 1)]
 
 
 def test_who_knows_tells_who_does_not() -> None:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import turn
-from stored import to_json
 
 from agentest import ScenarioError, scenario
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
 from agentest.judging.judge_input import AgentBackground, background_of, turn_context
 from agentest.judging.questions import SYSTEM
-from agentest.plugins.adk.formats.set_reader import read_eval_set
-from agentest.plugins.authoring.export import Form, export
-from agentest.plugins.page.labels.labels import content_id, read_labels
-from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.dates import format_date, mask_moments
 from agentest.support.errors import ConfigError
-from agentest.support.importing import Imports
-from agentest.support.json_text import json_document
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 MAY = "2024-05-15"
@@ -149,51 +141,3 @@ def test_instructions_outrank_the_date() -> None:
     assert "long past by the shown date is no fault" in " ".join(facts.split())
     known = background_of(scenario("s", goal="Book.", date=MAY), AgentBackground(), [turn()])
     assert f"{MAY} (Wednesday)" in turn_context(known, [turn()])
-
-
-def test_labels_files_keep_the_date(tmp_path: Path) -> None:
-    """A judge is calibrated with the date that it was told in the run."""
-    line = {"type": "conversation", "background": {"goal": "Book.", "date": MAY}, "turns": [
-        {"userMessage": "Hi", "agentMessage": "Ho"},
-    ]}  # fmt: skip
-    file = tmp_path / "labels.jsonl"
-    file.write_text(json.dumps(line) + "\n", encoding="utf-8")
-    [conversation] = read_labels(file).conversations.values()
-    assert conversation.background.date == MAY
-    undated = replace(conversation.background, date="")
-    assert content_id(conversation.background, (), conversation.turns) == conversation.id
-    assert content_id(undated, (), conversation.turns) == "c-90a850167db7"
-
-
-def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
-    """The key `agentest` of a case takes it, and refuses what is not a date with its place."""
-    case = {
-        "eval_id": "c",
-        "conversation": [{"user_content": {"parts": [{"text": "Hi"}]}}],
-        "agentest": {"date": MAY},
-    }
-    file = tmp_path / "s.evalset.json"
-    file.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [case]}), encoding="utf-8")
-    [read] = read_eval_set(file).eval_set.eval_cases
-    assert read.agentest is not None
-    assert read.agentest.expectations["date"] == MAY
-    file.write_text(file.read_text("utf-8").replace(MAY, "May"), encoding="utf-8")
-    with pytest.raises(Exception, match=r"date.*expected a date or date-time"):
-        read_eval_set(file)
-
-
-def test_an_export_keeps_the_date_of_its_scenario(tmp_path: Path) -> None:
-    """What is exported with what its scenario expects takes place on the same day, in both forms."""
-    file = tmp_path / "s.sim.py"
-    file.write_text(
-        "from agentest import scenario\n"
-        f'scenario("s", turns=["Hi"], expect={{"never_says": "no"}}, date="{MAY}")\n',
-        encoding="utf-8",
-    )
-    with ScriptedAgent(["Hello."]) as agent:
-        result = run_scenarios(list(discover_file(file, Imports()).scenarios), agent=agent)
-    (tmp_path / "results.json").write_text(json_document(to_json(result)), encoding="utf-8")
-    forms: tuple[Form, ...] = ("scenario", "evalset")
-    for form in forms:
-        made = export(tmp_path / "results.json", form, expect="scenario", root=tmp_path)
-        assert MAY in made.content.decode()

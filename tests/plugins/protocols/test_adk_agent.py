@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
 
+from agentest import scenario
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
@@ -30,6 +31,7 @@ from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
+from agentest.testing import run_scenarios
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")
@@ -781,6 +783,28 @@ def test_wrong_configurations(wrong: dict[str, Any]) -> None:
     """An endpoint that is not a server's address, an empty name or an unknown key is refused."""
     with pytest.raises(ValidationError):
         Config.model_validate({"agent": {"type": "adk", **wrong}})
+
+
+def test_an_application_in_place_of_an_address() -> None:
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            raise NotImplementedError
+        body = json.loads((await receive())["body"])
+        if "new_message" in body:
+            said = body["new_message"]["parts"][0]["text"]
+            answer: Any = [event(text(f"{said}!"))]
+        else:
+            answer = {"id": body["session_id"], "state": {}}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    made = scenario("s", turns=["Ann"])
+    [held] = (
+        run_scenarios([made], agent={"type": "adk", "app_name": "x", "app": app}).scenarios[0].conversations
+    )
+    assert held.conversation.turns[0].agent_message == "Ann!"
+    assert AdkAgent(type="adk", app="bot:app").default_endpoint == "http://localhost"
 
 
 def test_reachability() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
@@ -16,16 +17,20 @@ import pytest
 import yaml
 from aiohttp import WSCloseCode, WSMsgType, web
 from anyio.from_thread import start_blocking_portal
+from lacking_machine import NOTHING_LEFT, Machine
 from talking import converse
 
 from agentest import scenario
+from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Resources, TurnContext
 from agentest.config import Config
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
-from agentest.plugins.protocols.websocket.client import open_agent
+from agentest.plugins.protocols.websocket.client import WebSocketConnector, open_agent
 from agentest.plugins.protocols.websocket.settings import WebSocketAgent
+from agentest.support.deadlines import TimeLimit
+from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import open_client
 from agentest.testing import run_scenarios
 
@@ -382,6 +387,28 @@ def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
     """Wrong settings are refused with the key and what it takes."""
     with pytest.raises(ValueError, match=re.escape(said)):
         Config.model_validate({"agent": {"type": "websocket", **settings}})
+
+
+async def open_socket(client: Any, retries: int) -> object:
+    config = WebSocketAgent(type="websocket", endpoint="ws://bot/", reply="reply", retries=retries)
+    context = TurnContext("c-1", "s", 0, lambda *_: None, session_id="x")
+    with TimeLimit(5) as limit:
+        return await WebSocketConnector(config, client).connect(TurnValues([UserText("Hi")], context), limit)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("number", NOTHING_LEFT)
+def test_nothing_to_make_a_connection_with(retries: int, number: int) -> None:
+    """Where this machine can make no connection, it says nothing of the agent."""
+    machine = Machine(number)
+    with pytest.raises(CannotSend, match="this machine has no more to give"):
+        anyio.run(open_socket, machine, retries)
+    assert machine.asked == retries + 1
+
+
+def test_an_agent_that_refuses_has_failed() -> None:
+    with pytest.raises(AgentError, match="nobody listens there"):
+        anyio.run(open_socket, Machine(errno.ECONNREFUSED), 0)
 
 
 def test_nothing_is_left_open() -> None:

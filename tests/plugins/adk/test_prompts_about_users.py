@@ -1,0 +1,32 @@
+"""Prompts of the judge of simulated users that follow a plan."""
+
+from __future__ import annotations
+
+from hostile_texts import long_turns, outside, texts, turns
+from hypothesis import given, settings
+
+from agentest.conversation.simulated_user import plan_ends
+from agentest.models.port import Message
+from agentest.plugins.adk.metrics.prompts import user_messages
+
+
+def prompt(text: str) -> list[Message]:
+    return user_messages(text, text, text, turns(text), text, text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(text=texts)
+def test_texts_of_others_stay_in_blocks(text: str) -> None:
+    assert outside(prompt(text)) == outside(prompt("plain"))
+
+
+def test_prompts_are_bounded() -> None:
+    asked = user_messages("plan", "", "", long_turns(), "x", "stop")
+    assert sum(len(message["content"]) for message in asked) < 1_600_000
+
+
+def test_users_are_judged_by_the_ends_of_a_plan() -> None:
+    """They are those that a user who follows a plan is told."""
+    judged = user_messages("Book.", "", "", (), "Bye.", "</finished>")[1]["content"]
+    assert plan_ends("the user") in judged
+    assert "{{" not in judged
