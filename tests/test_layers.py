@@ -115,7 +115,6 @@ TIES = {
     ("cli/run_output.py", "agentest.plugins.ray.worker_process"),
     ("cli/stored_runs.py", "agentest.plugins.authoring"),
     ("cli/stored_runs.py", "agentest.plugins.authoring.export"),
-    ("conversation/in_process_calls.py", "agentest.plugins.frameworks.tool_gate"),
     ("pytest_plugin/fixture.py", "agentest.plugins.adk.in_process_evaluation"),
     ("pytest_plugin/fixture.py", "agentest.plugins.adk.plan"),
     ("runner/agents.py", "agentest.plugins.servers.start"),

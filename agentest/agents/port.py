@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import anyio
 
@@ -20,7 +20,7 @@ from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
 from agentest.domain.tool_visibility import Approval, Approve
 from agentest.domain.transcript import Remark, SentRequest, ToolCall, Usage
 from agentest.support.dates import today
-from agentest.support.errors import AgentError, CannotSend
+from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import Sender
 from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.lazy_dataclasses import dataclass
@@ -166,6 +166,25 @@ class RealCall(Protocol):
     def failed(self, error: BaseException) -> None: ...
 
 
+class InProcessTurn:
+    """A turn of code in this process, for what stands between that code and its tools."""
+
+    in_progress: ClassVar[list[InProcessTurn]] = []
+    """The turns whose code may call tools now."""
+
+    def __init__(self) -> None:
+        self.ended: AgentestError | None = None
+        """The error that ended the turn, such as a missing mock. Frameworks may swallow it."""
+        self.is_over = False
+        """True when the conversation has ended: calls are no longer answered."""
+        self.gates: dict[type, Any] = {}
+        """Class → its instance that stands before the tools in this turn."""
+
+    def end(self, error: AgentestError) -> None:
+        """End the turn with an error about a call that may belong to it."""
+        self.ended = self.ended or error
+
+
 def _not_in_a_conversation(*_: Any, **__: Any) -> None:
     raise AgentError("nothing can be recorded here: this context belongs to no conversation")
 
@@ -202,8 +221,8 @@ class TurnContext:
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
     """Starts a call (name, arguments) that the agent's own tool may answer, because it has no mock and
     `unmocked_tools` is `passthrough`. Returns None if it may not: call `resolve_tool` then."""
-    gate: object | None = None
-    """The interceptor between the agent and its tools in this turn (`in_process.tool_gate.Gate`), if any."""
+    in_process: InProcessTurn | None = None
+    """The turn, where code in this process may call tools in it."""
     mocks_inside: bool = False
     """True if mocks may have answered calls that the agent seems to make itself. The turn loop then checks
     that no real tool ran instead of a mock."""

@@ -24,7 +24,6 @@ from agentest.support.calling import (
     BlockingTimer,
     NonWaitingExecutor,
     is_async,
-    make_loop_independent,
     message_of_error,
 )
 from agentest.support.errors import AgentError, ConfigError
@@ -110,7 +109,7 @@ class CustomAgentClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the handler's reply. Raises AgentError; other AgentestErrors pass through."""
         states: list[Any] = []
-        ctx = replace(ctx, resolve_tool=make_loop_independent(ctx.resolve_tool), record_state=states.append)
+        ctx = replace(ctx, record_state=states.append)
         before = copied(dict(ctx.session.state)) if ctx.session else {}
         call = partial(self._call, to_wire(messages), ctx)
         answer, latency_ms = await call_with_timeout(call, self._timeout_s, "the handler", self.name)

@@ -1,4 +1,4 @@
-"""Calls of an agent in this process: of a handler through its context, and of tools through interceptors."""
+"""Calls of code in this process: of a handler through its context, and of tools that look for the turn."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agentest.agents.port import TurnContext
+from agentest.agents.port import InProcessTurn, TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.calls import PendingRealCall
 from agentest.mocks.resolver import MockResolver
-from agentest.plugins.frameworks.tool_gate import ToolGate, gate_for_lookup
+from agentest.support.calling import code_owned_by, make_loop_independent
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.importing import called_at
 from agentest.support.json_text import NotJson, json_text, safe_repr
@@ -30,39 +30,42 @@ class InProcessCalls(CallSource):
         self.remedy = "lead all tools of the agent to the mocks (agentest.mocks)" if mocks_inside else ""
         self._request: RequestCalls | None = None
         """The last request, until its errors have been checked."""
-        self._gates: list[ToolGate] = []
+        self._turns: list[InProcessTurn] = []
 
     @asynccontextmanager
     async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         calls = self._request = RequestCalls(turn.turn_index, self._mocks)
+        this_turn = InProcessTurn()
+        self._turns.append(this_turn)
         ctx = replace(
             ctx,
-            resolve_tool=calls.resolve,
+            resolve_tool=make_loop_independent(calls.resolve),
             record_tool=calls.record_tool,
             record_usage=calls.record_usage,
             real_call=calls.real_call,
             mocks_inside=ctx.mocks_inside or self._mocks_inside,
+            in_process=this_turn,
         )
-        gate = ToolGate(ctx)
-        self._gates.append(gate)
-        with gate_for_lookup(gate):
-            try:
-                yield replace(ctx, gate=gate)
-            finally:
-                calls.close()
-                turn.usage += calls.usage
+        InProcessTurn.in_progress.append(this_turn)
+        try:
+            with code_owned_by(ctx):
+                yield ctx
+        finally:
+            InProcessTurn.in_progress.remove(this_turn)
+            calls.close()
+            turn.usage += calls.usage
 
     async def check(self, cause_of: Exception | None = None) -> None:
-        for gate in self._gates:
-            if gate.ended is not None:
-                raise gate.ended from cause_of
+        for turn in self._turns:
+            if turn.ended is not None:
+                raise turn.ended from cause_of
         if self._request is not None:
             request, self._request = self._request, None
             request.check(cause_of)
 
     def close(self) -> None:
-        for gate in self._gates:
-            gate.close()
+        for turn in self._turns:
+            turn.is_over = True
 
 
 class RequestCalls:

@@ -19,7 +19,7 @@ from importlib import import_module
 from os import environ
 from typing import Any, Protocol, overload
 
-from agentest.agents.port import AgentReply, RealCall, TurnContext
+from agentest.agents.port import AgentReply, InProcessTurn, RealCall, TurnContext
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import (
@@ -53,7 +53,7 @@ class ToolAnswer:
 
 
 class ToolGate:
-    """Answers the tool calls of one turn. Stores the error that ends it, as frameworks may swallow it."""
+    """Answers the tool calls of one turn."""
 
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
@@ -68,22 +68,19 @@ class ToolGate:
         self.granted: dict[str | None, ToolCall] = {}
         """Id → the call, for calls that the user has approved and no real tool has answered."""
         self._running: dict[str, RealCall] = {}
-        self.ended: AgentestError | None = None
-        """The error that ended the turn, such as a missing or broken mock."""
-        self._closed = False
+        self._turn = ctx.in_process or InProcessTurn()
 
     @classmethod
     def of(cls, ctx: TurnContext) -> ToolGate:
-        """Return the gate of a turn, or a new one if the context has none."""
-        return ctx.gate if isinstance(ctx.gate, cls) else cls(ctx)
+        """Return the gate of a turn, or a new one if the context belongs to none."""
+        gate = cls(ctx)
+        # Tools in several threads may be the first at once: the gate of one of them is that of the turn.
+        return gate if ctx.in_process is None else ctx.in_process.gates.setdefault(cls, gate)
 
-    def end_turn(self, error: AgentestError) -> None:
-        """End the turn with an error about a call that may belong to it. No further call is answered."""
-        self.ended = self.ended or error
-
-    def close(self) -> None:
-        """Answer no more calls, because the conversation has ended."""
-        self._closed = True
+    @property
+    def ended(self) -> AgentestError | None:
+        """The error that ended the turn, such as a missing or broken mock."""
+        return self._turn.ended
 
     def saw(self, call_id: str | None, name: str, args: Any) -> bool:
         """Return True if a call went through this gate. A call without an id counts once."""
@@ -191,7 +188,7 @@ class ToolGate:
     def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
         if self.ended is not None:
             raise self.ended
-        if self._closed:
+        if self._turn.is_over:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
         return self._ctx.real_call(name, args)
@@ -207,10 +204,10 @@ class ToolGate:
         try:
             yield
         except UnmockedToolError as error:
-            self.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
-            raise self.ended from None
+            self._turn.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+            raise self._turn.ended from None
         except AgentestError as error:
-            self.ended = self.ended or error
+            self._turn.end(error)
             raise
 
 
@@ -228,15 +225,6 @@ _MOCK_SERVER_VARIABLES = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
 """Environment variables of a process that a run has started with mock servers."""
 _gates_by_thread: Counter[int] = Counter()
 """Thread id → number of active gates, for threads whose event loops run conversations."""
-_available_gates: list[ToolGate] = []
-"""Gates that tools may look up now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LookupGate:
-    """A gate that applies only to tools that look it up."""
-
-    gate: ToolGate
 
 
 def current_gate() -> ToolGate | None:
@@ -268,8 +256,8 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
         return None
     if given is not None:
         return given
-    if isinstance(who, _LookupGate):
-        return who.gate
+    if isinstance(who, TurnContext):
+        return ToolGate.of(who)
     if is_run_in_progress():
         raise _unknown_conversation(name)
     if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
@@ -293,8 +281,8 @@ def _unknown_conversation(name: str) -> MockError:
         "task of the request, by asyncio.to_thread, or with its context: contextvars.copy_context().run; "
         "or give ctx to agentest.mocks"
     )
-    for gate in tuple(_available_gates):
-        gate.end_turn(error)
+    for turn in tuple(InProcessTurn.in_progress):
+        turn.end(error)
     return error
 
 
@@ -310,17 +298,6 @@ def gate_in_front(gate: ToolGate) -> Iterator[None]:
         _gates_by_thread[home] -= 1
         if not _gates_by_thread[home]:
             del _gates_by_thread[home]
-
-
-@contextmanager
-def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
-    """Let wrapped tools called in this block find this gate."""
-    _available_gates.append(gate)
-    try:
-        with code_owned_by(_LookupGate(gate)):
-            yield
-    finally:
-        _available_gates.remove(gate)
 
 
 def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
