@@ -35,11 +35,21 @@ Kind = Literal[
     "command",
     "metric",
     "change",
-    "format",
+    "trace format",
+    "rows format",
+    "export format",
+    "evaluation set format",
     "check",
     "hook",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+FormatOf = Literal["trace", "rows", "export", "evaluation set"]
+FORMATS: Mapping[FormatOf, Kind] = {
+    "trace": "trace format",
+    "rows": "rows format",
+    "export": "export format",
+    "evaluation set": "evaluation set format",
+}
 _PACKAGE = Path(__file__).parent
 
 
@@ -143,22 +153,21 @@ class Plugin:
         """Hand in a metric, a class as for `custom_metrics`: `metrics: [NAME]`."""
         self._add("metric", name, path, help)
 
-    def change(self, name: str, path: str, *, to: str, help: str = "") -> None:
-        """Hand in a change that makes another scenario of one.
+    def change(self, name: str, path: str, *, help: str = "") -> None:
+        """Hand in a change of users' messages, an `agentest.scenarios.mutations.Mutation`."""
+        self._add("change", name, path, help)
 
-        Args:
-            to: what it changes: `answer` (a fault of a tool), `message` (a mutation), `content` (an
-                injection) or `user`.
-        """
-        self._add("change", name, path, help, to=to)
-
-    def format(self, name: str, path: str, *, of: str, help: str = "") -> None:
+    def format(self, name: str, path: str, *, of: FormatOf, help: str = "", recognize: str = "") -> None:
         """Hand in a format of files.
 
         Args:
-            of: what it holds: `evaluation set`, `trace`, `rows` or `export`.
+            path: of `trace`: an `agentest.plugins.authoring.trace_sessions.ReadRecord`; of `rows`: a function
+                of a path that yields mappings, whose name is the ending of its files; of `export`: an
+                `agentest.plugins.authoring.export.ExportFormat`; of `evaluation set`: a function that returns
+                a JSON document as an evaluation set of ADK, or None if it has another format.
+            recognize: of `trace`: function that returns True for its records.
         """
-        self._add("format", name, path, help, of=of)
+        self._add(FORMATS[of], name, path, help, recognize=recognize)
 
     def check(self, name: str, path: str, *, help: str = "") -> None:
         """Hand in a check of `agentest doctor`."""
