@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from agentest.support.errors import ConfigError
+from agentest.support.errors import AgentestError, ConfigError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
@@ -44,12 +44,6 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FormatOf = Literal["trace", "rows", "export", "evaluation set"]
-FORMATS: Mapping[FormatOf, Kind] = {
-    "trace": "trace format",
-    "rows": "rows format",
-    "export": "export format",
-    "evaluation set": "evaluation set format",
-}
 _PACKAGE = Path(__file__).parent
 
 
@@ -84,15 +78,28 @@ class Feature:
         try:
             target = import_module(module)
             return getattr(target, attribute) if attribute else target
-        except (ImportError, AttributeError) as error:
+        except Exception as error:
             if self.requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
                 raise PluginError(
                     f"{self.kind} {self.name!r} needs {self.requires!r}: pip install {self.requires!r}"
                 ) from error
-            raise PluginError(
-                f"{self.kind} {self.name!r} of plug-in {self.plugin!r} ({self.place}) cannot be imported "
-                f"from {path!r}: {type(error).__name__}: {error}"
-            ) from error
+            raise self._problem(f"cannot be imported from {path!r}", error) from error
+
+    def call(self, *arguments: Any, fact: str = "") -> Any:
+        """Load a function and call it. What it raises becomes a PluginError, except for errors of ours."""
+        function = self.load(fact)
+        try:
+            return function(*arguments)
+        except AgentestError:
+            raise
+        except Exception as error:
+            raise self._problem("failed", error) from error
+
+    def _problem(self, what: str, error: Exception) -> PluginError:
+        return PluginError(
+            f"{self.kind} {self.name!r} of plug-in {self.plugin!r} ({self.place}) {what}: "
+            f"{type(error).__name__}: {error}{_place_of(error)}"
+        )
 
 
 def _is_ours(module: str | None) -> bool:
@@ -161,13 +168,10 @@ class Plugin:
         """Hand in a format of files.
 
         Args:
-            path: of `trace`: an `agentest.plugins.authoring.trace_sessions.ReadRecord`; of `rows`: a function
-                of a path that yields mappings, whose name is the ending of its files; of `export`: an
-                `agentest.plugins.authoring.export.ExportFormat`; of `evaluation set`: a function that returns
-                a JSON document as an evaluation set of ADK, or None if it has another format.
+            path: what reads or writes it; docs/plugins.md has the contract of each.
             recognize: of `trace`: function that returns True for its records.
         """
-        self._add(FORMATS[of], name, path, help, recognize=recognize)
+        self._add(cast("Kind", f"{of} format"), name, path, help, recognize=recognize)
 
     def check(self, name: str, path: str, *, help: str = "") -> None:
         """Hand in a check of `agentest doctor`."""
@@ -221,16 +225,11 @@ class PluginRegistry:
             self._read(self._unread.pop(0))
         return found.get(name)
 
-    def all(self, kind: Kind, **facts: str) -> dict[str, Feature]:
-        """Return all features of a kind by name, those of the core first.
-
-        Args:
-            facts: only features with these facts.
-        """
+    def all(self, kind: Kind) -> dict[str, Feature]:
+        """Return all features of a kind by name, those of the core first."""
         while self._unread:
             self._read(self._unread.pop(0))
-        features = self._features[kind].items()
-        return {name: each for name, each in features if facts.items() <= each.facts.items()}
+        return dict(self._features[kind])
 
     def add(self, module: str, source: str) -> None:
         """Read the plug-in of a module, once. Raises PluginError if it cannot be loaded."""
@@ -270,9 +269,12 @@ class PluginRegistry:
 def _place_of(error: BaseException) -> str:
     """Return the innermost file and line of an error, for a message."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    place = ""
+    while trace is not None:
+        if not (file := trace.tb_frame.f_code.co_filename).startswith("<frozen "):  # of importlib
+            place = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace else ""
+    return place
 
 
 def core_plugin() -> Iterator[tuple[str, str]]:

@@ -69,3 +69,15 @@ plugin.command(
     section="Coding agents",
     help="Serve Agentest's tools to coding agents over MCP.",
 )
+for form, help in (
+    ("otlp", "Spans and logs of OpenTelemetry (GenAI)."),
+    ("langfuse", "Traces and observations of Langfuse."),
+    ("langsmith", "Runs of LangSmith."),
+    ("phoenix", "Spans of OpenInference, as Phoenix exports them."),
+    ("adk", "Sessions of Google ADK."),
+    ("agentest", "Results and journals of runs."),
+    ("openai", "Requests to OpenAI's API."),
+    ("jsonl", "Messages, or objects with `messages`."),
+):
+    module = "agentest.plugins.authoring.trace_forms"
+    plugin.format(form, f"{module}:read_{form}", of="trace", recognize=f"{module}:is_{form}", help=help)

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_server import ModelServer, completion, model_keys
 
+from agentest.plugin import Plugin, PluginRegistry
 from agentest.plugins.authoring.commands.row_import import import_
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.trace_import import TraceRequest, import_traces
 from agentest.plugins.authoring.trace_messages import Item, joined
-from agentest.plugins.authoring.trace_sessions import read_traces
+from agentest.plugins.authoring.trace_sessions import ReadTraces, read_traces
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
@@ -629,3 +630,65 @@ def test_a_file_of_any_size_fits_into_memory_and_the_rare_session_is_found(tmp_p
     assert len(found.sessions) <= 4_000
     assert len(found.sessions) + found.alike == 9_000
     assert "s-5000" in found.sessions
+
+
+plugin = Plugin("tests")
+plugin.format("acme", f"{__name__}:read_acme", of="trace", recognize=f"{__name__}:is_acme")
+plugin.format("broken", f"{__name__}:read_broken", of="trace")
+
+
+def is_acme(record: dict[str, Any]) -> bool:
+    return "question" in record
+
+
+def read_acme(record: dict[str, Any], found: ReadTraces) -> bool:
+    session = found.session(record.get("talk") or found.here)
+    session.add([Item("user", record["question"])], [Item("assistant", record["answer"])])
+    found.forms["acme"] += 1
+    return True
+
+
+def read_broken(record: dict[str, Any], found: ReadTraces) -> bool:
+    raise KeyError("answer")
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add this module to the plug-ins."""
+    sources = [lambda: iter([("agentest.plugins.authoring.plugin", "built in"), (__name__, "a test")])]
+    monkeypatch.setattr("agentest.plugins.authoring.trace_sessions.PLUGINS", PluginRegistry(sources))
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_plugin_adds_a_form(tmp_path: Path) -> None:
+    """Its records are recognized before ours, which take almost anything with messages."""
+    lines = [
+        {"talk": "t1", "question": ASKED, "answer": FOUND, "messages": []},
+        {"talk": "t1", "question": CANCEL, "answer": DONE},
+        {"question": "Hello?", "answer": "Hello."},
+    ]
+    path = tmp_path / "acme.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found = read_traces([path])
+    assert found.forms == {"acme": 3}
+    texts = {id: [item.text for item in each.items] for id, each in found.sessions.items()}
+    assert texts == {"t1": [ASKED, FOUND, CANCEL, DONE], "acme.jsonl:3": ["Hello?", "Hello."]}
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_form_that_fails_names_its_plugin_and_line(tmp_path: Path) -> None:
+    """The author of the plug-in learns where, and users whom to write to."""
+    path = tmp_path / "acme.jsonl"
+    path.write_text(json.dumps({"question": "Hello?"}))
+    where = rf"\({re.escape(__file__)}:\d+\)"
+    with pytest.raises(
+        UsageError, match=rf"'broken' of plug-in 'tests' {where} failed: KeyError: .* {where}"
+    ):
+        read_traces([path], "broken")
+
+
+@pytest.mark.usefixtures("plugged")
+def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
+    """With the nearest name."""
+    with pytest.raises(UsageError, match="no form of traces 'acmee'; did you mean `acme`"):
+        read_traces([tmp_path / "acme.jsonl"], "acmee")

@@ -19,7 +19,7 @@ from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.plugins.authoring.row_import import ImportRequest, import_rows
 from agentest.plugins.authoring.trace_import import TraceRequest, import_traces
-from agentest.plugins.authoring.trace_sessions import FORMS, has_sessions
+from agentest.plugins.authoring.trace_sessions import has_sessions
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ExitCode, UsageError
@@ -53,7 +53,7 @@ class TraceOptions:
 @option("--outcome", "TEXT", "Expect an outcome, which a judge decides.")
 @option("--split", "NAME", "Use this split of a dataset (default: train).")
 @option("--rows limit", "N", "Use the first N rows of a dataset.", kind=click.IntRange(min=1))
-@option("--as form", "FORM", "Read traces of this form (default: by their keys).", kind=click.Choice(FORMS))
+@option("--as form", "FORM", "Read traces of this form, like langfuse (default: by their keys).")
 @option("--count most", "N", "Write at most N scenarios of traces (default: 20).", kind=click.IntRange(min=1))
 @option("--redact", "REGEX", "Replace matches in traces, too; repeat for more.", multiple=True)
 @flag("--force", "Replace existing files.")
