@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 from functools import cache
 from pathlib import Path
 
+import budgets
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "agentest"
@@ -263,7 +265,6 @@ def test_every_module_has_a_place() -> None:
     assert {room_of(p) for p in modules()} - {"__init__", "adk"} == set(ALLOWED)
 
 
-MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 28, 12, 530
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",
@@ -338,12 +339,35 @@ RETIRED = frozenset(
 """Names that tell a stranger nothing. No module has one, and no class of ours alone."""
 
 
-def test_there_are_few_rooms_and_floors() -> None:
-    """Twenty-four folders are what a newcomer can keep in mind."""
-    folders = {room_of(path) for path in modules() if len(path.relative_to(PACKAGE).parts) > 1}
-    assert len(folders) <= MOST_ROOMS
-    assert len(FLOORS) <= MOST_FLOORS
-    assert len(modules()) <= MOST_MODULES
+def measured() -> dict[str, dict[str, int]]:
+    """What each budget limits, and how much of it is where."""
+    rooms = {room_of(path) for path in modules() if len(path.relative_to(PACKAGE).parts) > 1}
+    floors = {", ".join(floor): 1 for floor in FLOORS}
+    return {**budgets.measure(PACKAGE), "rooms": dict.fromkeys(rooms, 1), "floors": floors}
+
+
+def numbers() -> dict[str, int]:
+    return {name: sum(parts.values()) for name, parts in measured().items()}
+
+
+def test_the_package_is_within_its_budgets() -> None:
+    """Whoever adds something makes room for it first."""
+    limits = json.loads((budgets.ROOT / budgets.FILE).read_text("utf-8"))
+    assert set(limits) == set(measured())
+    over = {
+        f"{name}: {sum(parts.values()):,}, at most {limits[name]:,}": parts
+        for name, parts in measured().items()
+        if sum(parts.values()) > limits[name]
+    }
+    assert over == {}
+
+
+def test_no_commit_raises_a_budget() -> None:
+    """Lower the numbers by `python tests/support/budgets.py` in a commit that makes the package smaller."""
+    try:
+        assert budgets.find_raises(budgets.ROOT) == []
+    except budgets.NoHistory as reason:
+        pytest.skip(str(reason))
 
 
 def test_modules_are_chapters() -> None:
