@@ -14,15 +14,14 @@ name, so a run that uses features of the core alone reads no other.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentest.support.errors import AgentestError, ConfigError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
 GROUP = "agentest.plugins"
@@ -44,29 +43,38 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FormatOf = Literal["trace", "rows", "export", "evaluation set"]
-_PACKAGE = Path(__file__).parent
 
 
 class PluginError(ConfigError):
     """A plug-in cannot be loaded, or hands in what cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature of a plug-in."""
+    """One feature of a plug-in.
 
-    kind: Kind
-    name: str
-    path: str
-    """What implements it: `module:attribute`."""
-    plugin: str
-    place: str
-    """File and line where it is handed in."""
-    help: str = ""
-    requires: str = ""
-    """What must be installed beside Agentest: a requirement for pip; "" if nothing."""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """Further settings of its kind, such as the section of a command; others are import paths."""
+    Attributes:
+        path: what implements it: `module:attribute`.
+        place: file and line where it is handed in.
+        facts: further settings of its kind, such as the section of a command; others are import paths.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        name: str,
+        path: str,
+        plugin: Plugin,
+        place: str,
+        help: str,
+        facts: Mapping[str, str],
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.path = path
+        self.plugin = plugin
+        self.place = place
+        self.help = help
+        self.facts = facts
 
     def load(self, fact: str = "") -> Any:
         """Import and return what implements the feature, or what one of its facts names.
@@ -79,9 +87,10 @@ class Feature:
             target = import_module(module)
             return getattr(target, attribute) if attribute else target
         except Exception as error:
-            if self.requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
+            requires = self.plugin.requires
+            if requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
                 raise PluginError(
-                    f"{self.kind} {self.name!r} needs {self.requires!r}: pip install {self.requires!r}"
+                    f"{self.kind} {self.name!r} needs {requires!r}: pip install {requires!r}"
                 ) from error
             raise self._problem(f"cannot be imported from {path!r}", error) from error
 
@@ -97,7 +106,7 @@ class Feature:
 
     def _problem(self, what: str, error: Exception) -> PluginError:
         return PluginError(
-            f"{self.kind} {self.name!r} of plug-in {self.plugin!r} ({self.place}) {what}: "
+            f"{self.kind} {self.name!r} of plug-in {self.plugin.name!r} ({self.place}) {what}: "
             f"{type(error).__name__}: {error}{_place_of(error)}"
         )
 
@@ -117,6 +126,8 @@ class Plugin:
     def __init__(self, name: str, *, requires: str = "") -> None:
         self.name = name
         self.requires = requires
+        self.source = ""
+        """`core`, `built in`, the configuration, or the name and version of an installed package."""
         self.features: list[Feature] = []
 
     def agent_type(self, name: str, *, settings: str, client: str, probe: str = "", docs: str = "") -> None:
@@ -152,9 +163,15 @@ class Plugin:
         """
         self._add("reporter", name, path, help, file=file)
 
-    def command(self, name: str, path: str, *, help: str, section: str = "Plug-ins") -> None:
-        """Hand in a command, a `click.Command`: `agentest NAME`, in a section of `agentest --help`."""
-        self._add("command", name, path, help, section=section)
+    def command(self, name: str, path: str, *, help: str, section: str = "Plug-ins", after: str = "") -> None:
+        """Hand in a command: `agentest NAME`.
+
+        Args:
+            path: a `click.Command`.
+            section: its section of `agentest --help`.
+            after: the command that it follows there; "": those that were handed in before.
+        """
+        self._add("command", name, path, help, section=section, after=after)
 
     def metric(self, name: str, path: str, *, help: str = "") -> None:
         """Hand in a metric, a class as for `custom_metrics`: `metrics: [NAME]`."""
@@ -185,16 +202,7 @@ class Plugin:
         caller = sys._getframe(2)
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         facts = {key: value for key, value in facts.items() if value}
-        self.features.append(Feature(kind, name, path, self.name, place, help, self.requires, facts))
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPlugin:
-    """A plug-in, and where it comes from."""
-
-    plugin: Plugin
-    source: str
-    """`core`, `built in`, the configuration, or the name and version of an installed package."""
+        self.features.append(Feature(kind, name, path, self, place, help, facts))
 
 
 ReadSource = Callable[[], Iterator[tuple[str, str]]]
@@ -210,7 +218,7 @@ class PluginRegistry:
     """
 
     def __init__(self, sources: Iterable[ReadSource], warn: Callable[[str], object] = tell) -> None:
-        self.plugins: list[LoadedPlugin] = []
+        self.plugins: list[Plugin] = []
         """Those that have been read so far."""
         self.problems: list[str] = []
         self._unread = list(sources)
@@ -245,13 +253,15 @@ class PluginRegistry:
             ) from error
         if not isinstance(plugin, Plugin):
             raise PluginError(f"plug-in {module!r} ({source}): `plugin` is not an agentest.plugin.Plugin")
-        self.plugins.append(LoadedPlugin(plugin, source))
+        plugin.source = source
+        self.plugins.append(plugin)
         for feature in plugin.features:
             first = self._features[feature.kind].setdefault(feature.name, feature)
             if first is not feature:
                 self._report(
                     f"plug-in {plugin.name!r} ({source}; {feature.place}) hands in the {feature.kind} "
-                    f"{feature.name!r}, which plug-in {first.plugin!r} has already ({first.place}): rename it"
+                    f"{feature.name!r}, which plug-in {first.plugin.name!r} has already ({first.place}): "
+                    "rename it"
                 )
 
     def _read(self, source: ReadSource) -> None:
@@ -284,16 +294,44 @@ def core_plugin() -> Iterator[tuple[str, str]]:
 
 def built_in_plugins() -> Iterator[tuple[str, str]]:
     """Yield the plug-ins that come with Agentest: each folder of `agentest/plugins` with a `plugin.py`."""
-    for path in sorted(_PACKAGE.glob("plugins/*/plugin.py")):
-        yield f"agentest.plugins.{path.parent.name}.plugin", "built in"
+    for name in folders_with("plugin.py", f"{__file__.removesuffix('plugin.py')}plugins"):
+        yield f"agentest.plugins.{name}.plugin", "built in"
+
+
+def folders_with(file: str, folder: str) -> list[str]:
+    """Return the names of the folders in a folder that contain a file, in order."""
+    found: list[str] = []
+    with suppress(FileNotFoundError):
+        found += (entry.name for entry in os.scandir(folder) if os.access(f"{entry.path}/{file}", os.F_OK))
+    return sorted(found)
 
 
 def installed_plugins() -> Iterator[tuple[str, str]]:
     """Yield the plug-ins of installed packages."""
+    if not any(map(_may_have_plugins, sys.path)):
+        return
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
         yield point.module, f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def _may_have_plugins(folder: str) -> bool:
+    """Return False if no package in a folder of sys.path has an entry point of ours.
+
+    Looking costs a tenth of importing `importlib.metadata`, which most runs of `agentest --help` save so.
+    """
+    try:
+        entries = os.scandir(folder or ".")
+    except OSError:
+        return os.access(folder, os.F_OK)  # an archive
+    with entries:
+        for entry in entries:
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                with suppress(OSError), open(f"{entry.path}/entry_points.txt", "rb") as file:
+                    if GROUP.encode() in file.read():
+                        return True
+    return False
 
 
 PLUGINS = PluginRegistry((core_plugin, built_in_plugins, installed_plugins))
@@ -313,6 +351,6 @@ def public_name(module: str, name: str, plugin: str) -> Any:
     if hook is not None:
         return hook.load()
     problem = f"module {module!r} has no attribute {name!r}"
-    if not name.startswith("_") and all(each.plugin.name != plugin for each in PLUGINS.plugins):
+    if not name.startswith("_") and all(each.name != plugin for each in PLUGINS.plugins):
         problem += f": the plug-in {plugin!r} has more names, and is not loaded (see agentest plugins)"
     raise AttributeError(problem, name=name)

@@ -57,7 +57,10 @@ FLOORS: list[dict[str, str]] = [
         "workers": "agents domain mock_servers models runner store support",
     },
     {
-        "cli": "config domain history judging models report runner scenarios store support version workers",
+        "cli": (
+            "config domain history judging models plugin report runner scenarios store support version "
+            "workers"
+        ),
         "plugins/ray": "models plugin runner support version workers",
     },
     {
@@ -107,13 +110,9 @@ TIES = {
     ("cli/judge.py", "agentest.plugins.adk.metrics.grader_factory"),
     ("cli/judge.py", "agentest.plugins.explore.attacker"),
     ("cli/listing.py", "agentest.plugins.adk.metrics.grader"),
-    ("cli/requests.py", "agentest.plugins.adk.plan"),
     ("cli/run.py", "agentest.plugins.ray.engine"),
     ("cli/run.py", "agentest.plugins.ray.worker_process"),
-    ("cli/run_commands.py", "agentest.plugins.adk.plan"),
     ("cli/run_commands.py", "agentest.plugins.authoring.commands.record_tools"),
-    ("cli/run_commands.py", "agentest.plugins.explore.command"),
-    ("cli/run_output.py", "agentest.plugins.adk.plan"),
     ("cli/run_output.py", "agentest.plugins.ray.worker_process"),
     ("cli/stored_runs.py", "agentest.plugins.authoring"),
     ("cli/stored_runs.py", "agentest.plugins.authoring.export"),

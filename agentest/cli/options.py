@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +18,6 @@ GROUPS = {
     "location": ("agentest.cli.location", "Location"),
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
-    "exploring": ("agentest.plugins.explore.command", "ExploreOptions"),
-    "generating": ("agentest.plugins.authoring.commands.generate", "GenerateOptions"),
-    "evaluation": ("agentest.cli.requests", "EvalOptions"),
-    "traces": ("agentest.plugins.authoring.commands.row_import", "TraceOptions"),
-    "rows": ("agentest.plugins.authoring.row_import", "ImportRequest"),
     "selection": ("agentest.cli.selection", "ScenarioSelection"),
 }
 """Maps a parameter of commands to the class, with its module, that groups the options of its fields."""
@@ -31,7 +26,8 @@ GROUPS = {
 def exits(command: Callable[..., int]) -> Callable[..., int]:
     """Turn the outcome of a command into an exit status; print a user's mistake as one message.
 
-    Options that belong together reach the command as one value (`GROUPS`), if it has the parameter.
+    Options that belong together reach the command as one value, if it has a parameter for it: one of
+    `GROUPS`, or one whose type is a dataclass that the command's module defines or imports.
     """
 
     @wraps(command)
@@ -42,13 +38,22 @@ def exits(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _grouped(command: Callable[..., int], values: dict[str, object]) -> dict[str, object]:
-    for name, (module, kind) in GROUPS.items():
-        if name not in command.__annotations__:
-            continue
-        group = getattr(import_module(module), kind)
+    for name, group in groups_of(command).items():
         mine = [field.name for field in fields(group) if field.name in values]
         values[name] = group(**{each: values.pop(each) for each in mine})
     return values
+
+
+def groups_of(command: Callable[..., int]) -> dict[str, Any]:
+    """Return the classes that group options, by the parameter of the command."""
+    groups = {}
+    for name, annotation in command.__annotations__.items():
+        if name in GROUPS:
+            module, kind = GROUPS[name]
+            groups[name] = getattr(import_module(module), kind)
+        elif is_dataclass(group := command.__globals__.get(annotation)):
+            groups[name] = group
+    return groups
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -291,8 +296,8 @@ def _cassette_flag(flag: str, about: str) -> Callable[[Command], Command]:
     return click.option(flag, is_flag=True, expose_value=False, callback=_cassette_mode, help=about)
 
 
-_record_option = _cassette_flag("--record", "Record model responses to cassettes.")
-_tape_options = _options(
+record_option = _cassette_flag("--record", "Record model responses to cassettes.")
+tape_options = _options(
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
     click.option(
@@ -301,9 +306,9 @@ _tape_options = _options(
 )
 
 recording = _options(
-    _record_option,
+    record_option,
     _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
-    _tape_options,
+    tape_options,
 )
 
 run_options = _options(
@@ -321,15 +326,3 @@ run_options = _options(
     not_run,
 )
 """Options of the commands that run something; their help shows them in sections (`RunCommand`)."""
-explore_options = _options(
-    output_options,
-    model_option,
-    unmocked_option,
-    offline_option,
-    option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
-    budget,
-    _record_option,
-    _tape_options,
-    resume_option,
-)
-"""The options of `agentest run` that `agentest explore` has, too."""

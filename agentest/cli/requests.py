@@ -1,6 +1,6 @@
 """The requests that commands make of their options to prepare a run.
 
-Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`).
+Another process prepares a run again from its request (`RunRecipe`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentest.cli.location import Project
 from agentest.runner.plan import Options
@@ -17,9 +16,6 @@ from agentest.scenarios.discovery import parse_path_choice
 from agentest.support.errors import UsageError
 from agentest.support.files import moved
 from agentest.support.lazy_dataclasses import dataclass
-
-if TYPE_CHECKING:
-    from agentest.plugins.adk.plan import EvalRequest
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
@@ -51,34 +47,6 @@ def request_of(
     return RunRequest(project.root, project.named_config, options, reports or ReportOptions(), project.here)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalOptions:
-    """The options that only `agentest eval` has."""
-
-    criteria: Path | None = None
-    num_runs: int = 1
-    every_set: bool = False
-    mocks: Path | None = None
-    initial_session: Path | None = None
-
-    def request(
-        self, request: RunRequest, project: Project, targets: tuple[str, ...], *, runs_nothing: bool
-    ) -> EvalRequest:
-        """Return the request for a run of evaluation sets."""
-        from agentest.plugins.adk.plan import EvalRequest
-
-        return EvalRequest(
-            request,
-            tuple(map(project.word, targets)),
-            criteria=self.criteria and project.path(self.criteria),
-            num_runs=self.num_runs,
-            initial_session=self.initial_session and project.path(self.initial_session),
-            mocks=self.mocks and project.path(self.mocks),
-            every_set=self.every_set,
-            without_agent=runs_nothing,
-        )
-
-
 def engine_name(options: Options) -> str:
     """Return the engine that the options select, by name or by number of workers. Raises UsageError."""
     several = options.workers not in (None, 1)
@@ -104,31 +72,10 @@ class RunRecipe:
     def prepared(self, root: Path) -> Prepared:
         from agentest.runner.prepare import prepare
 
-        return prepare(_moved(self.request, root))
+        return prepare(moved_request(self.request, root))
 
 
-@dataclass(frozen=True, slots=True)
-class EvalRecipe:
-    """Prepare a run of evaluation sets in another process."""
-
-    evaluation: EvalRequest
-
-    def prepared(self, root: Path) -> Prepared:
-        from agentest.plugins.adk.plan import prepare_eval
-
-        evaluation, old = self.evaluation, self.evaluation.request.root
-        criteria, session, mocks = (
-            path and moved(path, old, root)
-            for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
-        )
-        request = _moved(evaluation.request, root)
-        eval_request = replace(
-            evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks
-        )
-        return prepare_eval(eval_request)
-
-
-def _moved(request: RunRequest, root: Path) -> RunRequest:
+def moved_request(request: RunRequest, root: Path) -> RunRequest:
     """Move the request to another folder, without reports and comparisons, which the main process makes."""
     paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
     return replace(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agentest.cli.requests import EvalRecipe
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
@@ -46,7 +44,6 @@ from agentest.version import __version__
 
 if TYPE_CHECKING:
     from agentest.domain.events import Reporter
-    from agentest.plugins.adk.plan import EvalRequest
     from agentest.plugins.ray.worker_process import PreparationRecipe
     from agentest.runner.executor import Engine
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
@@ -204,19 +201,6 @@ def judged_run(
 
 def _judged_name(file: str) -> str:
     return _JUDGED.get(file, f"judged-{file}")
-
-
-def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
-    """Return the kind of a run of evaluation sets, with the command that resumes it."""
-    agent = evaluation.request.options.agent
-    command = [*words, *([f"--agent={agent}"] if agent is not None else ())]
-    if evaluation.num_runs != 1:
-        command.append(f"--num-runs={evaluation.num_runs}")
-    return RunVariant(
-        RunKind.EVAL,
-        resumed_by=shlex.join(["agentest", "eval", *command, "--resume"]),
-        recipe=EvalRecipe(evaluation),
-    )
 
 
 def open_reporters(

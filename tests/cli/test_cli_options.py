@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,7 +13,7 @@ import pytest
 
 import agentest
 from agentest.cli.main import cli
-from agentest.cli.options import GROUPS
+from agentest.cli.options import groups_of
 
 PACKAGE = Path(agentest.__file__).parent
 PARSED = {"repeat": "Repeat", "shard": "Shard", "workers": "int | str"}
@@ -27,19 +26,13 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         yield from of_group
 
 
-def group_of(name: str) -> type:
-    module, kind = GROUPS[name]
-    found: type = getattr(import_module(module), kind)
-    return found
-
-
 def hints_of(command: click.Command) -> dict[str, Any]:
     """The types of all arguments of a command, and of the fields of those that group options."""
     function = command.callback.__wrapped__  # type: ignore[union-attr]
-    groups = {group_of(name).__name__: group_of(name) for name in GROUPS}
+    groups = groups_of(function)
     found: dict[str, Any] = {}
-    for name, hint in get_type_hints(function, localns=groups).items():
-        found |= get_type_hints(hint) if name in GROUPS else {name: hint}
+    for name, hint in get_type_hints(function, localns={g.__name__: g for g in groups.values()}).items():
+        found |= get_type_hints(hint) if name in groups else {name: hint}
     return found
 
 
@@ -86,8 +79,10 @@ def test_every_option_is_an_argument_of_its_type(name: str) -> None:
 def test_every_argument_has_an_option(name: str) -> None:
     """An argument that no option sets would fail at run time. Fields of groups have defaults."""
     command = dict(commands())[name]
-    wanted = command.callback.__wrapped__.__annotations__  # type: ignore[union-attr]
-    assert wanted.keys() - {"return", *GROUPS} <= {param.name for param in own(command)}
+    function = command.callback.__wrapped__  # type: ignore[union-attr]
+    assert function.__annotations__.keys() - {"return", *groups_of(function)} <= {
+        param.name for param in own(command)
+    }
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

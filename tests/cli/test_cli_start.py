@@ -131,6 +131,7 @@ def test_help_imports_click_alone(project: Project) -> None:
         "agentest.cli.command_list",
         "agentest.cli.exit_status",
         "agentest.cli.main",
+        "agentest.plugin",
         "agentest.support",
         "agentest.support.errors",
         "agentest.support.interrupts",

@@ -5,7 +5,7 @@ from agentest.plugin import Plugin
 plugin = Plugin("adk")
 plugin.command(
     "eval",
-    "agentest.cli.run_commands:evaluate",
+    "agentest.plugins.adk.eval_command:evaluate",
     section="ADK evaluation sets",
     help="Run evaluation sets against the agent.",
 )

@@ -119,7 +119,7 @@ class TraceForms:
 
     def __init__(self) -> None:
         # Ours come last, because some take almost any record with messages.
-        forms = sorted(PLUGINS.all("trace format").values(), key=lambda each: each.plugin == "authoring")
+        forms = sorted(PLUGINS.all("trace format").values(), key=lambda each: each.plugin.name == "authoring")
         self._recognized = [each for each in forms if "recognize" in each.facts]
 
     def of(self, record: Any) -> Feature | None:

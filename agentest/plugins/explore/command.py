@@ -1,439 +1,108 @@
-"""Run an exploration: the options, the parts it consists of, and its exit status."""
+"""`agentest explore`.
+
+The module imports only click at the top; the command imports its work when it is called.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from agentest.cli.run_output import RunOutput, RunVariant
-from agentest.config.config import ExplorePart, ExploreSettings
-from agentest.domain.events import ExplorationProgressed
-from agentest.domain.faults import TOOL_FAULTS
-from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
-from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
-from agentest.domain.verdict import conversation_passed
-from agentest.plugins.explore.attacks import NOTHING_TO_ATTACK, AttackSweep
-from agentest.plugins.explore.budget import ConversationBudget, Limits
-from agentest.plugins.explore.corpus import Corpus
-from agentest.plugins.explore.engine import ExploreEngine, OpenRun
-from agentest.plugins.explore.exploration import Exploration, ExplorationProgress, Tools
-from agentest.plugins.explore.explored_coverage import CoverageCounter
-from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.hints import describe
-from agentest.plugins.explore.injections import CANARY, InjectionSweep, pattern_problem
-from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.journal import EXPLORE_JOURNAL, TryJournal
-from agentest.plugins.explore.judged_claims import ClaimJudge
-from agentest.plugins.explore.model import Base, Vary
-from agentest.plugins.explore.mutations import MutationSweep
-from agentest.plugins.explore.reduction import ReductionBySteps
-from agentest.plugins.explore.saving import (
-    FoundScenarios,
-    SavedFinding,
-    find_saved,
-    findings_of_saved,
-    saved_findings,
+import click
+
+from agentest.cli.command_list import RunCommand
+from agentest.cli.options import (
+    budget,
+    exits,
+    flag,
+    model_option,
+    offline_option,
+    option,
+    output_options,
+    record_option,
+    resume_option,
+    tape_options,
+    unmocked_option,
+    where,
+    which,
 )
-from agentest.plugins.explore.search import ordered
-from agentest.plugins.explore.tool_effects import effects
-from agentest.runner.environment import output_dir
-from agentest.runner.plan import Unit
-from agentest.runner.prepare import Prepared, prepare
-from agentest.runner.selection import narrow_plan, with_units
-from agentest.scenarios.mutations import MUTATIONS
-from agentest.store.journal import RetryingLineFile
-from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
-from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import shown_path
-from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.terminal import clean, say, tell
-from agentest.support.text import count, did_you_mean, quoted_names
+from agentest.plugins.explore.options import ExploreOptions
 
 if TYPE_CHECKING:
-    from agentest.cli.location import Project
+    from agentest.cli.location import Location
     from agentest.cli.selection import ScenarioSelection
-    from agentest.runner.executor import Engine
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions
 
-BASE_CONVERSATIONS = 3
-"""Conversations of each unchanged scenario, all of which must pass."""
-_TABLE_ROWS = 40
 
+class ExploreCommand(RunCommand):
+    """`agentest explore`, with its options in sections."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExploreOptions:
-    """The options that only `agentest explore` has."""
-
-    parts: str | None = None
-    faults: str | None = None
-    injections: str | None = None
-    mutations: str | None = None
-    most: int | None = None
-    """The most conversations; None: as configured."""
-    minutes: float | None = None
-    seed: int = 0
-    fail_on: str = "high"
-    no_shrink: bool = False
-    no_save: bool = False
-    finding: str | None = None
-    """The finding to run again; None: explore."""
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for a name that does not exist."""
-        known = get_args(ExplorePart)
-        for name in _names(self.parts) or ():
-            if name not in known:
-                raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
-        for pattern in _names(self.injections) or ():
-            if problem := pattern_problem(pattern):
-                raise UsageError(f"--injections: {problem}")
-        for name in _names(self.mutations) or ():
-            if name not in MUTATIONS:
-                raise UsageError(
-                    f"--mutations: there is no mutation {name!r}; {did_you_mean(name, MUTATIONS)}"
-                )
-        for name in _names(self.faults) or ():
-            if name not in TOOL_FAULTS:
-                raise UsageError(f"--faults: there is no fault {name!r}; {did_you_mean(name, TOOL_FAULTS)}")
-
-    def chosen_parts(self, settings: ExploreSettings) -> tuple[str, ...]:
-        """Return the parts of the exploration, in order."""
-        given = _names(self.parts)
-        if given is None:
-            only = {"faults": self.faults, "injections": self.injections, "mutations": self.mutations}
-            given = tuple(part for part, value in only.items() if value is not None) or tuple(settings.parts)
-        return tuple(part for part in get_args(ExplorePart) if part in given)
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    """Split a value with commas; None if it is not given. Raises UsageError for an empty one."""
-    if text is None:
-        return None
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise UsageError("an option of explore is empty: name what to try, or remove the option")
-    return names
-
-
-def parts_of(options: ExploreOptions, settings: ExploreSettings) -> Mapping[ExploredPart, Vary]:
-    """Return the parts of an exploration."""
-    parts: dict[ExploredPart, Vary] = {}
-    chosen = options.chosen_parts(settings)
-    if ExploredPart.FAULTS in chosen:
-        parts[ExploredPart.FAULTS] = FaultSweep(settings, _names(options.faults))
-    if ExploredPart.INJECTIONS in chosen:
-        canary = settings.canary.tool if settings.canary else CANARY
-        parts[ExploredPart.INJECTIONS] = InjectionSweep(
-            effects=partial(effects, settings=settings), only=_names(options.injections) or (), canary=canary
-        )
-    if ExploredPart.MUTATIONS in chosen:
-        parts[ExploredPart.MUTATIONS] = MutationSweep(only=_names(options.mutations) or ())
-    if ExploredPart.ATTACKS in chosen:
-        forbidden = settings.canary.tool if settings.canary else None
-        parts[ExploredPart.ATTACKS] = AttackSweep(
-            effects=partial(effects, settings=settings), canary=forbidden
-        )
-    return parts
-
-
-@dataclass(slots=True, eq=False)
-class ExplorationRun:
-    """One exploration, from its start to its exit status."""
-
-    options: ExploreOptions
-    settings: ExploreSettings
-    limits: Limits
-    root: Path
-    known: Mapping[str, SavedFinding] = field(default_factory=dict)
-    """The findings that were saved before, by identifier."""
-    saved: frozenset[str] = frozenset()
-    """The scopes of their scenarios, which run and are not explored."""
-    left_out: tuple[NotTried, ...] = ()
-    """Scenarios that are not explored."""
-    total: int = 0
-    _exploration: Exploration | None = None
-    _bases: int = 0
-    _run_id: str = ""
-    _notes: list[NotTried] = field(default_factory=list)
-
-    @contextmanager
-    def open(self, prepared: Prepared, output: RunOutput | None) -> Iterator[Engine]:
-        """Open the engine, and the journal of the exploration in the folder of the run."""
-        earlier = _earlier_journal(prepared)
-        self._run_id = output.folder.path.name if output else ""
-        path = output.folder.path / EXPLORE_JOURNAL if output else None
-        file = RetryingLineFile(path, lambda text: tell(f"agentest: {text}")) if path else None
-        journal = TryJournal(file, earlier)
-        finished = sum(len(unit.finished_part.conversations) for unit in prepared.plan.units)
-        more = journal.size + finished if earlier and _came_to_its_end(earlier.parent) else 0
-        budget = ConversationBudget(self.total + more, limits=self.limits)
-        try:
-            yield ExploreEngine(partial(self._explore, budget, journal), self.explored)
-        finally:
-            if file:
-                file.close()
-
-    def explored(self) -> Explored:
-        """Return what was tried and found so far."""
-        explored = self._exploration.explored() if self._exploration else Explored()
-        return replace(
-            explored,
-            not_tried=(*self.left_out, *self._notes, *explored.not_tried),
-            fail_on=Severity.of(self.options.fail_on),
-        )
-
-    def exit_code(self, result: RunResult) -> ExitCode:
-        """Return the exit status: 1 with findings at or above `--fail-on`, 2 if nothing was explored."""
-        if result.interrupted:
-            return ExitCode.INTERRUPTED
-        if not self._bases or result.real_tool_ran or result.explored is None:
-            return ExitCode.ERRORED
-        return ExitCode.FAILED if result.explored.fails else ExitCode.PASSED
-
-    async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
-        plan = run.session.prepared.plan
-        results = {
-            unit.scope: result
-            for unit in plan.units
-            if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
+    sections: Mapping[str, str] = MappingProxyType(
+        {
+            "What is tried": (
+                "--parts --faults --injections --mutations --seed --scenario --file --tag --agent --resume "
+                "--replay --dry-run"
+            ),
+            "How much": "--conversations --minutes --max-cost --max-llm-calls --concurrency --no-shrink",
+            "Models": "--model --offline --record --replay-or-record --cassettes --no-cache --unmocked-tools",
+            "Reports": "--fail-on --no-save --reporter -v --verbose -q",
         }
-        units = [each for each in plan.units if each.scope not in self.saved]
-        bases, self._notes = bases_of(units, results)
-        parts = parts_of(self.options, self.settings)
-        self._bases = len(bases)
-        self._notes += guesses(bases, self.settings)
-        self._notes += _without_attacks(bases, parts.get(ExploredPart.ATTACKS))
-        corpus = Corpus(self.root / self.settings.corpus)
-        resumed = run.session.prepared.resumed_run
-        found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
-        budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
-        answers: dict[tuple[str, int], bool | None] = {}
-        invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
-        tools = Tools(
-            parts=parts,
-            invariants=invariants,
-            reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=(lambda *_: None) if self.options.no_save else found,
-            describe=describe,
-            coverage=CoverageCounter(invariants.effects_of, self.settings.switched_off),
-        )
-
-        def show(progress: ExplorationProgress) -> None:
-            findings = progress.findings.values()
-            run.session.emit(
-                ExplorationProgressed(
-                    tried=progress.tries.total(),
-                    total=progress.total,
-                    new=sum(each.status is FindingStatus.NEW for each in findings),
-                    failing=len(findings),
-                    left=budget.left,
-                )
-            )
-
-        exploration = self._exploration = Exploration(
-            tools,
-            budget,
-            seed=self.options.seed,
-            known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
-            saved=findings_of_saved(self.known, results.values(), self.root),
-            entries=corpus.read(except_of=resumed.id if resumed else None),
-            keep=lambda entry: corpus.add(replace(entry, run=self._run_id)),
-            show=show,
-        )
-        converse = journal.around(run.converse)
-        if run.judge:
-            converse = ClaimJudge(run.judge, invariants.failed_writes, answers).around(converse)
-        try:
-            await exploration.run(bases, lambda unit: partial(converse, unit))
-        finally:
-            self._notes += (*found.not_saved, *corpus.problems)
-
-
-def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:
-    """Name the scenarios in which there is nothing to attack."""
-    idle = (each.unit.scenario.name for each in bases if attacks and not any(attacks(each)))
-    return [NotTried(f"attacks on {name}", NOTHING_TO_ATTACK) for name in idle]
-
-
-def bases_of(
-    units: Sequence[Unit], results: Mapping[str, ScenarioResult]
-) -> tuple[list[Base], list[NotTried]]:
-    """Return the scenarios to explore, and those that do not pass as they are."""
-    bases, not_tried = [], []
-    for unit in units:
-        result = results.get(unit.scope)
-        if result is None:
-            not_tried.append(NotTried(unit.scenario.name, "it did not run to its end"))
-            continue
-        passed = sum(map(conversation_passed, result.conversations))
-        if result.verdict.status is Status.PASSED and passed == len(result.conversations) > 0:
-            bases.append(Base(unit, result.conversations))
-            if unit.traits.blind:
-                not_tried.append(NotTried(f"calls of {unit.scenario.name}", unit.traits.blind))
-            continue
-        why = f"it passes in {passed} of {len(result.conversations)} conversations as it is"
-        reasons = [reason.message for reason in result.verdict.reasons]
-        not_tried.append(NotTried(unit.scenario.name, f"{why}: {reasons[0]}" if reasons else why))
-    return bases, not_tried
-
-
-def guesses(bases: Sequence[Base], settings: ExploreSettings) -> list[NotTried]:
-    """Return a note about tools of which only the name shows what they do."""
-    guessed: dict[str, None] = {}
-    for base in bases:
-        known = effects(base.unit, settings)
-        guessed |= dict.fromkeys(known.guessed(base.unit.scenario.tools))
-    if not guessed:
-        return []
-    why = "only their names show whether they write; declare `reads`, or `explore.writes`"
-    return [NotTried(f"certainty about {quoted_names(guessed)}", why)]
-
-
-def _earlier_journal(prepared: Prepared) -> Path | None:
-    if prepared.resumed_run is None:
-        return None
-    return output_dir(prepared) / RUNS / prepared.resumed_run.id / EXPLORE_JOURNAL
-
-
-def _came_to_its_end(folder: Path) -> bool:
-    record = StoredRunFolder(folder).record
-    return bool(record and record.ended and not record.ended.interrupted)
-
-
-def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, ExplorationRun]:
-    """Return the run of the unchanged scenarios, and what explores after it.
-
-    Raises UsageError if no scenario can be explored.
-    """
-    settings = prepared.loaded.config.explore
-    if "attacks" in options.chosen_parts(settings) and not all(
-        prepared.model_names.get(role) for role in ("user", "judge")
-    ):
-        raise UsageError(
-            "the part `attacks` needs a model that attacks and one that judges: configure `model`, or name "
-            "one with --model"
-        )
-    total = settings.conversations if options.most is None else options.most
-    wanted = prepared.request.options
-    left_out: list[NotTried] = []
-    chosen: list[str] = []
-    rerun: set[str] = set()
-    known = saved_findings(prepared.request.root, settings)
-    files = {each.path.resolve() for each in known.values()}
-    saved = frozenset(
-        unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
     )
-    needed = 0
-    for unit in sorted(prepared.plan.units, key=lambda each: each.scope in saved):
-        if unit.scope in saved:
-            needed += _as_saved(unit).conversations
-            if needed <= total:
-                rerun.add(unit.scope)
-            continue
-        exclusions = unit.scenario.explore
-        if exclusions and exclusions.everything:
-            left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif unit.scenario.attack:
-            left_out.append(NotTried(unit.scenario.name, "its user attacks already"))
-        elif needed + unit.conversations > total:
-            why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
-            left_out.append(NotTried(unit.scenario.name, why))
-        else:
-            chosen.append(unit.scope)
-            needed += unit.conversations
-    if not chosen:
-        why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
-        raise UsageError(f"no scenario can be explored{why}")
-    plan = narrow_plan(
-        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *rerun}
-    )
-    plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
-    exploration = ExplorationRun(
-        options=options,
-        settings=settings,
-        limits=Limits(minutes=options.minutes, calls=wanted.max_llm_calls, cost=wanted.max_cost),
-        root=prepared.request.root,
-        known=known,
-        saved=saved,
-        left_out=tuple(left_out),
-        total=total,
-    )
-    return replace(prepared, plan=plan), exploration
 
 
-def _as_saved(unit: Unit) -> Unit:
-    """Return the unit of a saved scenario with as many conversations as show its finding."""
-    return replace(unit, conversations=unit.scenario.conversations_per_scenario or 1)
-
-
-def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
-    """Yield what would be tried, as far as it is known before the first conversation, and its price."""
-    settings = prepared.loaded.config.explore
-    prepared, exploration = explore_scenarios(prepared, options)
-    total = exploration.total
-    parts = parts_of(options, settings)
-    variations = [
-        (base, each)
-        for base in (Base(unit, ()) for unit in prepared.plan.units if unit.scope not in exploration.saved)
-        for vary in parts.values()
-        for each in vary(base)
-    ]
-    base = sum(unit.conversations for unit in prepared.plan.units)
-    scenarios = count(len(prepared.plan.units), "scenario")
-    yield f"{scenarios}, {count(base, 'conversation')} to see that they pass"
-    counts = Counter(each.part for _, each in variations)
-    tries = ", ".join(f"{counts[part]:,} {part}" for part in parts)
-    yield f"variations known so far: {tries}; more once calls and answers are known"
-    yield f"at most {count(total, 'conversation')} in all, 30 % of them for confirming and reducing"
-    if any(prepared.model_names.values()):
-        from agentest.runner.run_budget import estimate_of
-
-        most = max(each.total / BASE_CONVERSATIONS for each in estimate_of(prepared, prepared.plan.units))
-        attacks = (each.scenario.attack for _, each in variations if each.scenario.attack)
-        most = max([most, *(2 * each.most_messages for each in attacks)])
-        yield f"at most {round(most * total):,} model calls"
-    else:
-        yield "no model is configured, so none is called"
-    in_order = ordered(variations, options.seed)
-    for unit_base, each in in_order[:_TABLE_ROWS]:
-        yield f"  {unit_base.unit.scenario.name}: {each.name}"
-    if len(in_order) > _TABLE_ROWS:
-        yield f"  … and {len(in_order) - _TABLE_ROWS:,} more"
-    for left_out in exploration.left_out:
-        yield f"not tried: {left_out.what}: {left_out.why}"
-
-
-def explore_project(
-    project: Project,
+@click.command(cls=ExploreCommand)
+@click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
+@where
+@which
+@option("--parts", "PARTS", "Try only these: faults, injections, mutations, attacks.")
+@option("--faults", "KINDS", "Try only these kinds of faults, like timeout,empty.")
+@option("--injections", "PLACE:TECHNIQUE:GOAL,…", "Try only these injections; parts may be empty or *.")
+@option("--mutations", "NAMES", "Try only these mutations of the user's messages.")
+@option("--conversations most", "N", "Run at most N conversations in all.", kind=click.IntRange(min=1))
+@option("--minutes", "N", "Stop after N minutes.", kind=click.FloatRange(min=0, min_open=True))
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Try in another order (default: 0).",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["low", "medium", "high", "critical"]),
+    default="high",
+    help="Exit with 1 if a finding has this severity or a higher one (default: high).",
+)
+@flag("--no-shrink", "Confirm findings, but do not reduce them.")
+@flag("--no-save", "Write no scenarios of findings.")
+@option("--replay finding", "FINDING", "Run the saved scenario of a finding: its id or its file.")
+@flag("--dry-run", "Show what would be tried and what it costs at most, and run nothing.")
+@output_options
+@model_option
+@unmocked_option
+@offline_option
+@option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1))
+@budget
+@record_option
+@tape_options
+@resume_option
+@exits
+def explore(
+    location: Location,
     options: Options,
     reports: ReportOptions,
     selection: ScenarioSelection,
     exploring: ExploreOptions,
     targets: tuple[str, ...],
-) -> ExitCode:
-    """Explore the scenarios of a project, or run one finding again. Returns the exit status."""
-    from agentest.cli.requests import request_of
-    from agentest.cli.run import run_once
+) -> int:
+    """Find failures that no test was written for: faults of tools, injections, and other users.
 
-    if exploring.finding is not None:
-        config = project.settings("findings are looked for in the usual folder")
-        settings = config.explore if config else ExploreSettings()
-        file = find_saved(exploring.finding, project.here, project.root, settings).path
-        return run_once(prepare(request_of(project, options, reports, (str(file),))))
-    options = replace(options, conversations=BASE_CONVERSATIONS)
-    prepared = prepare(request_of(project, options, reports, targets, offline=False))
-    if options.dry_run:
-        for text in prepared.notes:
-            tell(f"agentest: {text}")
-        for line in dry_run_lines(prepared, exploring):
-            say(clean(line))
-        return ExitCode.PASSED
-    prepared, exploration = explore_scenarios(prepared, exploring)
-    variant = RunVariant(RunKind.EXPLORE, resumed_by="agentest explore --resume", exploration=exploration)
-    return run_once(selection(prepared, RunKind.EXPLORE), variant)
+    Scenarios that pass are run again with changes, and what breaks an invariant is confirmed and reduced.
+
+    Exit status: 0 no finding at or above --fail-on, 1 findings, 2 nothing could be explored, 130 interrupted.
+    """
+    from agentest.plugins.explore.exploration_run import explore_project
+
+    return explore_project(location.enter(), options, reports, selection, exploring, targets)

@@ -5,8 +5,9 @@ from agentest.plugin import Plugin
 plugin = Plugin("explore")
 plugin.command(
     "explore",
-    "agentest.cli.run_commands:explore",
+    "agentest.plugins.explore.command:explore",
     section="Run and compare",
+    after="compare",
     help="Find failures that no test was written for.",
 )
 plugin.hook("agentest.claims_of_success", "agentest.plugins.explore.claims:claims_of_success")

@@ -7,5 +7,6 @@ plugin.command(
     "mock-server",
     "agentest.plugins.servers.command:mock_server",
     section="Write tests",
+    after="record-tools",
     help="Serve mocks over stdio; store a real server's tool list.",
 )

@@ -1,0 +1,74 @@
+"""The options that only `agentest explore` has. What checks them is imported when they are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import did_you_mean
+
+if TYPE_CHECKING:
+    from agentest.config.config import ExploreSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploreOptions:
+    """The options that only `agentest explore` has."""
+
+    parts: str | None = None
+    faults: str | None = None
+    injections: str | None = None
+    mutations: str | None = None
+    most: int | None = None
+    """The most conversations; None: as configured."""
+    minutes: float | None = None
+    seed: int = 0
+    fail_on: str = "high"
+    no_shrink: bool = False
+    no_save: bool = False
+    finding: str | None = None
+    """The finding to run again; None: explore."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a name that does not exist."""
+        from agentest.config.config import ExplorePart
+        from agentest.domain.faults import TOOL_FAULTS
+        from agentest.plugins.explore.injections import pattern_problem
+        from agentest.scenarios.mutations import MUTATIONS
+
+        known = get_args(ExplorePart)
+        for name in names_in(self.parts) or ():
+            if name not in known:
+                raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
+        for pattern in names_in(self.injections) or ():
+            if problem := pattern_problem(pattern):
+                raise UsageError(f"--injections: {problem}")
+        for name in names_in(self.mutations) or ():
+            if name not in MUTATIONS:
+                raise UsageError(
+                    f"--mutations: there is no mutation {name!r}; {did_you_mean(name, MUTATIONS)}"
+                )
+        for name in names_in(self.faults) or ():
+            if name not in TOOL_FAULTS:
+                raise UsageError(f"--faults: there is no fault {name!r}; {did_you_mean(name, TOOL_FAULTS)}")
+
+    def chosen_parts(self, settings: ExploreSettings) -> tuple[str, ...]:
+        """Return the parts of the exploration, in order."""
+        from agentest.config.config import ExplorePart
+
+        given = names_in(self.parts)
+        if given is None:
+            only = {"faults": self.faults, "injections": self.injections, "mutations": self.mutations}
+            given = tuple(part for part, value in only.items() if value is not None) or tuple(settings.parts)
+        return tuple(part for part in get_args(ExplorePart) if part in given)
+
+
+def names_in(text: str | None) -> tuple[str, ...] | None:
+    """Split a value with commas; None if it is not given. Raises UsageError for an empty one."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError("an option of explore is empty: name what to try, or remove the option")
+    return names
