@@ -29,7 +29,7 @@ from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
 from agentest.plugins.authoring import export as test_cases
-from agentest.plugins.authoring.export import Expecting, Form
+from agentest.plugins.authoring.export import Expecting
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results
@@ -175,7 +175,7 @@ def report_again(
 @exits
 def export(
     run: str,
-    form: Form,
+    form: str,
     scenarios: tuple[str, ...],
     ids: tuple[str, ...],
     expect: Expecting,

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from pydantic import TypeAdapter
+
 from agentest.conversation.simulated_user import check_instructions
 from agentest.domain.messages import Session
 from agentest.domain.results import (
@@ -22,6 +24,7 @@ from agentest.domain.results import (
     Status,
     Verdict,
 )
+from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.plugins.adk.formats.criteria import STOP_SIGNAL, Criteria, MetricCriterion
@@ -45,7 +48,7 @@ from agentest.plugins.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts
 from agentest.plugins.adk.metrics.grader_factory import make_grader
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import ConversationPlan, Scenario, ScriptedTurn
-from agentest.store.adk_results import unwrapped
+from agentest.store.adk_results import turn_invocation, unwrapped
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
@@ -316,3 +319,17 @@ def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
         for call, response in answered_calls(turn.intermediate_data)
         if response is not None
     )
+
+
+_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
+
+
+def recorded_case(conversation: Conversation, created: float, keys: AgentestKeys | None = None) -> EvalCase:
+    """Convert a conversation to a case with its id, and each turn to an invocation.
+
+    The case has no `session_input`, because results do not show how the agent stores its sessions.
+    """
+    id = conversation.conversation_id
+    made = (turn_invocation(turn, f"{id}-{turn.turn_index}") for turn in conversation.turns)
+    invocations = (_INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
+    return EvalCase(id, tuple(invocations), creation_timestamp=created, agentest=keys)

@@ -6,21 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter
-
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.verdict import conversation_passed
-from agentest.plugins.adk.formats.eval_set import (
-    CAMEL_CASE,
-    AgentestKeys,
-    EvalCase,
-    EvalSet,
-    Invocation,
-    eval_set_json,
-)
+from agentest.plugin import PLUGINS
+from agentest.plugins.adk.cases import recorded_case
+from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, AgentestKeys, EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.scenarios import source_code
 from agentest.scenarios.data_export import export_data
@@ -36,7 +30,6 @@ from agentest.scenarios.source_code import (
     missing,
 )
 from agentest.scenarios.trajectory import Trajectory
-from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
@@ -44,9 +37,7 @@ from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, did_you_mean
 
-Form = Literal["evalset", "scenario", "yaml"]
 Expecting = Literal["calls", "scenario"]
-_ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",), "yaml": DATA_ENDINGS}
 _SET_ID = "exported"
 _COMPARED_BY_CRITERIA = (
     "the cases hold the calls and replies that were, too: name in a test_config.json next to them which "
@@ -63,9 +54,44 @@ class Exported:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTask:
+    """What to write, for the `make` of a format."""
+
+    path: Path
+    """The results from which the conversations are."""
+    started: float
+    conversations: tuple[ExportedConversation, ...]
+    notes: tuple[str, ...]
+    """Notes for the user about the conversations."""
+    output: Path | None
+    """Where the content will be written."""
+    camel_case: bool
+
+    def unwritable(self, error: Exception) -> UsageError:
+        """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
+        return UsageError(
+            f"{self.path} contains a value that cannot be exported: {error}; leave its conversation out, "
+            "with --scenario or --conversation"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFormat:
+    """A format of exported conversations."""
+
+    endings: tuple[str, ...]
+    """Names of files by which they are found in a folder."""
+    make: Callable[[ExportTask], Exported]
+    """Returns the content. Raises UsageError."""
+    expecting: Callable[[ExportedConversation, ExpectationWriter], ExportedConversation]
+    """Returns a conversation with what its scenario expects, for `--expect scenario`."""
+    has_camel_case: bool = False
+
+
 def export(
     path: Path,
-    form: Form,
+    form: str,
     scenarios: tuple[str, ...] = (),
     ids: tuple[str, ...] = (),
     output: Path | None = None,
@@ -85,25 +111,35 @@ def export(
 
     Raises UsageError.
     """
-    if camel_case and form != "evalset":
+    if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
+        form = "yaml"
+    feature = PLUGINS.find("export format", form)
+    if feature is None:
+        known = did_you_mean(form, PLUGINS.all("export format"))
+        raise UsageError(f"--to: there is no format {form!r}; {known}")
+    chosen: ExportFormat = feature.load()
+    if camel_case and not chosen.has_camel_case:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
-    if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
-        form = "yaml"
     if expect == "scenario":
         expectations = find(selection.conversations, root, earlier.started)
-        conversations, notes = with_expectations(selection.conversations, expectations, form)
+        conversations, notes = with_expectations(selection.conversations, expectations, chosen)
         if any(each.case_keys for each in conversations):
             notes.append(_COMPARED_BY_CRITERIA)
         selection = Selection(conversations, (*selection.notes, *expectations.notes, *notes))
-    if form == "evalset":
-        made = _evaluation_set(earlier, selection, output, camel_case)
-    else:
-        made = _script(earlier, selection, export_script if form == "scenario" else export_data)
-    ending = _ENDINGS[form]
-    if output and not output.name.endswith(ending):
-        note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
+    made = chosen.make(
+        ExportTask(
+            path=path,
+            started=earlier.started,
+            conversations=selection.conversations,
+            notes=selection.notes,
+            output=output,
+            camel_case=camel_case,
+        )
+    )
+    if output and not output.name.endswith(chosen.endings):
+        note = f"{output}: is found in a folder only when its name ends in {' or '.join(chosen.endings)}"
         return replace(made, notes=(*made.notes, note))
     return made
 
@@ -119,54 +155,43 @@ def write(exported: Exported, output: Path, *, force: bool) -> None:
         raise UsageError(f"--output: {output} cannot be written: {error.strerror}") from None
 
 
-def _evaluation_set(
-    earlier: EarlierResults, selection: Selection, output: Path | None, camel_case: bool
-) -> Exported:
+def _evaluation_set(task: ExportTask) -> Exported:
     # ADK names its files after the set.
-    set_id = (output.name.split(".")[0] if output else "") or _SET_ID
+    set_id = (task.output.name.split(".")[0] if task.output else "") or _SET_ID
     try:
-        made = evaluation_set(selection.conversations, set_id, earlier.started)
-        content = eval_set_json(made, camel_case=camel_case)
+        cases = tuple(
+            recorded_case(each.conversation, task.started, each.case_keys) for each in task.conversations
+        )
+        made = EvalSet(set_id, cases, creation_timestamp=task.started)
+        content = eval_set_json(made, camel_case=task.camel_case)
     except (ValueError, RecursionError) as error:
-        raise _unwritable_error(earlier, error) from None
-    notes = list(selection.notes)
-    for each in selection.conversations:
+        raise task.unwritable(error) from None
+    notes = list(task.notes)
+    for each in task.conversations:
         if each.conversation.initial_state:  # a session needs more data
             keys = ", ".join(each.conversation.initial_state)
             notes.append(
                 f"{each.conversation.conversation_id}: its session began with a state ({keys}), which is "
                 "left out; write it into the case: session_input with app_name, user_id and state"
             )
-    summary = count(len(selection.conversations), "case")
-    return Exported(content, summary, (*notes, *[CAMEL_CASE] * camel_case))
+    summary = count(len(task.conversations), "case")
+    return Exported(content, summary, (*notes, *[CAMEL_CASE] * task.camel_case))
 
 
-def _script(
-    earlier: EarlierResults,
-    selection: Selection,
-    write: Callable[[Sequence[ExportableConversation]], str],
-) -> Exported:
-    exportable = tuple(each for each in selection.conversations if not has_nameless_call(each.conversation))
+def _script(write: Callable[[Sequence[ExportableConversation]], str], task: ExportTask) -> Exported:
+    exportable = tuple(each for each in task.conversations if not has_nameless_call(each.conversation))
     if not exportable:
-        raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
+        raise UsageError(f"{task.path}: the agent called tools without a name, which no mock can answer")
     notes = [
         f"left out {each.conversation.conversation_id}: the agent called a tool without a name"
-        for each in selection.conversations
+        for each in task.conversations
         if each not in exportable
     ]
     try:
         content = write(exportable).encode()
     except (ValueError, RecursionError) as error:
-        raise _unwritable_error(earlier, error) from None
-    return Exported(content, count(len(exportable), "scenario"), (*selection.notes, *notes))
-
-
-def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
-    """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
-    return UsageError(
-        f"{earlier.path} contains a value that cannot be exported: {error}; leave its conversation out, "
-        "with --scenario or --conversation"
-    )
+        raise task.unwritable(error) from None
+    return Exported(content, count(len(exportable), "scenario"), (*task.notes, *notes))
 
 
 _T = TypeVar("_T")
@@ -284,7 +309,7 @@ class ExpectationWriter:
 def with_expectations(
     conversations: Sequence[ExportedConversation],
     expectations: SourceExpectations,
-    form: Form,
+    form: ExportFormat,
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
@@ -295,10 +320,7 @@ def with_expectations(
             completed.append(each)
             continue
         writer = ExpectationWriter(each.scenario, expected, len(each.conversation.turns))
-        if form == "evalset":
-            each = replace(each, case_keys=as_keys(writer))
-        else:
-            each = replace(each, words=as_options(writer, PYTHON if form == "scenario" else DATA))
+        each = form.expecting(each, writer)
         if each.words is None and each.case_keys is None:
             writer.note("says nothing that can be written: the same calls are expected")
         completed.append(each)
@@ -382,6 +404,24 @@ def _sources(
         yield "expect", written
 
 
+def _with_options(
+    notation: Notation, each: ExportedConversation, writer: ExpectationWriter
+) -> ExportedConversation:
+    return replace(each, words=as_options(writer, notation))
+
+
+EVALSET = ExportFormat(
+    endings=(".evalset.json", ".test.json"),
+    make=_evaluation_set,
+    expecting=lambda each, writer: replace(each, case_keys=as_keys(writer)),
+    has_camel_case=True,
+)
+SCENARIO = ExportFormat(
+    endings=(".sim.py",), make=partial(_script, export_script), expecting=partial(_with_options, PYTHON)
+)
+YAML = ExportFormat(
+    endings=DATA_ENDINGS, make=partial(_script, export_data), expecting=partial(_with_options, DATA)
+)
 _MAX_SHOWN = 5
 
 
@@ -511,23 +551,3 @@ def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[
         if (why := missing(each.conversation))
     ]
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
-
-
-_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
-
-
-def evaluation_set(
-    conversations: Sequence[ExportedConversation], eval_set_id: str, created: float
-) -> EvalSet:
-    """Convert each conversation to a case with its id, and each turn to an invocation.
-
-    Cases have no `session_input`, because the results do not show how the agent stores its sessions.
-    """
-
-    def case_of(exported: ExportedConversation) -> EvalCase:
-        id = exported.conversation.conversation_id
-        made = (turn_invocation(turn, f"{id}-{turn.turn_index}") for turn in exported.conversation.turns)
-        invocations = (_INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
-        return EvalCase(id, tuple(invocations), creation_timestamp=created, agentest=exported.case_keys)
-
-    return EvalSet(eval_set_id, tuple(map(case_of, conversations)), creation_timestamp=created)

@@ -81,3 +81,9 @@ for form, help in (
 ):
     module = "agentest.plugins.authoring.trace_forms"
     plugin.format(form, f"{module}:read_{form}", of="trace", recognize=f"{module}:is_{form}", help=help)
+for form, help in (
+    ("evalset", "An evaluation set of Google ADK."),
+    ("scenario", "Scenarios in Python."),
+    ("yaml", "Scenarios in YAML."),
+):
+    plugin.format(form, f"agentest.plugins.authoring.export:{form.upper()}", of="export", help=help)

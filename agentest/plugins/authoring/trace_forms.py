@@ -200,10 +200,8 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
     """Return messages from attributes such as `llm.input_messages.0.message.tool_calls.0.tool_call.id`."""
     messages: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
-        if not key.startswith(prefix):
-            continue
         number, _, rest = key.removeprefix(prefix).removeprefix("message.").partition(".")
-        if not number.isdecimal():
+        if not key.startswith(prefix) or not number.isdecimal():
             continue
         message = messages.setdefault(int(number), {})
         rest = rest.removeprefix("message.")
@@ -212,9 +210,8 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
             calls = message.setdefault("tool_calls", {})
             call = calls.setdefault(at, {"function": {}})
             last = name.removeprefix("tool_call.")
-            (call["function"] if last.startswith("function.") else call)[last.removeprefix("function.")] = (
-                value
-            )
+            holder = call["function"] if last.startswith("function.") else call
+            holder[last.removeprefix("function.")] = value
         elif rest in ("role", "content", "name", "tool_call_id"):
             message[rest] = value
         elif rest.endswith("message_content.text"):

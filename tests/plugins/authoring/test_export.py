@@ -22,6 +22,8 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
+from agentest.plugin import Plugin, PluginRegistry
+from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import (
     EVAL_SET,
     EvalSet,
@@ -31,8 +33,10 @@ from agentest.plugins.adk.formats.eval_set import (
     tool_responses,
 )
 from agentest.plugins.authoring.export import (
+    Exported,
     ExportedConversation,
-    evaluation_set,
+    ExportFormat,
+    ExportTask,
     export,
     read_earlier,
     select,
@@ -218,7 +222,7 @@ def test_an_exported_evaluation_set_holds_what_happened(story: Any) -> None:
         )
         for index, (said, made, reply) in enumerate(story)
     ]
-    made_set = evaluation_set([held(*turns)], "mine", 12.5)
+    made_set = EvalSet("mine", (recorded_case(held(*turns).conversation, 12.5),), creation_timestamp=12.5)
     read: EvalSet = EVAL_SET.validate_json(eval_set_json(made_set))
     assert read == made_set
     (case,) = read.eval_cases
@@ -516,3 +520,28 @@ def test_values_that_no_run_writes_are_refused(tmp_path: Path, form: Any, value:
     path.write_text(path.read_text(encoding="utf-8").replace('"HERE"', value), encoding="utf-8")
     with pytest.raises(UsageError, match="cannot be exported"):
         export(path, form)
+
+
+# --- formats of plug-ins ---------------------------------------------------------------------------------
+
+
+def only_texts(task: ExportTask) -> Exported:
+    said = [turn.user_message for each in task.conversations for turn in each.conversation.turns]
+    return Exported("\n".join(said).encode(), f"{len(said)} messages", task.notes)
+
+
+TEXTS = ExportFormat(endings=(".txt",), make=only_texts, expecting=lambda each, _: each)
+plugin = Plugin("tests")
+plugin.format("texts", f"{__name__}:TEXTS", of="export")
+
+
+def test_a_plugin_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found by its name, and a file that would not be found again is remarked upon."""
+    registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.plugins.authoring.export.PLUGINS", registry)
+    file = results(tmp_path, run_of(held(Turn(0, "Hello?", "Hello.")).conversation))
+    made = export(file, "texts", output=tmp_path / "a.text")
+    assert made.content == b"Hello?"
+    assert made.notes[-1] == f"{tmp_path / 'a.text'}: is found in a folder only when its name ends in .txt"
+    with pytest.raises(UsageError, match="--to: there is no format 'text'; did you mean `texts`"):
+        export(file, "text")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stored import to_json
 
-from agentest.plugins.authoring.export import Form, export
+from agentest.plugins.authoring.export import export
 from agentest.scenarios.discovery import discover_file
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
@@ -26,7 +26,7 @@ def test_an_export_keeps_the_date_of_its_scenario(tmp_path: Path) -> None:
     with ScriptedAgent(["Hello."]) as agent:
         result = run_scenarios(list(discover_file(file, Imports()).scenarios), agent=agent)
     (tmp_path / "results.json").write_text(json_document(to_json(result)), encoding="utf-8")
-    forms: tuple[Form, ...] = ("scenario", "evalset")
+    forms: tuple[str, ...] = ("scenario", "evalset")
     for form in forms:
         made = export(tmp_path / "results.json", form, expect="scenario", root=tmp_path)
         assert MAY in made.content.decode()

@@ -13,7 +13,14 @@ import pytest
 from stored import to_json
 
 from agentest.plugins.adk.formats.set_reader import read_eval_set
-from agentest.plugins.authoring.export import Exported, ExportedConversation, export, find, with_expectations
+from agentest.plugins.authoring.export import (
+    EVALSET,
+    Exported,
+    ExportedConversation,
+    export,
+    find,
+    with_expectations,
+)
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
@@ -158,7 +165,7 @@ def test_cases_keep_what_they_say(tmp_path: Path) -> None:
     )
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)
-    (one, other), notes = with_expectations([held, gone], found, "evalset")
+    (one, other), notes = with_expectations([held, gone], found, EVALSET)
     assert one.case_keys is not None
     assert one.case_keys.trajectory["expected"] == own["trajectory"]["expected"]
     assert other.case_keys is None

@@ -14,12 +14,12 @@ from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.plugins.adk import set_files
+from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
 from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.plugins.adk.set_edits import check_set
 from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent
 from agentest.plugins.adk.set_text import open_set
-from agentest.plugins.authoring.export import ExportedConversation, evaluation_set
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import (
     StringLiteral,
@@ -178,12 +178,9 @@ def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
 def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
     path = _target_file(request.path, root, SUFFIXES, None)
     conversation = replace(talk.conversation, conversation_id=request.name.strip())
-    exported = ExportedConversation(
-        scenario=talk.scenario.name, agent=talk.agent, conversation=conversation, passed=True
-    )
     try:
-        made = evaluation_set([exported], set_name(path), talk.began)
-        made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
+        case = _with_session(recorded_case(conversation, talk.began), talk)
+        made = EvalSet(set_name(path), (case,), creation_timestamp=talk.began)
         if path.exists():
             return _added_to_set(path, request, made)
         written = eval_set_json(made)
