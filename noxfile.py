@@ -58,6 +58,18 @@ def slow(session: nox.Session) -> None:
 
 
 @nox.session
+def core(session: nox.Session) -> None:
+    """The core alone, and its own tests: a copy of the repository without plug-ins."""
+    copy = Path(session.create_tmp(), "core")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(".", copy, ignore=shutil.ignore_patterns(".*", "plugins"))
+    session.install(str(copy), *GROUPS["test"], env=COMPILED)
+    session.chdir(copy)
+    of_the_whole_repository = "--ignore-glob=tests/test_*.py"
+    session.run("pytest", *TWO_CORES, of_the_whole_repository, "--durations=5", *session.posargs)
+
+
+@nox.session
 def adk(session: nox.Session) -> None:
     """Everything that is said of google-adk, against google-adk itself, in one environment with it."""
     _install(session, "test")
