@@ -7,26 +7,39 @@ plugin.agent_type(
     "chat_completions",
     settings="agentest.config.agents.chat_completions:ChatCompletionsAgent",
     client="agentest.agents.chat_completions:open_agent",
-    probe="agentest.plugins.authoring.detect.protocol_probes:probe_chat_completions",
+    probe="agentest.agents.core_probes:ChatCompletionsProbe",
+    help="a chat-completions endpoint",
+    words="openai ollama vllm litellm client-tools",
     docs="agents/chat-completions",
 )
 plugin.agent_type(
     "asgi",
     settings="agentest.config.agents.chat_completions:AsgiAgent",
     client="agentest.agents.chat_completions:open_agent",
+    help="an ASGI application with chat completions",
     docs="agents/asgi",
 )
 plugin.agent_type(
     "custom",
     settings="agentest.config.agents.in_process:CustomAgent",
     client="agentest.agents.python_agent:open_agent",
+    help="the agent object in Python",
+    words=(
+        "python function handler pydanticai openai openaiagents openaiagentssdk googleadk langchain "
+        "langgraphserver langgraphplatform"
+    ),
     docs="agents/python",
 )
 plugin.agent_type(
     "http",
     settings="agentest.config.agents.http:HttpTemplateAgent",
     client="agentest.agents.http.client:open_agent",
-    probe="agentest.plugins.authoring.detect.protocol_probes:probe_http",
+    probe="agentest.agents.core_probes:HttpProbe",
+    help="an API of its own",
+    words=(
+        "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook "
+        "openai openaiagents openaiagentssdk"
+    ),
     docs="agents/http",
 )
 plugin.engine("local", "agentest.runner.executor:open_local_engine", help="This process.")

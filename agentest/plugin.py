@@ -130,16 +130,30 @@ class Plugin:
         """`core`, `built in`, the configuration, or the name and version of an installed package."""
         self.features: list[Feature] = []
 
-    def agent_type(self, name: str, *, settings: str, client: str, probe: str = "", docs: str = "") -> None:
+    def agent_type(
+        self,
+        name: str,
+        *,
+        settings: str,
+        client: str,
+        help: str,
+        probe: str = "",
+        words: str = "",
+        docs: str = "",
+    ) -> None:
         """Hand in a type of agent: `type: NAME` in the configuration.
 
         Args:
             settings: class of its settings, a subclass of `agentest.config.agents.base.AnyAgent`.
             client: function that opens it, an `agentest.agents.port.OpenAgent`.
-            probe: async function by which `agentest init` recognises it at an address.
+            help: what speaks the protocol, for messages: "an A2A agent".
+            probe: how `agentest init` and errors recognise it, a subclass of
+                `agentest.agents.protocol_probe.ProtocolProbe`.
+            words: names that people try for it, in lower case without punctuation, and `client-tools` if it
+                hands tool calls to the caller, `session-state` if it sets and reports the session's state.
             docs: page of the documentation about it.
         """
-        self._add("agent type", name, client, settings=settings, probe=probe, docs=docs)
+        self._add("agent type", name, client, help, settings=settings, probe=probe, words=words, docs=docs)
 
     def call_source(self, name: str, path: str) -> None:
         """Hand in a source of tool calls that do not arrive by the agent's protocol.

@@ -36,7 +36,7 @@ FLOORS: list[dict[str, str]] = [
         "scenarios": "config domain mocks support",
     },
     {
-        "agents": "config domain mock_servers mocks support",
+        "agents": "config domain mock_servers mocks plugin support",
         "trajectory": "domain scenarios support",
     },
     {
@@ -86,7 +86,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "plugins/authoring": (
             "agents cli config conversation domain history mocks models plugin plugins/adk plugins/explore "
-            "plugins/page plugins/protocols plugins/servers report runner scenarios store support"
+            "plugins/page plugins/servers report runner scenarios store support"
         ),
     },
 ]

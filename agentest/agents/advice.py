@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,26 +11,23 @@ import anyio
 
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, wants_tls
 from agentest.agents.protocol_probe import (
-    NAMES,
     DetectedProtocol,
     EndpointProbe,
+    all_probes,
     describe_detected,
     detect_type,
     is_login_page,
     is_missing_model_error,
     missing_fields,
     possible_type_hint,
+    probe_of,
     settings_line,
     suggest_for_fields,
     suggest_for_reply,
 )
-from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
-_WITH_MODEL = ("chat_completions", "responses", "anthropic_messages")
-_ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
-"""Types whose endpoint is the server's root and which need the name of an agent on that server."""
 _LOG_IN = "send the credentials with `headers`, or log in first by a `setup` request (type: http)"
 
 _AS_FORM = (
@@ -86,18 +82,18 @@ class Advisor:
         return await self._first_model_advice() if is_missing_model_error(response) else ""
 
     async def _advice_for_type(self, detected_type: str) -> str:
-        finding = None
-        if detected_type in _ROOT_ENDPOINT_TYPES:
+        finding, probe = None, probe_of(detected_type)
+        if probe.at_root:
             with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-                finding = await run_probe(detected_type, self._endpoint)
+                finding = await probe.find(self._endpoint)
         settings = f"type: {detected_type}" if finding is None else settings_line(finding.settings)
-        return f"this looks like {NAMES[detected_type]}: `{settings}`"
+        return f"this looks like {probe.about}: `{settings}`"
 
     async def _advice_for_unknown(self, response: ProbeResponse) -> str:
         """Return advice about an answer that is not specific to any protocol."""
         if response.status in (401, 403):
             return ""
-        if self._kind in _WITH_MODEL and is_missing_model_error(response):
+        if probe_of(self._kind).names_model and is_missing_model_error(response):
             return await self._first_model_advice()
         is_elsewhere = response.status in (404, 405, 426) or is_page(response.body)
         detected = await self._probe()
@@ -153,19 +149,6 @@ def first_model(listed: Any) -> str:
 
 
 LONGEST_LOOK_S = 5.0
-_FALLBACK_TYPES = ("http", "websocket")
-_DISCOVERED_TYPES = ("a2a", "adk", "langgraph")
-"""Types whose servers describe themselves to GET requests."""
-
-
-async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | None:
-    """Run the probe of one type. Returns None if there is no finding or no probe."""
-    probe = AGENT_TYPES[name].probe
-    if probe is None:
-        return None
-    module, _, function = probe.partition(":")
-    finding: DetectedProtocol | None = await getattr(import_module(module), function)(endpoint)
-    return finding
 
 
 async def detect_within_limit(
@@ -177,8 +160,8 @@ async def detect_within_limit(
     """
     detected: list[DetectedProtocol] = []
     with suppress(TimeoutError), TimeLimit(limit_s):
-        for name in _order(first):
-            if finding := await run_probe(name, probe):
+        for each in sorted(all_probes(), key=lambda each: (each.kind != first, each.order)):
+            if finding := await each.find(probe):
                 detected.append(finding)
                 if is_at(finding, probe.url):
                     break
@@ -189,11 +172,3 @@ def is_at(finding: DetectedProtocol, url: str) -> bool:
     """Return True if a finding is about this exact address, not about another path of its server."""
     there, here = urlsplit(str(finding.settings.get("endpoint", ""))), urlsplit(url)
     return (there.netloc, there.path.rstrip("/")) == (here.netloc, here.path.rstrip("/"))
-
-
-def _order(first: str) -> list[str]:
-    """Return the type to probe first, then those that need no message; those that fit many come last."""
-    return sorted(
-        AGENT_TYPES,
-        key=lambda name: (name != first, name in _FALLBACK_TYPES, name not in _DISCOVERED_TYPES),
-    )

@@ -1,12 +1,29 @@
-"""Find the operations of an OpenAPI document that take a user's message, the likeliest first."""
+"""How servers show that they speak a type of the core: chat completions, or an API of their own.
+
+An API of its own shows in the operations of an OpenAPI document that take a user's message.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    OPENAPI_PATH,
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+    detect_type,
+    missing_parameter,
+    posts_in,
+)
+from agentest.config.agents.chat_completions import CHAT_PATH
 from agentest.support.lazy_dataclasses import dataclass
+
+_MODELS_PATH = "/v1/models"
 
 _MESSAGE_FIELDS = (
     "message",
@@ -59,6 +76,67 @@ _OTHER_WORDS = {
 _TYPES = ("application/json", "multipart/form-data", "application/x-www-form-urlencoded")
 
 
+class ChatCompletionsProbe(ProtocolProbe):
+    """Finds chat-completions endpoints, by their list of models, too."""
+
+    order = 2
+    usual_paths = (CHAT_PATH, "/chat/completions")
+    path_end = "/chat/completions"
+    required = frozenset({"messages", "model"})
+    names_model = True
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        has_choices = isinstance(value, Mapping) and isinstance(value.get("choices"), list)
+        return has_choices or missing_parameter(value) == "messages"
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        if detect_type(response) != self.kind:
+            return None
+        return "it answers with a chat completion" if response.is_success else "it asks for chat completions"
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        if found := await super().find(endpoint):
+            return found
+        models = await endpoint.get(_MODELS_PATH)
+        if models is None or not isinstance(models.json, Mapping) or models.json.get("object") != "list":
+            return None
+        return DetectedProtocol(
+            settings={"type": self.kind, "endpoint": urljoin(endpoint.url, CHAT_PATH)},
+            because=f"its {_MODELS_PATH} lists models, as servers with chat completions do",
+        )
+
+
+class HttpProbe(ProtocolProbe):
+    """Finds a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
+
+    order = 4
+    has_own_form = True
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        operations = {each.path: each for each in chat_operations(await endpoint.openapi())}
+        here = urlsplit(endpoint.url).path
+        chosen = operations.get(here) or next(iter(operations.values()), None)
+        if chosen is None:
+            return None
+        url = urljoin(endpoint.url, await _with_first_id(endpoint, chosen.path))
+        settings = {"type": self.kind, "endpoint": url, **chosen.settings}
+        return DetectedProtocol(settings=settings, because=f"its {OPENAPI_PATH} describes POST {chosen.path}")
+
+
+async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:
+    """Replace the parameter of a path by the first id of the collection before it."""
+    collection, brace, rest = path.partition("/{")
+    if not brace:
+        return path
+    response = await endpoint.get(collection)
+    listed = response.json if response is not None else None
+    first = listed[0] if isinstance(listed, list) and listed else None
+    if isinstance(first, Mapping):
+        first = next((first[key] for key in ("id", "agent_id", "name") if key in first), None)
+    return f"{collection}/{first}{rest.partition('}')[2]}" if isinstance(first, str) else path
+
+
 @dataclass(frozen=True, slots=True)
 class ChatOperation:
     """An operation that takes a message."""
@@ -67,15 +145,6 @@ class ChatOperation:
     """May contain one parameter, such as `{agent_id}`."""
     settings: Mapping[str, Any]
     """The settings of an agent of type `http` for its requests: `body`, `reply`, `headers`."""
-
-
-def posts_in(document: Any, parameters: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path → POST operation of an OpenAPI document, for paths with at most so many parameters."""
-    paths = document.get("paths") if isinstance(document, Mapping) else None
-    for path, operations in paths.items() if isinstance(paths, Mapping) else ():
-        post = operations.get("post") if isinstance(operations, Mapping) else None
-        if isinstance(post, Mapping) and path.count("{") <= parameters:
-            yield path, post
 
 
 def chat_operations(document: Any) -> list[ChatOperation]:

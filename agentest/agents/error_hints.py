@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
-ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps lists?"
 _CREDENTIALS = 'are the credentials right? In `agent`, write headers: {Authorization: "Bearer ${TOKEN}"}'
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
@@ -61,6 +61,18 @@ class ProbeResponse:
             return json.loads(self.body)
         except (ValueError, RecursionError):
             return None
+
+    @property
+    def first_value(self) -> Any:
+        """The JSON value of the body, or of its first event that has one, or None."""
+        text = self.body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+        is_whole = text.startswith(("{", "["))
+        texts = [text] if is_whole else [line[5:] for line in text.splitlines() if line.startswith("data:")]
+        for each in texts:
+            with suppress(ValueError, RecursionError):
+                if (value := json.loads(each)) is not None:
+                    return value
+        return None
 
 
 def hint(status: int, location: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from inspect import isawaitable
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.port import Agent, AgentCopies, OpenAgent, Resources
-from agentest.config.agent_types import AGENT_TYPES, AgentConfig
+from agentest.config.agent_types import AgentConfig, agent_type
 from agentest.config.agents.over_http import HttpAgent
 from agentest.support.calling import run_in_progress
 from agentest.support.errors import AgentUnreachable, ConfigError
@@ -69,10 +68,10 @@ async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources
 
 
 async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> Agent:
-    """Open an agent. The module of a protocol is imported only if the configuration uses that type."""
+    """Open an agent. Its client is imported only if the configuration uses its type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
-    open_agent: OpenAgent = import_module(AGENT_TYPES[config.type].client).open_agent
+    open_agent: OpenAgent = agent_type(config.type).load()
     agent = open_agent(name, config, resources)
     return await agent if isawaitable(agent) else agent
 

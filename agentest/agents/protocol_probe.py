@@ -1,18 +1,18 @@
 """Detect the protocol of an endpoint from its responses.
 
 `detect_type` names the type of one response by features of that protocol alone. `EndpointProbe` sends probe
-requests, whose results the probes of the protocols turn into a `DetectedProtocol`. Agentest uses both when it
-cannot read an answer, because the configured `type` is then probably wrong.
+requests, whose results the `ProtocolProbe` of each agent type turns into a `DetectedProtocol`. Agentest uses
+both when it cannot read an answer, because the configured `type` is then probably wrong.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import anyio
@@ -21,6 +21,8 @@ from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.json_reader import mapping_at, objects_in
 from agentest.agents.port import AppFailed
 from agentest.agents.reply_paths import find_reply_path, places_of_text
+from agentest.config.agent_types import DEFAULT_TYPE, agent_type
+from agentest.plugin import PLUGINS
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress
@@ -30,47 +32,12 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.websockets import NotText, SocketClosed
 from agentest.support.lazy_dataclasses import dataclass
 
-NAMES = {
-    "chat_completions": "a chat-completions endpoint",
-    "responses": "an endpoint of OpenAI's Responses API",
-    "anthropic_messages": "an endpoint of Anthropic's Messages API",
-    "a2a": "an A2A agent",
-    "ag_ui": "an AG-UI endpoint",
-    "ai_sdk": "a chat endpoint of Vercel's AI SDK",
-    "langgraph": "a LangGraph server",
-    "adk": "google-adk's own server",
-    "websocket": "a WebSocket endpoint",
-}
-"""Type → description of its endpoint, for messages."""
-_REQUIRED_FIELDS: Sequence[tuple[str, frozenset[str]]] = (
-    ("ag_ui", frozenset({"threadid", "runid"})),
-    ("adk", frozenset({"appname", "userid"})),
-    ("langgraph", frozenset({"assistantid"})),
-    ("a2a", frozenset({"jsonrpc"})),
-    ("ai_sdk", frozenset({"trigger"})),
-    ("responses", frozenset({"input", "model"})),
-    ("responses", frozenset({"input"})),
-    ("anthropic_messages", frozenset({"maxtokens", "messages"})),
-    ("chat_completions", frozenset({"messages", "model"})),
-)
-"""Type → required fields that its servers report as missing, in lower case without separators."""
-_REQUIRED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
-"""Required parameter of an OpenAI API → the type of its endpoint."""
-_PATHS = {
-    "/chat/completions": "chat_completions",
-    "/v1/responses": "responses",
-    "/v1/messages": "anthropic_messages",
-    "/ag-ui": "ag_ui",
-}
-"""Usual end of a path → type."""
-_AI_SDK_HEADERS = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(
     r"model=None|must provide a model|parameter: 'model'|model: field required|no such model"
     r"|model\b.{0,80}(?:not found|does not exist)",
     re.I,
 )
-_NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
 USER_AGENT = "agentest (detects the protocol of this server)"
 _TIMEOUT_S = 2.0
 _GREETING_S = 0.5
@@ -81,13 +48,128 @@ _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent"
 _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
 
 
+class ProtocolProbe:
+    """How a server shows that it speaks the protocol of an agent type. Each type hands in a subclass.
+
+    Args:
+        kind: the name of the type.
+        about: what speaks it, for messages: "an A2A agent".
+    """
+
+    order: ClassVar[int] = 3
+    """Place among all probes: first those of servers that describe themselves to GET requests, then those
+    that send a message, and last those of protocols that many servers speak."""
+    usual_paths: ClassVar[tuple[str, ...]] = ()
+    """Where endpoints that answer a first message usually are. Empty: a message does not show this type."""
+    path_end: ClassVar[str] = ""
+    """The end of a path that suggests this type."""
+    required: ClassVar[frozenset[str]] = frozenset()
+    """Fields that its servers report as missing, in lower case without separators."""
+    names_model: ClassVar[bool] = False
+    """True if its requests name a model."""
+    at_root: ClassVar[bool] = False
+    """True if its endpoint is the root of a server, whose agent a setting names."""
+    has_own_form: ClassVar[bool] = False
+    """True if its settings say what messages are like."""
+    can_be_tried: ClassVar[bool] = True
+    """True if a message can be sent with the settings that were found."""
+    remark: ClassVar[str] = ""
+    """What users have to know about the settings that were found."""
+
+    def __init__(self, kind: str, about: str) -> None:
+        self.kind = kind
+        self.about = about
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        """Return True if a response is one of this protocol alone."""
+        del response
+        return False
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        """Return what shows that the response to a first message is of this protocol, or None."""
+        del response
+        return None
+
+    def is_listed(self, path: str, operation: Mapping[str, Any]) -> bool:
+        """Return True if a POST of an OpenAPI document is of this protocol."""
+        del operation
+        return bool(self.path_end) and path.rstrip("/").endswith(self.path_end)
+
+    def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
+        """Return the body of a first message. Only for a type with a `path_end`."""
+        return {**model, "messages": messages}
+
+    def hint(self, response: ProbeResponse) -> str:
+        """Return advice from a weak sign in a response, worded as a possibility, or ""."""
+        del response
+        return ""
+
+    def guess(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        """Return what to write if no probe has found anything, with the reason as a sentence, or None."""
+        del endpoint
+        return None
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        """Find an endpoint by its response to a message, at the paths of the OpenAPI document, here or at the
+        `usual_paths`. Without messages, the document and a path of the protocol that takes only POST count.
+        """
+        if not self.usual_paths:
+            return None
+        document = await endpoint.openapi()
+        listed = [path for path, post in posts_in(document) if self.is_listed(path, post)]
+        if listed and endpoint.only_gets:
+            return self._found(endpoint, listed[0], f"its {OPENAPI_PATH} lists POST {listed[0]}")
+        if endpoint.only_gets:
+            for path in self.usual_paths:
+                response = await endpoint.get(path) if self.is_listed(path, {}) else None
+                if response is not None and response.status == 405:
+                    return self._found(endpoint, path, f"the server has {path}")
+            return None
+        for path in listed:
+            response = await endpoint.post_message(path)
+            shown = self.evidence(response) if response is not None else None
+            return self._found(endpoint, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
+        async for path in endpoint.places(*self.usual_paths):
+            response = await endpoint.post_message(path)
+            if response is None:
+                continue
+            if seen := self.evidence(response):
+                return self._found(endpoint, path, seen)
+            if self.is_listed(urlsplit(urljoin(endpoint.url, path)).path, {}) and is_missing_model_error(
+                response
+            ):
+                return self._found(
+                    endpoint, path, "it asks for the name of a model, at a path of this protocol"
+                )
+        return None
+
+    def _found(self, endpoint: EndpointProbe, path: str, because: str) -> DetectedProtocol:
+        url = urljoin(endpoint.url, path) if path else endpoint.url
+        return DetectedProtocol(settings={"type": self.kind, "endpoint": url}, because=because)
+
+
+def all_probes() -> list[ProtocolProbe]:
+    """Return the probes of all agent types that have one, in the order in which types were handed in."""
+    return [probe_of(name) for name, kind in PLUGINS.all("agent type").items() if "probe" in kind.facts]
+
+
+def probe_of(name: str) -> ProtocolProbe:
+    """Return the probe of an agent type. That of a type that is not detected finds nothing."""
+    kind = agent_type(name)
+    make: type[ProtocolProbe] = kind.load("probe") if "probe" in kind.facts else ProtocolProbe
+    return make(name, kind.help)
+
+
 def detect_type(response: ProbeResponse) -> str | None:
     """Return the type that a response belongs to, or None if it is not specific to one."""
-    if response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body:
-        return "websocket"
-    if any(name in response.headers for name in _AI_SDK_HEADERS):
-        return "ai_sdk"
-    return _by_value(_json_value(response.body)) or _by_missing_fields(response)
+    probes = all_probes()
+    if spoken := next((each.kind for each in probes if each.is_spoken(response)), None):
+        return spoken
+    lacked = {re.sub("[_-]", "", name).lower() for name in missing_fields(response.json)}
+    asking = [each for each in probes if each.required and each.required <= lacked]
+    # Other protocols ask for what chat completions have, and more.
+    most = max(asking, key=lambda each: (len(each.required), each.kind != DEFAULT_TYPE), default=None)
+    return most.kind if most else None
 
 
 def is_login_page(body: bytes) -> bool:
@@ -109,88 +191,29 @@ def is_absent(response: ProbeResponse | None) -> bool:
 
 def possible_type_hint(response: ProbeResponse, kind: str, url: str) -> str:
     """Return a suggestion from weaker signs, worded as a possibility, or ""."""
-    if response.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(response.body):
-        return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
-    possible_type = type_of_path(url) or kind
-    if possible_type != kind and response.status not in (404, 405):
-        return f"by its path, this may be {NAMES[possible_type]}: `type: {possible_type}`"
+    hints = (each.hint(response) for each in all_probes() if each.kind != kind)
+    if found := next(filter(None, hints), ""):
+        return found
+    possible = probe_of_path(url)
+    if possible and possible.kind != kind and response.status not in (404, 405):
+        return f"by its path, this may be {possible.about}: `type: {possible.kind}`"
     is_refusal = response.status in (400, 415, 422) and response.json is None and response.body.strip()
-    if kind in ("http", "websocket") or not is_refusal:
+    if probe_of(kind).has_own_form or not is_refusal:
         return ""
     return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
 
 
-def type_of_path(url: str) -> str:
-    """Return the type whose endpoints usually end like this URL, or ""."""
-    path = urlsplit(url).path.rstrip("/")
-    return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
+def probe_of_path(url: str) -> ProtocolProbe | None:
+    """Return the probe of the type whose endpoints usually end like this URL, or None."""
+    path = urlsplit(url).path
+    return next((each for each in all_probes() if each.is_listed(path, {})), None)
 
 
-def _json_value(body: bytes) -> Any:
-    """Return the JSON value of a body or of its first event that has one, or None."""
-    text = body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
-    is_whole = text.startswith(("{", "["))
-    texts = [text] if is_whole else [line[5:] for line in text.splitlines() if line.startswith("data:")]
-    for each in texts:
-        with suppress(ValueError, RecursionError):
-            if (value := json.loads(each)) is not None:
-                return value
-    return None
-
-
-def _by_value(value: Any) -> str | None:
-    if isinstance(value, list):
-        return "adk" if value and _is_adk(value[0]) else None
-    if not isinstance(value, Mapping):
-        return None
-    return next((name for name, is_one in _MARKS.items() if is_one(value)), None)
-
-
-def _is_adk(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"author", "invocationId"} <= value.keys()
-
-
-def _is_langgraph(value: Mapping[str, Any]) -> bool:
-    messages = value.get("messages")
-    if not isinstance(messages, list) or not messages or not isinstance(messages[-1], Mapping):
-        return "__error__" in value or "__interrupt__" in value
-    return messages[-1].get("type") in ("human", "ai", "tool") and "content" in messages[-1]
-
-
-def _is_responses(value: Mapping[str, Any]) -> bool:
-    begins = str(value.get("type", "")).startswith("response.")
-    return begins or value.get("object") == "response" or {"output", "status", "id"} <= value.keys()
-
-
-def _is_anthropic(value: Mapping[str, Any]) -> bool:
-    kind = value.get("type")
-    if kind == "error":
-        return isinstance(value.get("error"), Mapping) and "type" in value["error"]
-    return kind == "message_start" or (kind == "message" and isinstance(value.get("content"), list))
-
-
-_MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "chat_completions": lambda value: isinstance(value.get("choices"), list),
-    "a2a": lambda value: value.get("jsonrpc") == "2.0",
-    "ag_ui": lambda value: value.get("type") in ("RUN_STARTED", "RUN_ERROR"),
-    "ai_sdk": lambda value: value.get("type") in ("start", "text-start", "tool-input-start"),
-    "responses": _is_responses,
-    "anthropic_messages": _is_anthropic,
-    "langgraph": _is_langgraph,
-    "adk": _is_adk,
-}
-
-
-def _by_missing_fields(response: ProbeResponse) -> str | None:
-    if b"Unable to extract tag using discriminator 'trigger'" in response.body:
-        return "ai_sdk"  # the error message is pydantic-ai's
-    names = missing_fields(response.json)
-    lacked = {name.replace("_", "").replace("-", "").lower() for name in names}
-    by_fields = next((name for name, fields in _REQUIRED_FIELDS if fields <= lacked), None)
-    error = mapping_at(response.json, "error")  # of an OpenAI API
-    if by_fields or not {"param", "type"} <= error.keys() or not _MISSING.search(str(error.get("message"))):
-        return by_fields
-    return _REQUIRED_PARAMETER.get(str(error["param"]))
+def missing_parameter(value: Any) -> str:
+    """Return the parameter that an error of an OpenAI API reports as missing, or ""."""
+    error = mapping_at(value, "error")
+    is_one = {"param", "type"} <= error.keys() and _MISSING.search(str(error.get("message")))
+    return str(error["param"]) if is_one else ""
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
@@ -372,6 +395,15 @@ GREETERS = {
 """Field of a first message → the name in its greeting, which replies often repeat."""
 
 
+def posts_in(document: Any, parameters: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path → POST operation of an OpenAPI document, for paths with at most so many parameters."""
+    paths = document.get("paths") if isinstance(document, Mapping) else None
+    for path, operations in paths.items() if isinstance(paths, Mapping) else ():
+        post = operations.get("post") if isinstance(operations, Mapping) else None
+        if isinstance(post, Mapping) and path.count("{") <= parameters:
+            yield path, post
+
+
 def first_message(url: str, model: str = "") -> dict[str, Any]:
     """Return the body of a valid first message for the protocol that the path of a URL suggests.
 
@@ -380,16 +412,8 @@ def first_message(url: str, model: str = "") -> dict[str, Any]:
     text = _HELLO.format(GREETERS["messages"])
     messages: list[dict[str, Any]] = [{"role": "user", "content": text}]
     named = {"model": model} if model else {}
-    match type_of_path(url):
-        case "chat_completions":
-            return {**named, "messages": messages}
-        case "responses":
-            return {**named, "input": messages}
-        case "anthropic_messages":
-            return {**named, "max_tokens": 1024, "messages": messages}
-        case "ag_ui":
-            run = {"threadId": "agentest-1", "runId": "agentest-2", "state": {}, "tools": [], "context": []}
-            return {**run, "messages": [{"id": "agentest-3", **messages[0]}], "forwardedProps": {}}
+    if probe := probe_of_path(url):
+        return probe.first_body(messages, named)
     texts = {name: _HELLO.format(who) for name, who in GREETERS.items() if name != "messages"}
     parts = {"id": "agentest-3", **messages[0], "parts": [{"type": "text", "text": text}]}
     ids = {"session_id": "agentest-1", "id": "agentest-1", "trigger": "submit-message"}

@@ -1,153 +1,39 @@
-"""The table of agent types: settings, client and probe of each protocol.
+"""The settings of an agent of any type, and advice about what its type can do.
 
-To add a protocol, add a package in `agentest/agents` and a line here.
+Types are handed in by plug-ins (`agentest.plugin`). A type is read, and its settings are imported, when a
+configuration names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import Annotated, Any
 
-from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import SchemaValidator, core_schema
 
-from agentest.config.agents.base import GATEWAY_PAGE, AnyAgent
+from agentest.config.agents.base import GATEWAY_PAGE, AnyAgent, described, types_with
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.plugin import PLUGINS, Feature
+from agentest.support.errors import ConfigError
 from agentest.support.text import did_you_mean
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
-
-
-@dataclass(frozen=True, slots=True)
-class AgentType:
-    """One type of agent. Its modules are imported when an agent has the type."""
-
-    settings: str
-    """The class of its settings: `module:class`."""
-    client: str
-    """The module in `agentest/agents` with the client. Its `open_agent` is an `agents.port.OpenAgent`."""
-    probe: str | None = None
-    """Detects the protocol at an endpoint: `module:function` of an `async def probe(look)`."""
-
-    @property
-    def settings_class(self) -> type[AnyAgent]:
-        module, _, name = self.settings.partition(":")
-        settings: type[AnyAgent] = getattr(import_module(module), name)
-        return settings
-
 
 DEFAULT_TYPE = "chat_completions"
 
-AGENT_TYPES: dict[str, AgentType] = {
-    name: AgentType(
-        settings=settings,
-        client=client,
-        probe=f"agentest.plugins.authoring.detect.protocol_probes:{probe}" if probe else None,
-    )
-    for name, settings, client, probe in (
-        (
-            "chat_completions",
-            "agentest.config.agents.chat_completions:ChatCompletionsAgent",
-            "agentest.agents.chat_completions",
-            "probe_chat_completions",
-        ),
-        (
-            "asgi",
-            "agentest.config.agents.chat_completions:AsgiAgent",
-            "agentest.agents.chat_completions",
-            None,
-        ),
-        (
-            "adk",
-            "agentest.plugins.protocols.adk_server.settings:AdkAgent",
-            "agentest.plugins.protocols.adk_server.client",
-            "probe_adk_server",
-        ),
-        (
-            "adk_module",
-            "agentest.config.agents.in_process:AdkModuleAgent",
-            "agentest.plugins.frameworks.google_adk",
-            None,
-        ),
-        ("custom", "agentest.config.agents.in_process:CustomAgent", "agentest.agents.python_agent", None),
-        (
-            "http",
-            "agentest.config.agents.http:HttpTemplateAgent",
-            "agentest.agents.http.client",
-            "probe_http",
-        ),
-        (
-            "responses",
-            "agentest.plugins.protocols.responses.settings:ResponsesAgent",
-            "agentest.plugins.protocols.responses.client",
-            "probe_responses",
-        ),
-        (
-            "ag_ui",
-            "agentest.plugins.protocols.ag_ui.settings:AgUiAgent",
-            "agentest.plugins.protocols.ag_ui.client",
-            "probe_ag_ui",
-        ),
-        (
-            "langgraph",
-            "agentest.plugins.protocols.langgraph.settings:LangGraphAgent",
-            "agentest.plugins.protocols.langgraph.client",
-            "probe_langgraph",
-        ),
-        (
-            "a2a",
-            "agentest.plugins.protocols.a2a.settings:A2aAgent",
-            "agentest.plugins.protocols.a2a.client",
-            "probe_a2a",
-        ),
-        (
-            "ai_sdk",
-            "agentest.plugins.protocols.ai_sdk.settings:AiSdkAgent",
-            "agentest.plugins.protocols.ai_sdk.client",
-            "probe_ai_sdk",
-        ),
-        (
-            "websocket",
-            "agentest.plugins.protocols.websocket.settings:WebSocketAgent",
-            "agentest.plugins.protocols.websocket.client",
-            "probe_websocket",
-        ),
-        (
-            "anthropic_messages",
-            "agentest.plugins.protocols.anthropic_messages.settings:AnthropicMessagesAgent",
-            "agentest.plugins.protocols.anthropic_messages.client",
-            "probe_anthropic_messages",
-        ),
-        (
-            "grpc",
-            "agentest.plugins.protocols.grpc.settings:GrpcAgent",
-            "agentest.plugins.protocols.grpc.client",
-            None,
-        ),
-        (
-            "assistants",
-            "agentest.plugins.protocols.assistants.settings:AssistantsAgent",
-            "agentest.plugins.protocols.assistants.client",
-            None,
-        ),
-        (
-            "realtime",
-            "agentest.plugins.protocols.realtime.settings:RealtimeAgent",
-            "agentest.plugins.protocols.realtime.client",
-            None,
-        ),
-        (
-            "command",
-            "agentest.plugins.protocols.command.settings:CommandAgent",
-            "agentest.plugins.protocols.command.client",
-            None,
-        ),
-    )
-}
+
+def agent_type(name: str) -> Feature:
+    """Return a type of agent. Raises ConfigError if there is none of this name."""
+    if found := PLUGINS.find("agent type", name):
+        return found
+    raise ConfigError(unknown_type_message(name))
+
+
+def settings_class(name: str) -> type[AnyAgent]:
+    """Return the class of the settings of agents of this type. Raises ConfigError."""
+    settings: type[AnyAgent] = agent_type(name).load("settings")
+    return settings
 
 
 def visibility_of_agent(agent: AnyAgent) -> ToolVisibility:
@@ -170,71 +56,54 @@ def returns_calls(agent: AnyAgent) -> bool:
     )
 
 
-def agent_keys() -> frozenset[str]:
-    """Return the keys of all types."""
-    return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings_class.model_fields)
+def agent_keys(names: Iterable[str] | None = None) -> frozenset[str]:
+    """Return the keys of agents of these types, those that exist. None: of all types."""
+    known = PLUGINS.all("agent type") if names is None else filter(partial(PLUGINS.find, "agent type"), names)
+    return frozenset(key for name in known for key in settings_class(name).model_fields)
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """Return the type of an agent in a configuration."""
     name = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
     return DEFAULT_TYPE if name is None else str(name)
 
 
-class _AgentTypeUnion:
-    """Validates settings with the class for their `type`, and imports no other."""
+def _validated(value: Any) -> AnyAgent:
+    """Validate settings with the class for their `type`, and import no other.
 
-    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(name: str, value: Any) -> AnyAgent:
-            return AGENT_TYPES[name].settings_class.model_validate(value)
+    The errors are those of a union, which say in their location by which type they were checked.
+    """
+    name = type_name(value)
+    names = [name] if PLUGINS.find("agent type", name) else PLUGINS.all("agent type")
+    members: dict[Any, core_schema.CoreSchema] = {
+        each: core_schema.no_info_plain_validator_function(partial(_validated_as, each)) for each in names
+    }
+    union = SchemaValidator(core_schema.tagged_union_schema(members, type_name))
+    agent: AnyAgent = union.validate_python(value)
+    return agent
 
-        members = tuple(
-            Annotated[AnyAgent, PlainValidator(partial(validate, name)), Tag(name)] for name in AGENT_TYPES
-        )
-        union = Union[members]  # type: ignore[valid-type]  # noqa: UP007 - its members are in the table
-        return handler.generate_schema(Annotated[union, Discriminator(_type_name)])
+
+def _validated_as(name: str, value: Any) -> AnyAgent:
+    return settings_class(name).model_validate(value)
 
 
-AgentConfig = Annotated[AnyAgent, _AgentTypeUnion()]
+AgentConfig = Annotated[AnyAgent, PlainValidator(_validated), WithJsonSchema({"oneOf": [{}]})]
 """The settings of an agent of any type."""
-
-
-_HTTP = "http (an API of its own)"
-_PYTHON_OBJECT = "custom (the agent object in Python)"
-_TYPES_BY_NAMES = {
-    "fastapi flask django express node nodejs go golang java spring rest restapi api json sse webhook": _HTTP,
-    "pydanticai": f"{_PYTHON_OBJECT}, or behind a server ag_ui, ai_sdk or a2a",
-    "openaiagents openaiagentssdk": f"{_PYTHON_OBJECT}, or behind a server http",
-    "openaiassistants azureaifoundry foundry azureagents": "assistants",
-    "openai": "chat_completions or responses for OpenAI's APIs, custom or http for its Agents SDK",
-    "googleadk": "adk for its server, a2a behind to_a2a, adk_module or custom for an agent in Python",
-    "langchain langgraphserver langgraphplatform": f"langgraph (its server), or {_PYTHON_OBJECT}",
-    "vercel vercelai vercelaisdk usechat nextjs": "ai_sdk",
-    "copilotkit": "ag_ui",
-    "anthropic claude": "anthropic_messages",
-    "ollama vllm litellm": "chat_completions",
-    "ws socket": "websocket",
-    "cli shell process program": "command",
-    "python function handler": "custom",
-    "mcp mcpserver": "the protocol between user and agent; MCP is between the agent and its tools",
-}
-"""Names in lower case without punctuation → suggested types."""
-_TYPES_BY_NAME = {name: types for names, types in _TYPES_BY_NAMES.items() for name in names.split()}
 
 
 def unknown_type_message(name: str) -> str:
     """Return the error message for an unknown type."""
-    types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
-    if types is None:
-        return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
-    return f"there is no agent type {name!r}. The type is the protocol that the agent speaks: {types}"
+    word = re.sub(r"[\W_]", "", name).lower()
+    meant = "the protocol between user and agent; MCP is between the agent and its tools"
+    if word not in ("mcp", "mcpserver"):
+        meant = described(types_with(word))
+    if not meant:
+        return f"there is no agent type {name!r}; {did_you_mean(name, PLUGINS.all('agent type'))}"
+    return f"there is no agent type {name!r}. The type is the protocol that the agent speaks: {meant}"
 
 
 _MAX_ALTERNATIVES = 2
 """Messages offer at most two alternatives."""
-TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
-"""Types whose protocol reports the calls that the agent makes itself."""
-_CLIENT_TOOL_TYPES = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
-"""Types whose protocol sends tool calls to the client."""
 _USE_AGENT_OBJECT = (
     "name the agent object itself, where it is one of pydantic-ai, the OpenAI Agents SDK, LangGraph or "
     "google-adk (handler: pkg.module:agent, type: custom)"
@@ -305,7 +174,7 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> str:
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools, the one that fits most agents first."""
     resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
-    others = ", ".join(name for name in _CLIENT_TOOL_TYPES if name != agent.type)
+    others = ", ".join(name for name in types_with("client-tools") if name != agent.type)
     gateway = f"{agent.gateway_advice} ({GATEWAY_PAGE})"
     if agent.model_gateway:
         gateway = "leave `mocks: false` out of model_gateway"
@@ -319,3 +188,29 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
         *([_USE_MOCK_TOOLS] if agent.in_process else []),
         f"reach it by a protocol that hands calls to the caller (type: {others})",
     ]
+
+
+def state_reported_by() -> str:
+    """Return which agents report the state of their session."""
+    return f"{remarks_reported_by()}, and a handler can by ctx.record_state (type: custom)"
+
+
+def remarks_reported_by() -> str:
+    """Return which agents name the authors of their messages before the reply."""
+    return f"an agent of type {described(types_with('session-state'))} does"
+
+
+def invisible_state_message(agent: str) -> str:
+    """Explain that the state of the agent's session is expected, but not visible."""
+    return (
+        f"the session state of agent {agent!r} cannot be seen: it does not report it; "
+        f"{state_reported_by()}. Otherwise remove the checks of the state"
+    )
+
+
+def invisible_remarks_message(agent: str) -> str:
+    """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
+    return (
+        f"messages before the reply of agent {agent!r} cannot be seen: it does not name their "
+        f"authors; {remarks_reported_by()}. Otherwise remove the checks of remarks"
+    )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from agentest.config.agent_types import AgentConfig, agent_keys
+from agentest.config.agent_types import AgentConfig, agent_keys, type_name
 from agentest.config.agents.mock_servers import ModelGateway, Override
 from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, no_bool, parse_reports
@@ -257,7 +257,7 @@ def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
     """
     if not isinstance(entry, Mapping):
         return entry
-    keys = agent_keys()
+    keys = agent_keys([type_name(agent), type_name(entry)])
     entry = snake_keys(entry, keys)
     if not entry.get("name"):
         raise ValueError(f"{key}: needs a `name`; results are listed by name")

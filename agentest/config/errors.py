@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from agentest.config.agent_types import AGENT_TYPES, agent_keys, unknown_type_message
+from agentest.config.agent_types import agent_keys, settings_class, unknown_type_message
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
 from agentest.config.fields import Path_, Section, key_location
+from agentest.plugin import PLUGINS
 from agentest.support.redaction import (
     HIDDEN,
     Redactor,
@@ -114,7 +115,7 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
 
 
 def _types_with(key: str) -> str:
-    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings_class.model_fields]
+    types = [name for name in PLUGINS.all("agent type") if key in agent_keys([name])]
     return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
@@ -123,7 +124,7 @@ def _section_at(loc: Path_) -> type[BaseModel]:
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
         tag_at = 1 if parts[0] == "agent" else 2
-        section, parts = AGENT_TYPES[str(parts[tag_at])].settings_class, parts[tag_at + 1 :]
+        section, parts = settings_class(str(parts[tag_at])), parts[tag_at + 1 :]
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section

@@ -58,26 +58,3 @@ Approve = bool | Mapping[str, bool]
 
 def cannot_be_seen(agent: str) -> str:
     return f"calls of agent {agent!r} cannot be seen"
-
-
-STATE_REPORTED_BY = (
-    "a google-adk agent does (type: adk, behind its server; adk_module, in this process), and a handler can "
-    "by ctx.record_state (type: custom)"
-)
-REMARKS_REPORTED_BY = "a google-adk agent does (type: adk, behind its server; adk_module, in this process)"
-
-
-def invisible_state_message(agent: str) -> str:
-    """Explain that the state of the agent's session is expected, but not visible."""
-    return (
-        f"the session state of agent {agent!r} cannot be seen: it does not report it; {STATE_REPORTED_BY}. "
-        "Otherwise remove the checks of the state"
-    )
-
-
-def invisible_remarks_message(agent: str) -> str:
-    """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
-    return (
-        f"messages before the reply of agent {agent!r} cannot be seen: it does not name their "
-        f"authors; {REMARKS_REPORTED_BY}. Otherwise remove the checks of remarks"
-    )

@@ -11,8 +11,8 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from agentest.config.agent_types import invisible_remarks_message, invisible_state_message
 from agentest.domain.results import CheckResult
-from agentest.domain.tool_visibility import invisible_remarks_message, invisible_state_message
 from agentest.domain.transcript import (
     ATTACK_CHECK,
     CUT_OFF,

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentest.config.agent_types import (
-    TELLING,
     advice_for_unseen_calls,
     partial_visibility_advice,
     unreported_calls_advice,
@@ -472,10 +471,6 @@ def _distance(name: str, other: str) -> int:
     return row[-1]
 
 
-TYPES_WITH_TOOLS_ON_EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
-"""Agent types whose protocol lets either the caller or the agent run a tool."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
@@ -532,7 +527,7 @@ def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | Non
         queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
-        tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
+        tools_on_either_side=agent.tools_on_either_side,
         spans_count=_spans_count(agent),
         visible_by_spans_only=_spans_count(agent) and not agent.mock_servers,
         instructions=instructions_of(agent),
@@ -557,7 +552,7 @@ def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> To
 
 def _spans_count(agent: AnyAgent) -> bool:
     """Return True if spans show calls that the protocol does not, unless the configuration says otherwise."""
-    tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.type in TELLING
+    tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.shows_own_calls
     return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 
 

@@ -19,8 +19,9 @@ from pydantic import BaseModel
 
 import agentest
 from agentest.cli.main import cli
-from agentest.config.agent_types import AGENT_TYPES
+from agentest.config.agent_types import settings_class
 from agentest.config.config import Config
+from agentest.plugin import PLUGINS
 
 _ARGUMENTS = re.compile(r"(Args|Returns|Raises|Attributes):$")
 _ARGUMENT = re.compile(r" {4}(\*{0,2}\w+): (.+)$")
@@ -39,9 +40,9 @@ def configuration() -> str:
     """A table of keys for the whole configuration, for each of its parts, and for each type of agent."""
     parts: dict[str, Schema] = {}
     text = ["## Top level", _settings(Config, parts)]
-    for name, agent_type in AGENT_TYPES.items():
-        text += [f"## Agents of type `{name}`", _first_line(agent_type.settings_class)]
-        text.append(_settings(agent_type.settings_class, parts))
+    for name in PLUGINS.all("agent type"):
+        text += [f"## Agents of type `{name}`", _first_line(settings_class(name))]
+        text.append(_settings(settings_class(name), parts))
     for name, part in sorted(parts.items()):
         rows = [
             (key, _type(value), _default(value), value.get("description", ""))

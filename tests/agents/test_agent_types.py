@@ -1,4 +1,4 @@
-"""The table of agent types: everything that is said of a type is said there."""
+"""Agent types: everything about a type is handed in by its plug-in."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Literal
 import pytest
 
 from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.config.agent_types import AGENT_TYPES, AgentType, agent_keys, visibility_of_agent
+from agentest.agents.protocol_probe import probe_of
+from agentest.config.agent_types import agent_keys, agent_type, settings_class, visibility_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugin import PLUGINS, Plugin
 from agentest.scenarios.definition import scenario
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
@@ -63,22 +65,27 @@ def open_agent(name: str, config: ParrotSettings, resources: Resources) -> Parro
 
 @pytest.fixture
 def parrots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One line of the table and one module, as a further protocol would add them."""
+    """One feature and one module, as a further protocol would add them."""
     module = ModuleType("parrot_client")
     module.open_agent = open_agent  # type: ignore[attr-defined]
     module.ParrotSettings = ParrotSettings  # type: ignore[attr-defined]
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "parrot_client", module)
-        line = AgentType(settings="parrot_client:ParrotSettings", client="parrot_client")
-        patched.setitem(AGENT_TYPES, "parrot", line)
-        Config.model_rebuild(force=True)
+        plugin = Plugin("parrots")
+        plugin.agent_type(
+            "parrot",
+            settings="parrot_client:ParrotSettings",
+            client="parrot_client:open_agent",
+            help="a parrot",
+            words="bird",
+        )
+        patched.setitem(PLUGINS._features["agent type"], "parrot", plugin.features[0])
         yield
-    Config.model_rebuild(force=True)
 
 
 @pytest.mark.usefixtures("parrots")
 def test_a_further_type_is_configured_opened_and_seen() -> None:
-    """A line of the table is enough for the configuration, the client and how calls are seen."""
+    """A feature is enough for the configuration, the client and how calls are seen."""
     config = Config.model_validate(
         {"agent": {"type": "parrot", "cage": "A"}, "compare": [{"name": "b", "cage": "B"}]}
     )
@@ -105,17 +112,21 @@ def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> Non
     path.write_text("agent:\n  type: parot\n")
     with pytest.raises(ConfigError, match="no agent type 'parot'; did you mean `parrot`"):
         load(path, {})
+    path.write_text("agent:\n  type: Bird\n")
+    with pytest.raises(ConfigError, match=r"no agent type 'Bird'\. .* agent speaks: parrot \(a parrot\)"):
+        load(path, {})
 
 
-def test_the_table_forgets_what_a_test_added() -> None:
-    """Without the line there is no such type."""
+def test_there_is_no_type_that_nobody_hands_in() -> None:
+    """Without the feature there is no such type."""
     with pytest.raises(ValueError, match="parrot"):
         Config.model_validate({"agent": {"type": "parrot", "cage": "A"}})
 
 
-@pytest.mark.parametrize("name", AGENT_TYPES)
-def test_each_line_is_whole(name: str) -> None:
-    """The settings of a line have its type's name, and its module can open agents."""
-    kind = AGENT_TYPES[name]
-    assert name in str(kind.settings_class.model_fields["type"].annotation)
-    assert callable(__import__(kind.client, fromlist=["open_agent"]).open_agent)
+@pytest.mark.parametrize("name", PLUGINS.all("agent type"))
+def test_each_type_is_whole(name: str) -> None:
+    """The settings of a type have its name, its client can be imported, and its probe names it."""
+    assert name in str(settings_class(name).model_fields["type"].annotation)
+    assert callable(agent_type(name).load())
+    assert probe_of(name).kind == name
+    assert agent_type(name).help

@@ -17,7 +17,7 @@ from project import Project
 from agentest.agents.advice import Advisor
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import EndpointProbe, detect_type
-from agentest.config.agent_types import AGENT_TYPES
+from agentest.plugin import PLUGINS
 from agentest.support.http.client import DirectResponse, Headers, open_client
 from agentest.testing import Raw, ScriptedAgent
 
@@ -105,7 +105,7 @@ def test_each_protocol_is_recognised(kind: str) -> None:
     """What only one protocol sends is recognised, answers and refusals alike; what anybody sends is not."""
     assert [detect_type(one) for one in ANSWERS[kind]] == [kind] * len(ANSWERS[kind])
     assert [detect_type(one) for one in NOBODYS] == [None] * len(NOBODYS)
-    assert kind in AGENT_TYPES
+    assert kind in PLUGINS.all("agent type")
 
 
 class Nobody:
@@ -313,7 +313,7 @@ def test_the_first_error_is_never_hidden() -> None:
     assert anyio.run(say, "It failed.", seen({"error": "No."}, 500)) == "It failed."
 
 
-PROBES = ("advice", "protocol_probes", "protocol_probe", "endpoint_detection", "doctor", "checks")
+PROBES = ("advice", "protocol_probe", "core_probes", "endpoint_detection", "doctor", "checks")
 
 
 @pytest.mark.parametrize(

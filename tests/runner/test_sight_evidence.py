@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
-from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, ways_to_mock
+from agentest.config.agent_types import advice_for_unseen_calls, ways_to_mock
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
@@ -25,6 +25,7 @@ from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
+from agentest.plugin import PLUGINS
 from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.testing import run_scenarios
 
@@ -213,7 +214,7 @@ def test_ways_are_those_that_there_are() -> None:
     )
     for said in (chat, advice_for_unseen_calls("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
-        assert set(types) <= {*AGENT_TYPES}
+        assert set(types) <= {*PLUGINS.all("agent type")}
 
 
 def test_calls_that_nothing_reports_cannot_be_stated() -> None:

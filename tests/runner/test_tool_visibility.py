@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from stored import to_json
 
 from agentest import scenario
-from agentest.config.agent_types import AGENT_TYPES, visibility_of_agent
+from agentest.config.agent_types import visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
+from agentest.plugin import PLUGINS
 from agentest.store.reader import read_results
 from agentest.support.errors import ConfigError
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
@@ -84,7 +85,7 @@ def test_the_type_says_how_calls_are_seen() -> None:
         "assistants": {"endpoint": "http://h", "assistant_id": "a"},
         "http": {"endpoint": "http://h", "body": body},
     }
-    for name in AGENT_TYPES:
+    for name in PLUGINS.all("agent type"):
         where = places.get(name, {"endpoint": "http://h"})
         given = {
             "agent": {"type": name, **where},

@@ -23,13 +23,13 @@ if __name__ == "__main__":
 from pydantic import BaseModel
 
 import agentest
-from agentest.config.agent_types import AGENT_TYPES, DEFAULT_TYPE, agent_keys
+from agentest.config.agent_types import DEFAULT_TYPE, agent_keys, settings_class
 from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.domain.attacks import STRATEGIES
 from agentest.domain.faults import MODEL_FAULTS, SCHEMA_MODES, TOOL_FAULTS
 from agentest.domain.injections import GOALS, TECHNIQUES
-from agentest.plugin import PluginRegistry, built_in_plugins, core_plugin
+from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plugin
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
 from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
@@ -122,7 +122,7 @@ _LIMITS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 def config_schema() -> Schema:
     definitions: Schema = {}
     top = _model_schema(Config, definitions)
-    agents = {name: kind.settings_class for name, kind in AGENT_TYPES.items()}
+    agents = {name: settings_class(name) for name in PLUGINS.all("agent type")}
     for cls in agents.values():
         definitions[cls.__name__] = _model_schema(cls, definitions)
     cases = [
@@ -140,7 +140,7 @@ def config_schema() -> Schema:
     )
     definitions["Agent"] = {
         "type": "object",
-        "properties": {"type": _with_variables({"enum": list(AGENT_TYPES)})},
+        "properties": {"type": _with_variables({"enum": list(agents)})},
         "allOf": cases,
     }
     keys = sorted(agent_keys())

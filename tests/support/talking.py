@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
 from agentest.agents.port import Resources
-from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
-from agentest.config.agent_types import AGENT_TYPES, AgentConfig
+from agentest.agents.protocol_probe import EndpointProbe, probe_of
+from agentest.config.agent_types import AgentConfig, agent_type
 from agentest.conversation.in_process_calls import InProcessCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
@@ -117,7 +116,7 @@ async def converse(
             closing=closing,
             on_note=notes.append,
         )
-        agent = import_module(AGENT_TYPES[settings.type].client).open_agent("agent", settings, resources)
+        agent = agent_type(settings.type).load()("agent", settings, resources)
         made = scenario("s", turns=["-"], tools=dict(tools or {}))
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))
@@ -126,15 +125,14 @@ async def converse(
         return await TurnLoop(spec, agent, user, mocks, in_process).run()
 
 
-def looked(
-    probe: Callable[[EndpointProbe], Awaitable[DetectedProtocol | None]], path: str, *answers: Answer
-) -> Any:
-    """The settings that a probe finds where these answers are given, the endpoint as a path; or None."""
+def looked(kind: str, path: str, *answers: Answer) -> Any:
+    """The settings that the probe of a type finds where these answers are given, the endpoint as a path; or
+    None."""
 
     async def go() -> Any:
         async with wire(*answers, for_looks=True) as opened, open_client(AddressGuard()) as client:
             server = f"http://127.0.0.1:{opened.port}"
-            found = await probe(EndpointProbe(f"{server}{path}", client))
+            found = await probe_of(kind).find(EndpointProbe(f"{server}{path}", client))
             if found is None:
                 return None
             return {key: str(value).removeprefix(server) for key, value in found.settings.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -11,13 +12,8 @@ from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import PORT, address_awaits_port, check_json
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugin import PLUGINS, Feature
 from agentest.support.templates import Template
-
-WAYS_OF_STATE = (
-    "test it behind ADK's server (type: adk), which creates the session with it, or through a handler "
-    "(type: custom), which finds it in ctx.session.state"
-)
-
 
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
 """Placeholders in what Agentest sends to an agent. `agents.placeholders` has the values."""
@@ -30,6 +26,26 @@ GATEWAY_PAGE = "agentest docs model-gateway"
 Approvals = Literal["approve", "deny", "ask"]
 """How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
 the user's next message is the answer."""
+
+
+def types_with(word: str) -> dict[str, Feature]:
+    """Return the agent types that have a word (`Plugin.agent_type`)."""
+    kinds = PLUGINS.all("agent type").items()
+    return {name: kind for name, kind in kinds if word in kind.facts.get("words", "").split()}
+
+
+def described(kinds: Mapping[str, Feature]) -> str:
+    """Return agent types for a message: `a2a (an A2A agent) or ag_ui (an AG-UI endpoint)`."""
+    *others, last = [f"{name} ({kind.help})" for name, kind in kinds.items()] or [""]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def ways_of_state() -> str:
+    """Return how to test an agent with the state of a session that it does not take itself."""
+    return (
+        f"test it as an agent of type {described(types_with('session-state'))}, which creates the session "
+        "with it, or through a handler (type: custom), which finds it in ctx.session.state"
+    )
 
 
 class AnyAgent(AgentWithServers):
@@ -46,6 +62,14 @@ class AnyAgent(AgentWithServers):
     file_descriptors: ClassVar[int] = 1
     """Most file descriptors that a conversation may use at once. An agent over the network uses one
     connection."""
+    shows_own_calls: ClassVar[bool] = False
+    """True if the protocol reports calls that the agent makes itself."""
+    tools_on_either_side: ClassVar[bool] = False
+    """True if the protocol lets either the caller or the agent run a tool."""
+    has_own_tools: ClassVar[bool] = True
+    """True if the agent may run tools itself."""
+    can_run_real_tools: ClassVar[bool] = False
+    """True if the agent's own tools can run in place of mocks at `mcp_mock`."""
 
     name: str = Field(default="agent", min_length=1)
     tool_visibility: ToolVisibility | None = None
@@ -257,7 +281,7 @@ class AnyAgent(AgentWithServers):
             return None
         keys = " or ".join(f"`{key}`" for key in self.templated)
         place = self.state_place or (keys and f"write {{{{state.KEY}}}} into the agent's {keys}")
-        return f"{place}, {WAYS_OF_STATE}" if place else WAYS_OF_STATE
+        return f"{place}, {ways_of_state()}" if place else ways_of_state()
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:

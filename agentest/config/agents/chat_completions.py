@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.base import WAYS_OF_STATE
+from agentest.config.agents.base import ways_of_state
 from agentest.config.agents.over_http import IN_PROCESS, AsgiApp, HttpAgent
 from agentest.config.agents.tools import AgentTool, system_text, tools_in
 from agentest.config.fields import check_url
@@ -18,6 +18,8 @@ CHAT_PATH = "/v1/chat/completions"
 
 class ChatCompletionsAgent(HttpAgent):
     """An agent that speaks OpenAI's chat completions over HTTP."""
+
+    has_own_tools: ClassVar[bool] = False
 
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
@@ -44,7 +46,7 @@ class ChatCompletionsAgent(HttpAgent):
             return None
         return (
             "set send_session_state: true in the agent's configuration (every request then has it as "
-            f"metadata.session_state), {WAYS_OF_STATE}"
+            f"metadata.session_state), {ways_of_state()}"
         )
 
     @field_validator("path")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.base import AnyAgent, described, types_with
 from agentest.config.fields import (
     NotNegative,
     Number,
@@ -199,8 +199,8 @@ class HttpAgent(AnyAgent):
     @classmethod
     def _http_url(cls, value: str, info: ValidationInfo) -> str:
         if value or "app" not in info.data:
-            if value.startswith(("ws://", "wss://")):
-                raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
+            if not value.startswith("http") and (others := types_with(value.partition("://")[0])):
+                raise ValueError(f"has the scheme of another type: {value!r} goes with {described(others)}")
             check_url(example_url(value)) if value else None
             return normal_address(value)
         if info.data["app"] is None:

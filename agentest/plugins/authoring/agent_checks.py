@@ -17,6 +17,7 @@ from agentest.agents.protocol_probe import (
     is_absent,
     is_missing_model_error,
     missing_headers,
+    probe_of,
     settings_line,
 )
 from agentest.config.agent_types import (
@@ -34,7 +35,6 @@ from agentest.plugins.page.talk.short_talk import ShortTalk
 from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.plan import Plan, agents_under_test
 from agentest.runner.prepare import Prepared, RunRequest, managed_servers_of
-from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
 from agentest.support.errors import AgentError, CannotSend, UsageError
 from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
@@ -107,7 +107,7 @@ async def check_agent(
                 if http and (problem := await tls_problem(http.address, started.client)):
                     raise UsageError(f"{http.address}: {problem}")
                 tell(good(subject("agent", checked.name), _response_text(checked, notes)))
-                served = agent if http or agent.type == "grpc" else None
+                served = agent if agent.urls and not agent.in_process else None
                 if served and (client := opened.get(checked.name)):
                     limit_s = loaded.config.request_timeout_ms / 1000
                     reply = await _check_protocol(checked.name, served, client, started.client, tell)
@@ -254,7 +254,7 @@ def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str
     """Return why every request would be refused like the empty one, and what to do; None if not."""
     if response is None:
         return None
-    names_model = agent.type in ("http", "websocket") or "model" in getattr(agent, "body", {})
+    names_model = probe_of(agent.type).has_own_form or "model" in getattr(agent, "body", {})
     if is_missing_model_error(response) and not names_model:
         return "it asks for the name of a model", "Write: body: {model: …}"
     if response.status in (401, 403):
@@ -293,7 +293,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
     if visibility is ToolVisibility.RETURNED:
         if reply is None:
             text = "not seen yet: no answer came"
-        either_side = agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
+        either_side = agent.tools_on_either_side
         own_tools = f"To see and mock tools that it runs itself, {agent.gateway_advice}: {GATEWAY_PAGE}."
         return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:

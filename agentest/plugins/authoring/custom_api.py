@@ -14,7 +14,6 @@ from urllib.parse import urljoin, urlsplit
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.protocol_probe import (
     GREETERS,
-    NAMES,
     DetectedProtocol,
     EndpointProbe,
     body_of_fields,
@@ -22,6 +21,7 @@ from agentest.agents.protocol_probe import (
     first_message,
     is_absent,
     missing_fields,
+    probe_of,
 )
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.errors import AgentError
@@ -31,8 +31,6 @@ from agentest.support.json_path import JsonPath
 HELLO = "Hello, my name is Ada."
 USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
 """Where agents with an API of their own usually are."""
-_AT_ANY_PATH = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
-"""Protocols whose endpoint may have any path."""
 _FORM = "application/x-www-form-urlencoded"
 _ACCEPTED = 202
 _REFUSED = (400, 415, 422, 500)
@@ -60,9 +58,10 @@ async def detect_custom_api(probe: EndpointProbe) -> DetectedProtocol | None:
             continue
         endpoint = urljoin(probe.url, path) if path else probe.url
         shown = urlsplit(endpoint).path or "/"
-        if (kind := detect_type(response)) in _AT_ANY_PATH:
-            settings = {"type": kind, "endpoint": endpoint}
-            return DetectedProtocol(settings=settings, because=f"POST {shown} answers as {NAMES[kind]} does")
+        detected = detect_type(response)
+        if detected and (known := probe_of(detected)).usual_paths:
+            settings = {"type": detected, "endpoint": endpoint}
+            return DetectedProtocol(settings=settings, because=f"POST {shown} answers as {known.about} does")
         if settings := await _settings(probe, path, response):
             because = f"POST {shown} answers a message in a form of its own"
             return DetectedProtocol(

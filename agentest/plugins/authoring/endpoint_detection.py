@@ -16,9 +16,9 @@ from agentest.agents.advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
 from agentest.agents.http_sender import speaks_tls
 from agentest.agents.protocol_probe import (
-    NAMES,
     DetectedProtocol,
     EndpointProbe,
+    all_probes,
     body_of_fields,
     detect_type,
     first_message,
@@ -27,10 +27,12 @@ from agentest.agents.protocol_probe import (
     is_missing_model_error,
     missing_fields,
     missing_headers,
+    probe_of,
+    probe_of_path,
     settings_line,
-    type_of_path,
 )
 from agentest.config.agent_types import DEFAULT_TYPE
+from agentest.config.agents.base import types_with
 from agentest.config.config import Config
 from agentest.config.fields import check_url
 from agentest.plugins.authoring.custom_api import HELLO, detect_custom_api, filled, reply_settings
@@ -50,10 +52,6 @@ _CONNECT_S = 5.0
 _PATH = "is the path right?"
 _LIMIT_S = 120.0
 """For all probes together: agents may take seconds for each message."""
-_MODEL_NAME_TYPES = ("chat_completions", "responses", "anthropic_messages")
-"""Types whose requests name a model."""
-_ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
-"""Types whose endpoint is the root of a server, even if the given URL has a path."""
 _SHOWN_REPLY_CHARS = 80
 
 
@@ -116,7 +114,7 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
     if at_endpoint is None and at_other_path is not None:
         # The path may have another agent than the one found at a different path of its server.
         kind = str(at_other_path.settings["type"])
-        at_root = urlsplit(probe.url).path in ("", "/") or kind in _ROOT_ENDPOINT_TYPES
+        at_root = urlsplit(probe.url).path in ("", "/") or probe_of(kind).at_root
         nothing = is_absent(response)
         if at_root or nothing or (response and detect_type(response) == kind):
             chosen = at_other_path
@@ -127,12 +125,9 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
         return await _describe_known(custom, probe, None, client)
     if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
         response = mcp
-    if any(_HTTP2_SETTINGS in each for each in probe.tried):
+    if guess := next(filter(None, (each.guess(probe) for each in all_probes())), None):
         return DetectedAgent(
-            settings={"type": "grpc", "endpoint": urlsplit(url).netloc, "method": "package.Service/Method"},
-            remarks=("It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`.",),
-            is_known=False,
-            is_complete=False,
+            settings=guess.settings, remarks=(guess.because,), is_known=False, is_complete=False
         )
     return _describe_unknown(url, response, at_other_path)
 
@@ -177,8 +172,9 @@ async def _describe_known(
     requested_path = urlsplit(probe.url).path
     if requested_path not in ("", "/") and not is_at(finding, probe.url):
         remarks.append(f"It is at {settings['endpoint']}; nothing was found at {requested_path}.")
-    at_it = await probe.post_message(settings["endpoint"]) if settings["type"] in _MODEL_NAME_TYPES else None
-    if settings["type"] in _MODEL_NAME_TYPES:
+    protocol = probe_of(settings["type"])
+    at_it = await probe.post_message(settings["endpoint"]) if protocol.names_model else None
+    if protocol.names_model:
         listed = await probe.get("/v1/models")
         if model := first_model(listed.json if listed is not None else None):
             settings["body"] = {"model": model}
@@ -190,13 +186,13 @@ async def _describe_known(
                 remarks.append(f"It asks for a model and accepts any name, such as {_ANY_MODEL!r}.")
     if settings["type"] == "http":
         settings |= await _reply_setting(settings, probe)
-    if settings["type"] == "websocket":
-        remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
+    if protocol.remark:
+        remarks.append(protocol.remark)
     missing = (
         tuple(_missing_settings(at_it or response, settings)) if at_it or is_at(finding, probe.url) else ()
     )
     problem = ""
-    if not missing and settings["type"] not in ("websocket", "realtime"):
+    if not missing and protocol.can_be_tried:
         text, problem = await _try_out(settings, probe, client)
         remarks.append(text)
     return DetectedAgent(
@@ -208,8 +204,6 @@ async def _describe_known(
 
 
 _ANY_MODEL = "agent"
-_HTTP2_SETTINGS = r"b'\x00\x00"
-"""The beginning of what an HTTP/2 server sends first, as an error about a status line quotes it."""
 
 
 def _wants_model(response: ProbeResponse) -> bool:
@@ -251,21 +245,22 @@ def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any
         yield f"It answered {response.status}: send credentials with `headers`."
     for name in missing_headers(response.json):
         yield f"It asks for the header `{name}`: write it under `headers`."
-    if is_missing_model_error(response) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
+    names_model = probe_of(settings["type"]).names_model
+    if is_missing_model_error(response) and names_model and "body" not in settings:
         yield "It asks for the name of a model: write it as `body: {model: …}`."
 
 
 def _describe_unknown(
     url: str, response: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> DetectedAgent:
-    named = type_of_path(url)
+    named = probe_of_path(url)
     missing = missing_fields(response.json) if response else ()
     body = body_of_fields(missing) if missing else {}
     settings: dict[str, Any] = {"type": DEFAULT_TYPE, "endpoint": url}
     remark = ""
-    if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
-        settings["type"], remark = named, f"Taken for {NAMES[named]}, by its path."
-    elif misses(response, DEFAULT_TYPE):
+    if response is not None and named and named.names_model and is_missing_model_error(response):
+        settings["type"], remark = named.kind, f"Taken for {named.about}, by its path."
+    elif response is not None and response.status in _REFUSED and b"messages" in response.body:
         remark = "Taken for chat completions: it asks for `messages`."
     elif body and all(body.values()):
         settings |= {"type": "http", "body": body}
@@ -275,8 +270,7 @@ def _describe_unknown(
         return DetectedAgent(
             settings=settings, remarks=(remark, *lacking), is_known=True, is_complete=not lacking
         )
-    if url.startswith("ws"):
-        settings["type"] = "websocket"
+    settings["type"] = next(iter(types_with(urlsplit(url).scheme)), DEFAULT_TYPE)
     other = (
         f"At another path of this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
     )
@@ -352,18 +346,8 @@ LOGIN = (
     "it looks like a login: send the credentials with `headers`, or log in by a `setup` request (type: http)"
 )
 _REFUSED = (400, 422)
-_FIELDS = {"chat_completions": b"messages", "responses": b"input", "anthropic_messages": b"messages"}
-"""Type → the field that its requests require."""
 
 
 def is_login(response: ProbeResponse) -> bool:
     """Return True if a response redirects to a login page."""
     return leads_to_login(response) or is_login_page(response.body)
-
-
-def misses(response: ProbeResponse | None, kind: str) -> str:
-    """Return the required field of this type that the endpoint complained about; "" if there is none."""
-    field = _FIELDS.get(kind)
-    if response is None or response.status not in _REFUSED or field is None or field not in response.body:
-        return ""
-    return field.decode()

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import yaml
 
+from agentest.config.agent_types import DEFAULT_TYPE, settings_class
 from agentest.config.config import Config
 from agentest.config.file import NAMES, repository_root
 from agentest.plugins.authoring.endpoint_detection import DetectedAgent, detect_agent
@@ -136,7 +137,7 @@ def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
         known = found if isinstance(found, dict) else {}
         several = known.get("agents")
         agents = [known.get("agent"), *(several.values() if isinstance(several, dict) else ())]
-        full = [{"type": _DEFAULT_TYPE, **agent} for agent in agents if isinstance(agent, dict)]
+        full = [{"type": DEFAULT_TYPE, **agent} for agent in agents if isinstance(agent, dict)]
         return any(all(agent.get(key) == settings[key] for key in settings) for agent in full)
     return False
 
@@ -159,7 +160,7 @@ def _project(
         hints = _CREDENTIALS + _SERVER
         if agent.is_known:
             hints += _GATEWAY if _hides_calls(agent.settings) else ""
-        elif agent.settings["type"] == _DEFAULT_TYPE:
+        elif agent.settings["type"] == DEFAULT_TYPE:
             hints += _OWN_API
         text = _config_text(settings, agent.remarks, hints)
         yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
@@ -183,7 +184,7 @@ def _project(
 
 def _hides_calls(settings: Mapping[str, Any]) -> bool:
     """Return True if nothing shows the calls of an agent that runs its tools itself."""
-    return settings["type"] in ("http", "chat_completions", "anthropic_messages", "websocket", "a2a")
+    return not settings_class(settings["type"]).shows_own_calls
 
 
 def schema_text(name: str) -> str:
@@ -303,7 +304,6 @@ def port_for(folder: Path) -> int:
     return _FIRST
 
 
-_DEFAULT_TYPE = "chat_completions"
 PLACEHOLDER = "http://localhost:8000/v1/chat/completions"
 _ABOUT_PLACEHOLDER = (
     "Replace the endpoint with your agent's. If it does not speak chat completions, it needs a `type`: start",

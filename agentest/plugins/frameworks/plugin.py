@@ -7,6 +7,8 @@ plugin.agent_type(
     "adk_module",
     settings="agentest.config.agents.in_process:AdkModuleAgent",
     client="agentest.plugins.frameworks.google_adk:open_agent",
+    help="a google-adk agent in Python",
+    words="googleadk session-state",
     docs="adk-agents",
 )
 plugin.hook("agentest.mocks.wrap", "agentest.plugins.frameworks.function_tools:wrap")

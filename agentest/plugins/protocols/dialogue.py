@@ -14,6 +14,7 @@ from agentest.agents.message_mapping import (
     requested_tool_calls,
 )
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
+from agentest.agents.protocol_probe import EndpointProbe
 from agentest.agents.reply_paths import (
     empty_path_message,
     find_reply_path,
@@ -45,6 +46,14 @@ def socket_address(value: str) -> str:
         raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
     check_url(example_url(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
     return normal_address(value)
+
+
+async def opening_message(endpoint: EndpointProbe) -> str | None:
+    """Return what a WebSocket sends first, "" for nothing; None if no WebSocket opens where a GET fails."""
+    response = await endpoint.get()
+    if response is None or response.status not in (400, 403, 404, 405, 426):
+        return None
+    return await endpoint.websocket_greeting()
 
 
 class DialogueAgent(AnyAgent):

@@ -371,8 +371,6 @@ async def _compare(
 
 
 _NAME = "recorded conversation"
-_TYPES_WITHOUT_OWN_TOOLS = ("chat_completions", "asgi", "anthropic_messages")
-"""Agent types that run no tool themselves."""
 _MOST_TURNS = 1000
 _OTHER_WAYS = (
     "have it send its traces here (traces: true); or name the agent object itself, if a Python "
@@ -469,8 +467,8 @@ def with_real_tools(prepared: Prepared) -> Prepared:
 def check_recordable(name: str, agent: AgentConfig) -> None:
     """Raise ConfigError if no real tool of the agent can be observed."""
     for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
-        # A google-adk agent owns its real tools, and a plugin in its server lets them run.
-        if server and not server.upstream and not (server is agent.mcp_mock and agent.type == "adk"):
+        runs_them = server is agent.mcp_mock and agent.can_run_real_tools
+        if server and not server.upstream and not runs_them:
             raise ConfigError(
                 f"{key}.upstream of agent {name!r} is missing, so no real tool can answer: "
                 f"write {_UPSTREAM[key]}"
@@ -484,7 +482,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             "servers instead ({{mcp_url}}, {{rest_url}}). Otherwise "
             f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
         )
-    if agent.type in _TYPES_WITHOUT_OWN_TOOLS:
+    if not agent.has_own_tools:
         raise ConfigError(
             f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "
             "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "

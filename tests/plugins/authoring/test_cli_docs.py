@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentest.cli.main import cli
-from agentest.config.agent_types import AGENT_TYPES
+from agentest.plugin import PLUGINS
 from agentest.plugins.authoring.documentation import Documentation
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def test_topics_are_found_as_people_write_them() -> None:
     for words in (("mock", "servers"), ("docs/mock-servers.md",), ("Mock-Servers",)):
         assert docs(*words).output == page
     assert docs("agents/langgraph").output == docs("langgraph").output
-    titles = {kind: docs(kind).output.partition("\n")[0] for kind in AGENT_TYPES}
+    titles = {kind: docs(kind).output.partition("\n")[0] for kind in PLUGINS.all("agent type")}
     assert all(title.startswith("# ") for title in titles.values()), titles
     assert (titles["ai_sdk"], titles["chat_completions"]) == ("# Vercel AI SDK", "# Agents")
     typo = docs("veridct")

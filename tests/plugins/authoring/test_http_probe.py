@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 from http_agents import served
 
-from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
-from agentest.plugins.authoring.detect.protocol_probes import probe_http
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, probe_of
 from agentest.support.http.client import open_client
 
 
@@ -36,7 +35,7 @@ def found(paths: Any, at: str = "/chat") -> DetectedProtocol | None:
             return web.json_response({"paths": paths, "components": {"schemas": ANSWERS}})
 
         async with served({"GET /openapi.json": document}) as url, open_client() as client:
-            return await probe_http(EndpointProbe(url + at, client))
+            return await probe_of("http").find(EndpointProbe(url + at, client))
 
     return anyio.run(look)
 

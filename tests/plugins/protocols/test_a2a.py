@@ -38,12 +38,11 @@ from project import Project
 from pydantic import ValidationError
 
 from agentest.agents.port import AccessDenied, AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, probe_of
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
-from agentest.plugins.authoring.detect.protocol_probes import probe_a2a
 from agentest.plugins.protocols.a2a.client import open_agent
 from agentest.plugins.protocols.a2a.reply import (
     check_ended_well,
@@ -930,7 +929,7 @@ def test_what_cannot_be_sent() -> None:
 def found(path: str, cards: dict[str, Any]) -> DetectedProtocol | None:
     async def go() -> DetectedProtocol | None:
         async with serving(A2aServer(lambda _: DONE, cards)) as server, open_client(AddressGuard()) as client:
-            return await probe_a2a(EndpointProbe(server.url + path, client))
+            return await probe_of("a2a").find(EndpointProbe(server.url + path, client))
 
     return anyio.run(go)
 

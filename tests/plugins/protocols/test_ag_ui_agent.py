@@ -14,13 +14,12 @@ from project import Project
 from wire import http, wire
 
 from agentest import scenario
-from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, probe_of
 from agentest.config.file import load_values
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Remark
-from agentest.plugins.authoring.detect.protocol_probes import probe_ag_ui
 from agentest.plugins.protocols.ag_ui.settings import AgUiAgent
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
@@ -457,7 +456,7 @@ def test_the_probe(status: str, body: bytes, found: bool) -> None:
 
     async def go() -> DetectedProtocol | None:
         async with wire(http(body, status), for_looks=True) as opened, open_client(AddressGuard()) as client:
-            return await probe_ag_ui(EndpointProbe(opened.url, client))
+            return await probe_of("ag_ui").find(EndpointProbe(opened.url, client))
 
     finding = anyio.run(go)
     assert (finding is not None) is found

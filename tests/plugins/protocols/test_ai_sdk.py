@@ -14,7 +14,6 @@ from wire import Answer, http
 from agentest import scenario
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText
-from agentest.plugins.authoring.detect.protocol_probes import probe_ai_sdk
 from agentest.plugins.protocols.ai_sdk.client import to_version_4, user_message
 from agentest.plugins.protocols.ai_sdk.stream import AssistantMessage
 from agentest.testing import run_scenarios
@@ -539,9 +538,15 @@ def test_probing() -> None:
     no_document = http(b"", "404 No")
     header = http(b"", headers=("x-vercel-ai-ui-message-stream: v1", "content-type: text/event-stream"))
     refusal = http(b'[{"msg": "discriminator \'trigger\'"}]', "422 Unprocessable")
-    assert looked(probe_ai_sdk, "/chat", no_document, header) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe_ai_sdk, "/chat", no_document, refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
-    assert looked(probe_ai_sdk, "/chat", no_document, as_json({})) is None
+    assert looked("ai_sdk", "/chat", no_document, header) == {
+        "type": "ai_sdk",
+        "endpoint": "/chat",
+    }
+    assert looked("ai_sdk", "/chat", no_document, refusal) == {
+        "type": "ai_sdk",
+        "endpoint": "/chat",
+    }
+    assert looked("ai_sdk", "/chat", no_document, as_json({})) is None
 
 
 async def parrot(scope: Any, receive: Any, send: Any) -> None:

@@ -13,7 +13,6 @@ from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Usage
-from agentest.plugins.authoring.detect.protocol_probes import probe_anthropic_messages
 from agentest.testing import run_scenarios
 
 AGENT = {"type": "anthropic_messages"}
@@ -452,7 +451,7 @@ def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint whose errors have Anthropic's form speaks it; others do not."""
     settings = found and {"type": "anthropic_messages", "endpoint": found}
     no_document = http(b"", "404 No")
-    assert looked(probe_anthropic_messages, path, no_document, *answers) == settings
+    assert looked("anthropic_messages", path, no_document, *answers) == settings
 
 
 # Many at once

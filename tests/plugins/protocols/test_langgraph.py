@@ -15,7 +15,6 @@ from agentest import scenario
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugins.authoring.detect.protocol_probes import probe_langgraph
 from agentest.plugins.protocols.approvals import Decision, is_approval, question_text, resume
 from agentest.plugins.protocols.langgraph.client import thread_of
 from agentest.plugins.protocols.langgraph.messages import calls_of, text_of
@@ -455,8 +454,8 @@ def test_probing() -> None:
     """A LangGraph server is known by its /info; its first graph is proposed."""
     info, found = as_json({"version": "1", "langgraph_py_version": "1.2"}), as_json([{"graph_id": "shop"}])
     settings = {"type": "langgraph", "endpoint": "", "assistant_id": "shop"}
-    assert looked(probe_langgraph, "/chat", info, found) == settings
-    assert looked(probe_langgraph, "/chat", as_json({"version": "1"})) is None
+    assert looked("langgraph", "/chat", info, found) == settings
+    assert looked("langgraph", "/chat", as_json({"version": "1"})) is None
 
 
 class Server:

@@ -15,7 +15,6 @@ from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Usage
-from agentest.plugins.authoring.detect.protocol_probes import probe_responses
 from agentest.testing import run_scenarios
 
 AGENT = {"type": "responses"}
@@ -648,7 +647,7 @@ def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
     """An endpoint that asks for the `input`, or answers with a response, speaks it; others do not."""
     settings = found and {"type": "responses", "endpoint": found}
     no_document = http(b"", "404 No")
-    assert looked(probe_responses, path, no_document, *answers) == settings
+    assert looked("responses", path, no_document, *answers) == settings
 
 
 # Many at once

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agentest.config.agent_types import remarks_reported_by, state_reported_by
 from agentest.domain.metrics import ADK_METRICS, require_entry_for_each
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
-from agentest.domain.tool_visibility import REMARKS_REPORTED_BY, STATE_REPORTED_BY
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
     Conversation,
@@ -219,8 +219,6 @@ def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") ->
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
-_STATE_UNKNOWN = f"the agent does not report its session's state: {STATE_REPORTED_BY}"
-_REMARKS_UNKNOWN = f"the agent does not report who says what before its reply: {REMARKS_REPORTED_BY}"
 
 AuthoredText = tuple[str, str]
 """An author and their text."""
@@ -268,7 +266,8 @@ def _final_session_state(grader: CriterionGrader, last: Turn, expected: None) ->
     """
     del expected
     if last.state_after is None:
-        return Unscored(last.state_error or _STATE_UNKNOWN)
+        unknown = f"the agent does not report its session's state: {state_reported_by()}"
+        return Unscored(last.state_error or unknown)
     wrong = list(_differences(grader.case.final_session_state or {}, last.state_after))
     return Score(0.0 if wrong else 1.0, "; ".join(wrong) or "the final state is as expected")
 
@@ -301,7 +300,7 @@ def _intermediate_responses(grader: CriterionGrader, turn: Turn, expected: Invoc
     if missing is None:
         return Score(1.0, "all was said that is expected before the reply")
     if turn.author is None:
-        return Unscored(_REMARKS_UNKNOWN)
+        return Unscored(f"the agent does not report who says what before its reply: {remarks_reported_by()}")
     at = wanted.index(missing)
     after = f" after {_shortened_message(wanted[at - 1])}" if at else ""
     shown = [_shortened_message(message) for message in said[:_SHOWN_REMARKS]]

@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "a2a",
-        settings="agentest.plugins.protocols.a2a.settings:A2aAgent",
+        settings=f"{__name__}.settings:A2aAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_a2a",
+        probe=f"{__name__}.discovery:A2aProbe",
+        help="an A2A agent",
+        words="pydanticai googleadk",
         docs="agents/a2a",
     )

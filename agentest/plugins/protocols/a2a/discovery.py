@@ -12,8 +12,14 @@ from uuid import UUID, uuid5
 
 import anyio
 
+from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.json_reader import mapping_at, objects_at, text_at
 from agentest.agents.port import AgentNotes
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -327,3 +333,28 @@ class WayFinder:
         if left:
             self._ways = left
         return bool(left)
+
+
+class A2aProbe(ProtocolProbe):
+    """Finds an A2A agent card at the endpoint or at the server's root."""
+
+    order = 1
+    required = frozenset({"jsonrpc"})
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        return isinstance(value, Mapping) and value.get("jsonrpc") == "2.0"
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        async def fetch(url: str) -> Any:
+            response = await endpoint.get(url)
+            return response.json if response is not None and response.status == 200 else None
+
+        for url in dict.fromkeys((endpoint.url, urljoin(endpoint.url, "/"))):
+            card = await find_card(url, fetch)
+            if card is not None and card.offers:
+                return DetectedProtocol(
+                    settings={"type": self.kind, "endpoint": base_of(url)},
+                    because=f"its agent card offers A2A {card.offers[0].version}",
+                )
+        return None

@@ -21,6 +21,7 @@ class A2aAgent(HttpAgent):
     """An agent that speaks A2A (Agent2Agent), version 1.0 or 0.3."""
 
     natural_visibility: ClassVar[ToolVisibility] = ToolVisibility.UNSEEN
+    tools_on_either_side: ClassVar[bool] = True
     can_report: ClassVar[bool] = True  # ADK and LangGraph do over A2A
     ways_to_see: ClassVar[tuple[str, ...]] = (
         "set tool_visibility: reported, if its server reports all calls (google-adk and LangGraph do over "

@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "adk",
-        settings="agentest.plugins.protocols.adk_server.settings:AdkAgent",
+        settings=f"{__name__}.settings:AdkAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_adk_server",
+        probe=f"{__name__}.settings:AdkServerProbe",
+        help="google-adk's own server",
+        words="googleadk session-state",
         docs="agents/adk",
     )

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import EventStream, HttpSender, read_body
 from agentest.agents.json_reader import (
     excerpt,
@@ -35,6 +34,7 @@ from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Values
 
+_LOCATION = "is this the address of `adk api_server`, and app_name one of those that its /list-apps lists?"
 _CONFLICT_STATUS = 409
 _UNSUPPORTED_STATUSES = (404, 405)
 """Statuses of servers that do not support the request with the session's id in the body."""
@@ -185,7 +185,7 @@ async def _read_created(response: DirectResponse) -> tuple[int, Any]:
 
 async def _read_session(response: DirectResponse) -> Any:
     if_stream = "the ADK server answered with a stream where a session was expected"
-    return await read_json_body(response, ADK_PLACE, if_stream)
+    return await read_json_body(response, _LOCATION, if_stream)
 
 
 _DEFAULT_USER = "agentest"
@@ -208,7 +208,7 @@ class AdkClient:
         self._streaming = config.streaming
         self._root = config.endpoint.rstrip("/")
         self._run_url = f"{self._root}/{'run_sse' if config.streaming else 'run'}"
-        self._sender = HttpSender(config, client, timeout_s, ADK_PLACE)
+        self._sender = HttpSender(config, client, timeout_s, _LOCATION)
         self._sessions = Sessions(self._root, self._sender)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -279,7 +279,7 @@ class _Event:
 
 def read_event_list(body: bytes) -> list[Any]:
     """Read the events in a response of `/run`. Raises AgentError."""
-    data = read_json(body, ADK_PLACE)
+    data = read_json(body, _LOCATION)
     if isinstance(data, Mapping) and data.get("error"):
         raise AgentError(f"the agent answered with an error: {excerpt(data['error'])}")
     if not isinstance(data, list):

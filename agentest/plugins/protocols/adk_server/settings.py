@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import ToolVisibility
@@ -16,6 +23,8 @@ class AdkAgent(HttpAgent):
     """A Google ADK agent behind its own server (`adk api_server`)."""
 
     natural_visibility: ClassVar[ToolVisibility] = ToolVisibility.REPORTED
+    shows_own_calls: ClassVar[bool] = True
+    can_run_real_tools: ClassVar[bool] = True  # a plugin in the server decides
     state_refusal: ClassVar[str | None] = None
     ways_to_mock: ClassVar[tuple[str, ...]] = (
         "have ADK's server ask the mocks: mcp_mock: true, and in its command --extra_plugins "
@@ -48,3 +57,30 @@ class AdkAgent(HttpAgent):
         if not self.in_process:
             check_runs_its_tools(self.tool_visibility, "tool_visibility: an agent behind ADK's server")
         return self
+
+
+_APPS_PATH = "/list-apps"
+
+
+class AdkServerProbe(ProtocolProbe):
+    """Finds google-adk's server, and its first app, by `/list-apps`."""
+
+    order = 0
+    required = frozenset({"appname", "userid"})
+    at_root = True
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        event = value[0] if isinstance(value, list) and value else value
+        return isinstance(event, Mapping) and {"author", "invocationId"} <= event.keys()
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        response = await endpoint.get(_APPS_PATH)
+        apps = response.json if response is not None and response.status == 200 else None
+        if not isinstance(apps, list) or not apps or not all(isinstance(app, str) for app in apps):
+            return None
+        root = urljoin(endpoint.url, "/").rstrip("/")
+        return DetectedProtocol(
+            settings={"type": self.kind, "endpoint": root, "app_name": apps[0]},
+            because=f"its {_APPS_PATH} lists the apps of google-adk's server",
+        )

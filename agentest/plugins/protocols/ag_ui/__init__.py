@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "ag_ui",
-        settings="agentest.plugins.protocols.ag_ui.settings:AgUiAgent",
+        settings=f"{__name__}.settings:AgUiAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_ag_ui",
+        probe=f"{__name__}.settings:AgUiProbe",
+        help="an AG-UI endpoint",
+        words="copilotkit pydanticai client-tools",
         docs="agents/ag-ui",
     )

@@ -7,6 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    ProtocolProbe,
+    detect_type,
+)
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 
@@ -21,6 +26,8 @@ _SHAPES: dict[str, tuple[type, str]] = {
 class AgUiAgent(HttpAgent):
     """An agent behind AG-UI: pydantic-ai, LangGraph, ADK, CrewAI, Mastra and others, as for CopilotKit."""
 
+    shows_own_calls: ClassVar[bool] = True
+    tools_on_either_side: ClassVar[bool] = True
     reports_own_calls: ClassVar[bool] = True
     state_refusal: ClassVar[str | None] = None
     reserved: ClassVar[Mapping[str, str]] = {
@@ -64,3 +71,31 @@ class AgUiAgent(HttpAgent):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
                 raise ValueError(f"`messages` must be messages with a `role`, found {message!r:.100}")
         return value
+
+
+class AgUiProbe(ProtocolProbe):
+    """Finds an AG-UI endpoint by its answer or error for a message, or by the OpenAPI document."""
+
+    usual_paths = ("/ag-ui",)
+    path_end = "/ag-ui"
+    required = frozenset({"threadid", "runid"})
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        return isinstance(value, Mapping) and value.get("type") in ("RUN_STARTED", "RUN_ERROR")
+
+    def is_listed(self, path: str, operation: Mapping[str, Any]) -> bool:
+        takes_runs = "#/components/schemas/RunAgentInput" in str(operation.get("requestBody"))
+        return takes_runs or super().is_listed(path, operation)
+
+    def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
+        del model
+        run = {"threadId": "agentest-1", "runId": "agentest-2", "state": {}, "tools": [], "context": []}
+        return {**run, "messages": [{"id": "agentest-3", **messages[0]}], "forwardedProps": {}}
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        if detect_type(response) == self.kind:
+            return "it speaks in AG-UI's events and fields"
+        lacks_both = b"threadId" in response.body and b"runId" in response.body
+        is_one = response.status in (400, 422, 500) and lacks_both
+        return "it asks for the `threadId` and `runId` of an AG-UI run" if is_one else None

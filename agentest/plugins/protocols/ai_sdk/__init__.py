@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "ai_sdk",
-        settings="agentest.plugins.protocols.ai_sdk.settings:AiSdkAgent",
+        settings=f"{__name__}.settings:AiSdkAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_ai_sdk",
+        probe=f"{__name__}.settings:AiSdkProbe",
+        help="a chat endpoint of Vercel's AI SDK",
+        words="vercel vercelai vercelaisdk usechat nextjs pydanticai client-tools",
         docs="agents/ai-sdk",
     )

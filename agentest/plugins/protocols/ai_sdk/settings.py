@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    ProtocolProbe,
+    detect_type,
+)
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 
@@ -17,6 +23,8 @@ class AiSdkAgent(HttpAgent):
     """A backend for `useChat`: the Vercel AI SDK itself, or a server that speaks its protocol."""
 
     default_path: ClassVar[str] = CHAT_PATH
+    shows_own_calls: ClassVar[bool] = True
+    tools_on_either_side: ClassVar[bool] = True
     reports_own_calls: ClassVar[bool] = True
     state_place: ClassVar[str] = "place it in the agent's `body` or `headers`, like {{state.user_id}}"
     reserved: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -30,3 +38,46 @@ class AiSdkAgent(HttpAgent):
     """The AI SDK's version. Version 4 has another message form. None: 5 to 7, or 4 once the agent responds
     so."""
     approvals: Approvals = "ask"
+
+
+_STREAM_HEADERS = {
+    "x-vercel-ai-ui-message-stream": "it answers with a UI message stream",
+    "x-vercel-ai-data-stream": "it answers with a data stream of AI SDK 4",
+}
+_WANTS_TRIGGER = b"Unable to extract tag using discriminator 'trigger'"
+"""How pydantic-ai words it."""
+_NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
+
+
+class AiSdkProbe(ProtocolProbe):
+    """Finds an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
+
+    usual_paths = (CHAT_PATH,)
+    required = frozenset({"trigger"})
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        is_event = isinstance(value, Mapping) and value.get("type") in (
+            "start",
+            "text-start",
+            "tool-input-start",
+        )
+        has_header = any(name in response.headers for name in _STREAM_HEADERS)
+        return has_header or is_event or _WANTS_TRIGGER in response.body
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        for header, because in _STREAM_HEADERS.items():
+            if header in response.headers:
+                return because
+        if response.is_success and detect_type(response) == self.kind:
+            return "it answers with a UI message stream"
+        wants_trigger = response.status == 422 and b"discriminator 'trigger'" in response.body
+        return "it wants a `trigger`, as the AI SDK's client sends it" if wants_trigger else None
+
+    def hint(self, response: ProbeResponse) -> str:
+        if response.status < 500 or not _NO_PARTS.search(response.body):
+            return ""
+        return (
+            "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: "
+            f"`type: {self.kind}`"
+        )

@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "anthropic_messages",
-        settings="agentest.plugins.protocols.anthropic_messages.settings:AnthropicMessagesAgent",
+        settings=f"{__name__}.settings:AnthropicMessagesAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_anthropic_messages",
+        probe=f"{__name__}.settings:AnthropicMessagesProbe",
+        help="an endpoint of Anthropic's Messages API",
+        words="anthropic claude client-tools",
         docs="agents/anthropic",
     )

@@ -7,6 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    ProtocolProbe,
+    detect_type,
+)
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, text_of, tools_in
 
@@ -15,6 +20,7 @@ class AnthropicMessagesAgent(HttpAgent):
     """An agent that speaks Anthropic's Messages API over HTTP."""
 
     default_path: ClassVar[str] = "/v1/messages"
+    has_own_tools: ClassVar[bool] = False
     can_report: ClassVar[bool] = True  # tools that the model's provider runs
 
     type: Literal["anthropic_messages"]
@@ -43,3 +49,30 @@ class AnthropicMessagesAgent(HttpAgent):
                 "content}; what the system says goes into body.system"
             )
         return value
+
+
+class AnthropicMessagesProbe(ProtocolProbe):
+    """Finds a Messages endpoint by its answer or error for a message, here or at the usual path."""
+
+    usual_paths = ("/v1/messages",)
+    path_end = "/v1/messages"
+    required = frozenset({"maxtokens", "messages"})
+    names_model = True
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        match response.first_value:
+            case {"type": "error", "error": {"type": _}} | {"type": "message_start"}:
+                return True
+            case {"type": "message", "content": [*_]}:
+                return True
+        return False
+
+    def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
+        return {**model, "max_tokens": 1024, "messages": messages}
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        match response.json:
+            case {"type": "error", "error": {"type": str(), "message": _}}:
+                return "its errors have the form of Anthropic's"
+        is_one = response.is_success and detect_type(response) == self.kind
+        return "it answers with a message in the form of Anthropic's" if is_one else None

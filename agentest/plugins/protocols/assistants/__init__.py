@@ -7,7 +7,9 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "assistants",
-        settings="agentest.plugins.protocols.assistants.settings:AssistantsAgent",
+        settings=f"{__name__}.settings:AssistantsAgent",
         client=f"{__name__}.client:open_agent",
+        help="an endpoint of OpenAI's Assistants API",
+        words="openaiassistants azureaifoundry foundry azureagents",
         docs="agents/assistants",
     )

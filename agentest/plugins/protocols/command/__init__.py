@@ -7,7 +7,9 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "command",
-        settings="agentest.plugins.protocols.command.settings:CommandAgent",
+        settings=f"{__name__}.settings:CommandAgent",
         client=f"{__name__}.client:open_agent",
+        help="a program",
+        words="cli shell process program",
         docs="agents/command",
     )

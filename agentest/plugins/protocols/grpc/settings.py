@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.config.agents.over_http import AgentHeaders, sent_headers
 from agentest.config.fields import NotNegative, PathText, text_at
 from agentest.plugins.protocols.dialogue import DialogueAgent
@@ -82,3 +88,20 @@ class GrpcAgent(DialogueAgent):
                 'the request does not contain the user\'s message: put "{{message}}" into `body`'
             )
         return self
+
+
+_HTTP2_SETTINGS = r"b'\x00\x00"
+"""The beginning of what an HTTP/2 server sends first, as an error about a status line quotes it."""
+
+
+class GrpcProbe(ProtocolProbe):
+    """Takes a server that speaks HTTP/2 alone for one."""
+
+    def guess(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        if not any(_HTTP2_SETTINGS in each for each in endpoint.tried):
+            return None
+        address = urlsplit(endpoint.url).netloc
+        return DetectedProtocol(
+            settings={"type": self.kind, "endpoint": address, "method": "package.Service/Method"},
+            because="It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`.",
+        )

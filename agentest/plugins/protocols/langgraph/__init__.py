@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "langgraph",
-        settings="agentest.plugins.protocols.langgraph.settings:LangGraphAgent",
+        settings=f"{__name__}.settings:LangGraphAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_langgraph",
+        probe=f"{__name__}.settings:LangGraphProbe",
+        help="a LangGraph server",
+        words="langchain langgraphserver langgraphplatform",
         docs="agents/langgraph",
     )

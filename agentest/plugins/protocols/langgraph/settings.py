@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field, field_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.config.agents.base import Approvals, check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
@@ -21,6 +27,8 @@ class LangGraphAgent(HttpAgent):
     ways_to_see: ClassVar[tuple[str, ...]] = (
         "keep the messages of the graph in its state, under `messages`",
     )
+    shows_own_calls: ClassVar[bool] = True
+    tools_on_either_side: ClassVar[bool] = True
     state_refusal: ClassVar[str | None] = None
     reserved: ClassVar[Mapping[str, str]] = {
         "assistant_id": "is set by Agentest: write `assistant_id` beside `body`",
@@ -68,3 +76,36 @@ class LangGraphAgent(HttpAgent):
                 '`command` is how interrupts are answered: {"resume": …}, with {{message}} in it'
             )
         return value
+
+
+class LangGraphProbe(ProtocolProbe):
+    """Finds a LangGraph server by `/info`, and its graphs by the list of assistants."""
+
+    order = 0
+    required = frozenset({"assistantid"})
+    at_root = True
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        if not isinstance(value, Mapping):
+            return False
+        messages = value.get("messages")
+        if not isinstance(messages, list) or not messages or not isinstance(messages[-1], Mapping):
+            return "__error__" in value or "__interrupt__" in value
+        return messages[-1].get("type") in ("human", "ai", "tool") and "content" in messages[-1]
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        info = await endpoint.get("/info")
+        known = info.json if info is not None else None
+        if not isinstance(known, Mapping) or not any(str(key).startswith("langgraph_") for key in known):
+            return None
+        response = await endpoint.post("/assistants/search", {})
+        assistants = response.json if response is not None and isinstance(response.json, list) else []
+        graphs = list(
+            dict.fromkeys(a["graph_id"] for a in assistants if isinstance(a, Mapping) and "graph_id" in a)
+        )
+        settings: dict[str, Any] = {"type": self.kind, "endpoint": urljoin(endpoint.url, "/").rstrip("/")}
+        if graphs:
+            settings["assistant_id"] = graphs[0]
+        names = f", with the graphs {', '.join(map(str, graphs))}" if graphs else ""
+        return DetectedProtocol(settings=settings, because=f"its /info is that of a LangGraph server{names}")

@@ -7,7 +7,9 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "realtime",
-        settings="agentest.plugins.protocols.realtime.settings:RealtimeAgent",
+        settings=f"{__name__}.settings:RealtimeAgent",
         client=f"{__name__}.client:open_agent",
+        probe=f"{__name__}.settings:RealtimeProbe",
+        help="an endpoint of OpenAI's Realtime API",
         docs="agents/realtime",
     )

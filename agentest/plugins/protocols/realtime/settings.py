@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, text_of, tools_in
-from agentest.plugins.protocols.dialogue import socket_address
+from agentest.plugins.protocols.dialogue import opening_message, socket_address
 
 
 class RealtimeAgent(HttpAgent):
@@ -40,3 +46,18 @@ class RealtimeAgent(HttpAgent):
         if self.app is not None:
             raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
         return self
+
+
+class RealtimeProbe(ProtocolProbe):
+    """Finds an endpoint by the first message that its WebSocket sends."""
+
+    order = 5
+    can_be_tried = False
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        if '"session.created"' not in (await opening_message(endpoint) or ""):
+            return None
+        return DetectedProtocol(
+            settings={"type": self.kind, "endpoint": re.sub("^http", "ws", endpoint.url)},
+            because="its first message is `session.created` of OpenAI's Realtime API",
+        )

@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "responses",
-        settings="agentest.plugins.protocols.responses.settings:ResponsesAgent",
+        settings=f"{__name__}.settings:ResponsesAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_responses",
+        probe=f"{__name__}.settings:ResponsesProbe",
+        help="an endpoint of OpenAI's Responses API",
+        words="openai client-tools",
         docs="agents/responses",
     )

@@ -8,6 +8,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    ProtocolProbe,
+    detect_type,
+    missing_parameter,
+)
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
 
@@ -27,6 +33,8 @@ class ResponsesAgent(HttpAgent):
     """An agent that speaks OpenAI's Responses API over HTTP."""
 
     default_path: ClassVar[str] = "/v1/responses"
+    shows_own_calls: ClassVar[bool] = True
+    tools_on_either_side: ClassVar[bool] = True
     reports_own_calls: ClassVar[bool] = True
 
     type: Literal["responses"]
@@ -57,3 +65,35 @@ class ResponsesAgent(HttpAgent):
                 f"{self.history.value} would send it twice; write history: conversation"
             )
         return self
+
+
+class ResponsesProbe(ProtocolProbe):
+    """Finds a Responses endpoint by its answer or error for a message, here or at the usual paths."""
+
+    order = 2
+    usual_paths = ("/v1/responses", "/responses")
+    path_end = "/v1/responses"
+    required = frozenset({"input"})
+    names_model = True
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        value = response.first_value
+        if not isinstance(value, Mapping):
+            return False
+        is_event = str(value.get("type", "")).startswith("response.")
+        is_whole = value.get("object") == "response" or {"output", "status", "id"} <= value.keys()
+        return is_event or is_whole or missing_parameter(value) == "input"
+
+    def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
+        return {**model, "input": messages}
+
+    def evidence(self, response: ProbeResponse) -> str | None:
+        match response.json:
+            case {"object": "response", "output": _}:
+                return "it answers with a `response` object"
+            case {"error": {**error}} if error.get("param") == "input" or "'input'" in str(
+                error.get("message")
+            ):
+                return "it asks for the `input` of a response"
+        is_one = response.is_success and detect_type(response) == self.kind
+        return "it answers with the events of a response" if is_one else None

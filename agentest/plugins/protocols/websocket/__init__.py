@@ -7,8 +7,10 @@ def hand_in(plugin: Plugin) -> None:
     """Hand in the agent type."""
     plugin.agent_type(
         "websocket",
-        settings="agentest.plugins.protocols.websocket.settings:WebSocketAgent",
+        settings=f"{__name__}.settings:WebSocketAgent",
         client=f"{__name__}.client:open_agent",
-        probe="agentest.plugins.authoring.detect.protocol_probes:probe_websocket",
+        probe=f"{__name__}.settings:WebSocketProbe",
+        help="a WebSocket endpoint",
+        words="ws wss socket",
         docs="agents/websocket",
     )

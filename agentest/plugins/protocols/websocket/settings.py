@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.protocol_probe import (
+    DetectedProtocol,
+    EndpointProbe,
+    ProtocolProbe,
+)
 from agentest.config.agents.base import FAMILIES
 from agentest.config.agents.http_requests import (
     Conditional,
@@ -18,7 +25,7 @@ from agentest.config.agents.http_requests import (
 from agentest.config.agents.mock_servers import check_placeholders
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathTemplateText, PathText
-from agentest.plugins.protocols.dialogue import DialogueAgent, socket_address
+from agentest.plugins.protocols.dialogue import DialogueAgent, opening_message, socket_address
 
 
 class SocketMessage(Conditional):
@@ -145,3 +152,23 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
                     "`welcome`, or `wait` of a message before it"
                 )
             has_waited = has_waited or message.wait is not None
+
+
+class WebSocketProbe(ProtocolProbe):
+    """Finds a WebSocket by opening and closing it."""
+
+    order = 6
+    has_own_form = True
+    can_be_tried = False
+    remark = "Messages are sent as plain text: where yours are JSON, write `body` and `reply`."
+
+    def is_spoken(self, response: ProbeResponse) -> bool:
+        return response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body
+
+    async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
+        if await opening_message(endpoint) is None:
+            return None
+        return DetectedProtocol(
+            settings={"type": self.kind, "endpoint": re.sub("^http", "ws", endpoint.url)},
+            because="a WebSocket opens there (`body` and `reply` say what its messages are)",
+        )
