@@ -242,7 +242,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
         (
             "agent: {type: pydantic-ai}\n",
-            "custom (the agent object in Python), or behind a server ag_ui",
+            "custom (the agent object in Python), a2a (an A2A agent), ag_ui (an AG-UI endpoint) or",
         ),
         (
             "agent: {handler: a:b}\n",
