@@ -91,3 +91,7 @@ plugin.command(
     section="Judges",
     help="Show the prompts of the judges.",
 )
+plugin.format(".csv", "agentest.scenarios.rows:csv_rows", of="rows")
+plugin.format(".tsv", "agentest.scenarios.rows:csv_rows", of="rows")
+plugin.format(".jsonl", "agentest.scenarios.rows:json_lines", of="rows")
+plugin.format(".json", "agentest.scenarios.rows:json_rows", of="rows")

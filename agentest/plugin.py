@@ -92,7 +92,7 @@ class Feature:
                 raise PluginError(
                     f"{self.kind} {self.name!r} needs {requires!r}: pip install {requires!r}"
                 ) from error
-            raise self._problem(f"cannot be imported from {path!r}", error) from error
+            raise self.problem(f"cannot be imported from {path!r}", error) from error
 
     def call(self, *arguments: Any, fact: str = "") -> Any:
         """Load a function and call it. What it raises becomes a PluginError, except for errors of ours."""
@@ -102,9 +102,10 @@ class Feature:
         except AgentestError:
             raise
         except Exception as error:
-            raise self._problem("failed", error) from error
+            raise self.problem("failed", error) from error
 
-    def _problem(self, what: str, error: Exception) -> PluginError:
+    def problem(self, what: str, error: Exception) -> PluginError:
+        """Return the error that says what the plug-in did, and where."""
         return PluginError(
             f"{self.kind} {self.name!r} of plug-in {self.plugin.name!r} ({self.place}) {what}: "
             f"{type(error).__name__}: {error}{_place_of(error)}"

@@ -33,7 +33,7 @@ FLOORS: list[dict[str, str]] = [
         "mock_servers": "config domain support",
         "models": "config domain support version",
         "report": "domain plugin store support",
-        "scenarios": "config domain mocks support",
+        "scenarios": "config domain mocks plugin support",
     },
     {
         "agents": "config domain mock_servers mocks plugin support",

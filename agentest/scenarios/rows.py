@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentest.plugin import PLUGINS, PluginError
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.parser import has_text_keys, kind_of
 from agentest.support.calling import message_of_error
@@ -28,7 +29,6 @@ from agentest.support.text import did_you_mean, nearest, snake_case
 RowSource = str | os.PathLike[str] | Iterable[Any]
 """A file, or the rows: mappings, which type checkers join to `object` if their values differ in type."""
 MakeOptions = Callable[[dict[str, Any]], Mapping[str, Any]]
-ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 _DELIMITERS = ",;\t"
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}\n]+)\}(?!\})")
 _DOUBLE = re.compile(r"\{\{\s*([^{}\n]+?)\s*\}\}")
@@ -77,13 +77,18 @@ def _columns(row: Any, location: str) -> dict[str, Any]:
 
 def _rows_of_file(path: Path) -> Iterator[Row]:
     name = readable(path.name)
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{name}: rows are read from {', '.join(ENDINGS)}; save it as one of these")
+    format = PLUGINS.find("rows format", path.suffix.lower())
+    if format is None:
+        endings = ", ".join(PLUGINS.all("rows format"))
+        raise ValueError(f"{name}: rows are read from {endings}; save it as one of these")
     try:
-        text = user_text(path).removeprefix("\ufeff")
+        for number, row in enumerate(format.load()(path), 1):
+            where = f"{name}, row {number}"
+            yield row if isinstance(row, Row) else Row(_columns(row, where), where, number)
     except FileNotFoundError:
-        others = [each.name for each in path.parent.glob("*") if each.suffix.lower() in ENDINGS]
+        others = [
+            each.name for each in path.parent.glob("*") if PLUGINS.find("rows format", each.suffix.lower())
+        ]
         close = nearest(path.name, others)
         hint = f"; did you mean {readable(close)}?" if close else ""
         raise ValueError(f"{readable(str(path))}: there is no such file{hint}") from None
@@ -91,11 +96,19 @@ def _rows_of_file(path: Path) -> Iterator[Row]:
         raise ValueError(f"{name}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ValueError(f"{name}: cannot be read: {error.strerror or error}") from None
-    read = _csv_rows if ending in (".csv", ".tsv") else _json_lines if ending == ".jsonl" else _json_rows
-    yield from read(text, name)
+    except (PluginError, ValueError) as error:
+        raise ValueError(str(error)) from None
+    except Exception as error:
+        raise ValueError(f"{name}: {format.problem('failed', error)}") from error
 
 
-def _csv_rows(text: str, name: str) -> Iterator[Row]:
+def _text_of(path: Path) -> str:
+    return user_text(path).removeprefix("\ufeff")
+
+
+def csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table whose first line names the columns."""
+    text, name = _text_of(path), readable(path.name)
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
     header: list[str] | None = None
@@ -127,9 +140,10 @@ def _header(cells: Sequence[str], location: str) -> list[str]:
     return names
 
 
-def _json_lines(text: str, name: str) -> Iterator[Row]:
-    number = 0
-    for line_number, line in enumerate(text.split("\n"), 1):
+def json_lines(path: Path) -> Iterator[Row]:
+    """Yield the object of each line."""
+    name, number = readable(path.name), 0
+    for line_number, line in enumerate(_text_of(path).split("\n"), 1):
         location = f"{name}:{line_number}"
         if line.strip():
             try:
@@ -140,16 +154,17 @@ def _json_lines(text: str, name: str) -> Iterator[Row]:
             yield Row(_columns(value, location), location, number)
 
 
-def _json_rows(text: str, name: str) -> Iterator[Row]:
+def json_rows(path: Path) -> Iterator[Any]:
+    """Yield the objects of a list."""
+    name = readable(path.name)
+    text = _text_of(path)
     try:
         values = json_value(text)
     except ValueError as error:
         raise ValueError(f"{name}: the JSON does not parse: {error}") from None
     if not isinstance(values, list):
         raise ValueError(f"{name}: expected a list of objects, found {kind_of(values)}")
-    for number, value in enumerate(values, 1):
-        location = f"{name}, row {number}"
-        yield Row(_columns(value, location), location, number)
+    yield from values
 
 
 class RowTemplate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from agentest import HttpResponse, Scenario, ToolError, call, scenario, sequence, text
 from agentest.mocks.binding import MockSequence
+from agentest.plugin import Plugin, PluginRegistry, core_plugin
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import (
@@ -214,3 +215,44 @@ def test_rows_of_an_iterator_are_registered_once() -> None:
     with collect_scenarios() as found:
         made = defined(iter(ROWS))
     assert found == made
+
+
+plugin = Plugin("tests")
+plugin.format(".ini", f"{__name__}:ini_rows", of="rows")
+
+
+def ini_rows(path: Path) -> Iterator[dict[str, str]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        key, value = line.split("=")
+        yield {"key": key, "value": {"0": "zero", "1": "one"}[value]}
+
+
+@pytest.fixture
+def ini(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this module be a plug-in."""
+    registry = PluginRegistry([core_plugin, lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.scenarios.rows.PLUGINS", registry)
+
+
+@pytest.mark.usefixtures("ini")
+def test_a_plugin_reads_rows_of_another_format(tmp_path: Path) -> None:
+    """The ending of the file names the format, in any case of letters."""
+    (tmp_path / "a.INI").write_text("x=1\ny=0\n", encoding="utf-8")
+    names = [each.name for each in defined(str(tmp_path / "a.INI"), "{key} is {value}")]
+    assert names == ["x is one", "y is zero"]
+
+
+@pytest.mark.usefixtures("ini")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("x=2", r"a\.ini: rows format '\.ini' of plug-in 'tests' \(.*\) failed: KeyError: '2' \(.*:\d+\)"),
+        ("x", "not enough values to unpack"),
+        ("", "a.ini: has no row"),
+    ],
+)
+def test_a_plugin_that_cannot_read_rows(tmp_path: Path, content: str, said: str) -> None:
+    """Its errors name the plug-in and the line, unless they are about the file."""
+    (tmp_path / "a.ini").write_text(content, encoding="utf-8")
+    with pytest.raises(ScenarioError, match=said):
+        defined(str(tmp_path / "a.ini"))

@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentest.plugin import PLUGINS
 from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
-from agentest.scenarios.rows import ENDINGS, read_rows
+from agentest.scenarios.rows import read_rows
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, write_atomically
 from agentest.support.importing import Imports
@@ -86,7 +87,7 @@ class ImportResult:
 def import_rows(request: ImportRequest) -> ImportResult:
     """Write a scenario file, and the rows of a dataset. Raises UsageError before anything is written."""
     source, notes = Path(request.source), list[str]()
-    is_file = source.suffix.lower() in ENDINGS or source.exists()
+    is_file = source.exists() or PLUGINS.find("rows format", source.suffix.lower()) is not None
     if is_file:
         try:
             rows = [dict(row.columns) for row in read_rows(source, Path())]

@@ -12,6 +12,7 @@ from evalset_strategy import eval_sets, json_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentest.plugin import Plugin, PluginRegistry
 from agentest.plugins.adk.formats.eval_set import (
     Content,
     EvalCase,
@@ -780,4 +781,37 @@ def test_keys_that_adk_does_not_know(tmp_path: Path, cases: bool) -> None:
     assert [call.args for call in tool_calls(case.conversation[0].intermediate_data)] == [{"_kept": 1}]
     path.write_text(path.read_text().replace("reference", "referense"))
     with pytest.raises(UsageError, match="did you mean `reference`"):
+        read_eval_set(path)
+
+
+plugin = Plugin("tests")
+plugin.format("goldens", f"{__name__}:from_goldens", of="evaluation set")
+
+
+def from_goldens(document: Any, name: str) -> dict[str, Any] | None:
+    rows = document["goldens"] if isinstance(document, dict) and "goldens" in document else document
+    if not isinstance(rows, list) or not all("input" in row for row in rows):
+        return None
+    cases = [
+        {"eval_id": row["id"], "conversation": [{"user_content": {"parts": [{"text": row["input"]}]}}]}
+        for row in rows
+    ]
+    return {"eval_set_id": name, "eval_cases": cases}
+
+
+@pytest.mark.parametrize(
+    "document", [{"goldens": [{"id": "a", "input": "Hi"}]}, [{"id": "a", "input": "Hi"}]]
+)
+def test_a_plugin_reads_another_format(
+    document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object or a list becomes an evaluation set, with the lines of its cases."""
+    registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.plugins.adk.formats.set_reader.PLUGINS", registry)
+    path = tmp_path / "goldens.json"
+    path.write_text(json.dumps(document))
+    read = read_eval_set(path)
+    assert [case.eval_id for case in read.eval_set.eval_cases] == ["a"]
+    path.write_text(json.dumps({"rows": document}))
+    with pytest.raises(UsageError, match="is not an evaluation set: found the keys `rows`"):
         read_eval_set(path)

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from agentest.plugin import PLUGINS
 from agentest.plugins.adk.formats.eval_set import EVAL_SET, EvalSet, SessionInput, finite
 from agentest.plugins.adk.formats.other_formats import (
     DataSet,
@@ -230,7 +231,7 @@ def _session_notes(path: Path, text: bytes) -> Iterator[str]:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    document = _wrapped_in_set(parse_json(path, text), set_name(path))
+    document = _converted(_wrapped_in_set(parse_json(path, text), set_name(path)), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
         document, extras = without_extras(document)
@@ -255,6 +256,14 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
     return ReadSet(eval_set, path, shape.form, lines_of_cases, shape.criteria(parsed), tuple(warnings), notes)
 
 
+def _converted(document: Any, name: str) -> Any:
+    """Return a document in a format of a plug-in as an evaluation set of ADK; return others unchanged."""
+    if isinstance(document, dict) and _known_shape(document):
+        return document  # any list may be a legacy set
+    formats = PLUGINS.all("evaluation set format").values()
+    return next((made for each in formats if (made := each.call(document, name)) is not None), document)
+
+
 def _wrapped_in_set(document: Any, name: str) -> Any:
     """Wrap a single case or a list of cases in a set with the file's name; return others unchanged."""
     cases = document if isinstance(document, list) else [document]
@@ -268,20 +277,21 @@ def _keys(document: Mapping[Any, Any]) -> set[str]:
     return {snake_case(str(key)) for key in document}
 
 
-def _shape(path: Path, document: Any) -> _Shape:
+def _known_shape(document: Any) -> _Shape | None:
     if isinstance(document, list):
         named = any(isinstance(entry, dict) and "data" in entry for entry in document)
         return _LEGACY_CASES if named else _LEGACY_TURNS
+    keys = _keys(document) if isinstance(document, dict) else ()
+    shapes = {"eval_cases": _EVAL_SET, "scenarios": _SCENARIOS, "data": _DATA, "eval_set_id": _EVAL_SET}
+    return next((shape for key, shape in shapes.items() if key in keys), None)
+
+
+def _shape(path: Path, document: Any) -> _Shape:
+    if shape := _known_shape(document):
+        return shape
+    found = f"found {format_value(document)}"
     if isinstance(document, dict):
-        keys = _keys(document)
-        for key, shape in (("eval_cases", _EVAL_SET), ("scenarios", _SCENARIOS), ("data", _DATA)):
-            if key in keys:
-                return shape
-        if "eval_set_id" in keys:
-            return _EVAL_SET
         found = f"found the keys {_listed(document)}" if document else "empty"
-    else:
-        found = f"found {format_value(document)}"
     raise UsageError(
         f"{path}: is not an evaluation set: {found}, expected an object with `eval_cases`, "
         "`data` or `scenarios`, or a list of legacy cases"
