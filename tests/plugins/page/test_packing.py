@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentest.plugins.page.viewer.overview import rerun, show_command
+from agentest.plugins.page.viewer.overview import show_command
 from agentest.plugins.page.viewer.page import CHUNK_BYTES, Chunks
+from agentest.report.agent import rerun
 
 
 def unpacked(text: str | None) -> Any:
