@@ -42,8 +42,8 @@ plugin.agent_type(
     ),
     docs="agents/http",
 )
-plugin.engine("local", "agentest.runner.executor:open_local_engine", help="This process.")
-plugin.engine("workers", "agentest.workers.processes:open_worker_engine", help="Several processes.")
+plugin.engine("local", "agentest.runner.engines:LocalEngineProvider", help="This process.")
+plugin.engine("workers", "agentest.workers.engine:ForkedEngineProvider", help="Several processes.")
 plugin.reporter("console", "agentest.report.console.reporter:make_reporter", help="What broke and why.")
 plugin.reporter("agent", "agentest.report.agent:make_reporter", help="The same for coding agents.")
 plugin.reporter("json", "agentest.report.json:make_reporter", help="All results.", file="results.json")

@@ -165,7 +165,7 @@ class Plugin:
         self._add("call source", name, path)
 
     def engine(self, name: str, path: str, *, help: str) -> None:
-        """Hand in an engine: `--engine NAME`. `path` names an `agentest.runner.executor.OpenEngine`."""
+        """Hand in an engine: `--engine NAME`. `path` names an `agentest.runner.engines.EngineProvider`."""
         self._add("engine", name, path, help)
 
     def reporter(self, name: str, path: str, *, help: str, file: str = "") -> None:

@@ -57,10 +57,7 @@ FLOORS: list[dict[str, str]] = [
         "workers": "agents domain mock_servers models runner store support",
     },
     {
-        "cli": (
-            "config domain history judging models plugin report runner scenarios store support version "
-            "workers"
-        ),
+        "cli": "config domain history judging models plugin report runner scenarios store support version",
         "plugins/ray": "models plugin runner support version workers",
     },
     {
@@ -110,10 +107,7 @@ TIES = {
     ("cli/judge.py", "agentest.plugins.adk.metrics.grader_factory"),
     ("cli/judge.py", "agentest.plugins.explore.attacker"),
     ("cli/listing.py", "agentest.plugins.adk.metrics.grader"),
-    ("cli/run.py", "agentest.plugins.ray.engine"),
-    ("cli/run.py", "agentest.plugins.ray.worker_process"),
     ("cli/run_commands.py", "agentest.plugins.authoring.commands.record_tools"),
-    ("cli/run_output.py", "agentest.plugins.ray.worker_process"),
     ("cli/stored_runs.py", "agentest.plugins.authoring"),
     ("cli/stored_runs.py", "agentest.plugins.authoring.export"),
     ("pytest_plugin/fixture.py", "agentest.plugins.adk.in_process_evaluation"),

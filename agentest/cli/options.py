@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from agentest.cli.exit_status import exit_status_of
+from agentest.plugin import PLUGINS
 
 Command = TypeVar("Command", bound=Callable[..., object])
 GROUPS = {
@@ -203,10 +204,30 @@ def _cost(_: click.Context, param: click.Parameter, value: float | None) -> floa
     return value
 
 
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # not generic in older versions
+
+
+class EngineChoice(_Choice):
+    """The name of an engine. Plug-ins are read for a name that the core lacks, and for the help."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(PLUGINS.all("engine"))
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if PLUGINS.find("engine", value) else super().convert(value, param, ctx)
+
+
 spread = _options(
     click.option(
         "--engine",
-        type=click.Choice(["local", "workers", "ray"]),
+        type=EngineChoice(),
         help="Run conversations here, in worker processes (default with --workers) or on Ray.",
     ),
     click.option(

@@ -6,13 +6,12 @@ import gc
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
+from agentest.cli.requests import RunRecipe
 from agentest.cli.run_output import (
     LIVE,
     RunOutput,
@@ -26,6 +25,7 @@ from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warn
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
+from agentest.runner.engines import engine_of
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs, report_file
@@ -37,9 +37,7 @@ from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
-    from agentest.plugins.ray.worker_process import PreparationRecipe
     from agentest.report.registry import Broadcast
-    from agentest.runner.executor import Engine
     from agentest.runner.session import RunOutcome, Spending
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
@@ -64,8 +62,8 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         prepared = replace(prepared, earlier=earlier)
     comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note) as output:
-        processes = process_count(prepared)
-        prepared = limit_concurrency(prepared, processes)
+        provider = engine_of(prepared.request.options)
+        prepared = provider.limited(prepared)
         note = partial(_note, prepared)
         broadcast, spending = _broadcast(prepared, variant, output, comparison), Spending()
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
@@ -75,12 +73,13 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         journal = output.journal if output else None
         last_words = partial(interruption_message, prepared, journal, variant)
         source = _source(prepared, variant, output)
+        recipe = variant.recipe or RunRecipe(prepared.request)
         gc.freeze()  # modules and classes live until the process exits
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
             variant.exploration.open(known, output)
             if variant.exploration
-            else open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
+            else provider.open(known, recipe, earlier=variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
             shown = prepared.request.reports.shows_conversations or variant.exploration is not None
@@ -148,64 +147,6 @@ def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
     if here != request.root:
         words.append(f"--cwd={path_from(here, request.root)}")
     return shlex.join("--last-failed" if word == "--resume" else word for word in words)
-
-
-def process_count(prepared: Prepared) -> int:
-    """Return the number of processes on this machine that run conversations. Raises UsageError."""
-    options = prepared.request.options
-    if engine_name(options) in (LOCAL, RAY):
-        return 1
-    from agentest.workers.worker_pool import AUTO, worker_count
-
-    return worker_count(prepared, options.workers or AUTO)
-
-
-def limit_concurrency(
-    prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None
-) -> Prepared:
-    """Limit the concurrency to the connections that the processes can open, and add a note if it changes.
-
-    On Ray the workers open the connections, so each of them applies the limit of its node.
-
-    Args:
-        processes: result of `process_count`.
-        allow: takes the file descriptors that a process needs and returns how many it can have.
-    """
-    if engine_name(prepared.request.options) == RAY:
-        return prepared
-    from agentest.runner import environment
-
-    return environment.limited_to_connections(prepared, processes, allow or environment.allow)
-
-
-@contextmanager
-def open_engine(
-    prepared: Prepared, processes: int, recipe: PreparationRecipe | None = None, *, earlier: bool
-) -> Iterator[Engine]:
-    """Open the engine of a run. Call it before the event loop starts, because it forks processes.
-
-    Args:
-        processes: result of `process_count`.
-        recipe: how another process prepares the run; None for a run of scenarios.
-        earlier: True if the conversations come from an earlier run.
-
-    Raises UsageError.
-    """
-    if engine_name(prepared.request.options) == RAY:
-        from agentest.plugins.ray.engine import open_ray_engine
-
-        with open_ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
-            yield on_ray
-        return
-    if processes == 1 and prepared.request.options.engine != WORKERS:
-        from agentest.runner.executor import LocalEngine
-
-        yield LocalEngine()
-        return
-    from agentest.workers.processes import open_forked_engine
-
-    with open_forked_engine(prepared, processes, earlier=earlier) as engine:
-        yield engine
 
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:

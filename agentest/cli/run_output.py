@@ -44,8 +44,7 @@ from agentest.version import __version__
 
 if TYPE_CHECKING:
     from agentest.domain.events import Reporter
-    from agentest.plugins.ray.worker_process import PreparationRecipe
-    from agentest.runner.executor import Engine
+    from agentest.runner.engines import Engine, PreparationRecipe
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
 
 SERVERS = "servers"

@@ -184,10 +184,6 @@ async def connected_agents(
     return await make_agents(prepared.plan.agents, resources, prepared.copies)
 
 
-RAY = "ray"
-"""The engine whose workers may run on other machines."""
-
-
 @contextmanager
 def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
     """Reserve, for the block, a port for each server that the run starts once for all workers."""
@@ -244,13 +240,13 @@ def in_worker(prepared: Prepared, worker: int) -> Prepared:
     return replace(prepared, managed_servers=ManagedServers(tuple(servers_of_worker)))
 
 
-def is_opened_per_worker(agent: AgentConfig, engine: str | None) -> bool:
+def is_opened_per_worker(agent: AgentConfig, *, is_remote: bool) -> bool:
     """Return True if each worker opens the agent's servers for itself.
 
-    With Ray, workers may be on other machines, so an agent that runs in the workers has its servers there.
-    A fixed port, or a `server` that receives the addresses, makes them shared by the run.
+    An agent that runs in workers has its servers there if workers may be on other machines (`is_remote`). A
+    fixed port, or a `server` that receives the addresses, makes them shared by the run.
     """
-    if agent.per_worker or engine != RAY or agent.server or not agent.beside:
+    if agent.per_worker or not is_remote or agent.server or not agent.beside:
         return agent.per_worker
     over_network = isinstance(agent, HttpAgent) and agent.app is None
     return not over_network and all(server.port is None for server in agent.beside.values())
@@ -258,9 +254,11 @@ def is_opened_per_worker(agent: AgentConfig, engine: str | None) -> bool:
 
 def part_of(prepared: Prepared, *, per_worker: bool) -> Prepared:
     """Return the run with only the agents, and their servers, that each worker opens for itself, or not."""
-    engine = prepared.request.options.engine
+    is_remote = prepared.request.options.is_remote
     every = prepared.plan.agents.items()
-    agents = {name: agent for name, agent in every if is_opened_per_worker(agent, engine) is per_worker}
+    agents = {
+        name: agent for name, agent in every if is_opened_per_worker(agent, is_remote=is_remote) is per_worker
+    }
     servers = (each for each in prepared.managed_servers.servers if each.server.per_worker is per_worker)
     plan = replace(prepared.plan, agents=agents)
     return replace(prepared, plan=plan, managed_servers=ManagedServers(tuple(servers)))

@@ -11,7 +11,7 @@ from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import example_url
 from agentest.domain.events import ReportRequest
-from agentest.runner.agents import RAY, is_opened_per_worker
+from agentest.runner.agents import is_opened_per_worker
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_writable, readable
@@ -95,7 +95,7 @@ def _agents(prepared: Prepared) -> Iterator[ReachProblem]:
                         "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
                     )
                     yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {remedy}"
-        if is_opened_per_worker(agent, RAY):
+        if is_opened_per_worker(agent, is_remote=True):
             yield from _real_tools(name, agent)
 
 
@@ -106,7 +106,7 @@ def is_over_network(agent: AgentConfig) -> bool:
 
 def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     """Yield servers that an agent in workers calls but that are not started there."""
-    for key, server in agent.beside.items() if not is_opened_per_worker(agent, RAY) else ():
+    for key, server in agent.beside.items() if not is_opened_per_worker(agent, is_remote=True) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (
             f"the mock server or gateway of agent {name!r} ({what})",

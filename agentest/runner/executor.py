@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -77,24 +77,6 @@ class UnitResults:
 
 RunUnits = Callable[[], Awaitable[UnitResults]]
 """Runs all units of the plan: converses, judges, decides and reports."""
-
-
-class Engine(Protocol):
-    """Runs the units of a plan."""
-
-    @property
-    def has_workers(self) -> bool:
-        """True if conversations run in other processes than the run's own."""
-        ...
-
-    @property
-    def opens(self) -> str:
-        """The work before the run begins, for progress messages: "agents and models to be opened"."""
-        ...
-
-    def open(self, session: RunSession, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
-        """Open everything that the units need, and close it after the run. Raises UsageError."""
-        ...
 
 
 class LocalEngine:

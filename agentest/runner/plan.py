@@ -32,6 +32,7 @@ from agentest.domain.results import (
     Status,
     Verdict,
 )
+from agentest.plugin import PLUGINS, Feature
 from agentest.runner.tools import (
     AgentTraits,
     NamedTool,
@@ -42,7 +43,7 @@ from agentest.runner.tools import (
 )
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, matches_name, select_by_paths
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import readable, shown_path
 from agentest.support.importing import import_object
 from agentest.support.lazy_dataclasses import dataclass
@@ -111,7 +112,7 @@ class Options:
     cassettes: str | None = None
     dry_run: bool = False
     engine: str | None = None
-    """The engine that runs conversations: local, workers or ray. None: workers if several are requested."""
+    """The engine that runs conversations. None: `local`, or `workers` if several are requested."""
     ray_address: str | None = None
     """The Ray cluster to join. None: the one of RAY_ADDRESS, or a new one."""
     workers: int | str | None = None
@@ -120,6 +121,20 @@ class Options:
     """How to treat calls that nothing answers; None: as configured."""
     strict: bool | None = None
     """True if a warning that questions a verdict makes its scenario errored; None: as configured."""
+
+    @property
+    def engine_feature(self) -> Feature:
+        """The selected engine. Raises UsageError if no plug-in has it."""
+        name = self.engine or ("local" if self.workers in (None, 1) else "workers")
+        feature = PLUGINS.find("engine", name)
+        if feature is None:
+            raise UsageError(f"there is no engine {name!r}; {did_you_mean(name, PLUGINS.all('engine'))}")
+        return feature
+
+    @property
+    def is_remote(self) -> bool:
+        """True if conversations may run on other machines: see `agentest.runner.engines`."""
+        return bool(self.engine_feature.load().is_remote)
 
     @property
     def has_budget(self) -> bool:

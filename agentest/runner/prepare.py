@@ -242,8 +242,7 @@ class Prepared:
         """True if stored answers replace model calls: in development, unless the run records or replays."""
         options, config = self.request.options, self.loaded.config
         in_ci = os.environ.get("CI", "") not in ("", "0", "false")
-        is_here = options.engine != "ray"
-        return config.cache and options.cache and options.tape is None and is_here and not in_ci
+        return config.cache and options.cache and options.tape is None and not (options.is_remote or in_ci)
 
     @property
     def agent_tape_modes(self) -> dict[str, str | None]:

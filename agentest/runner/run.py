@@ -15,7 +15,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.domain.events import Emit
-from agentest.runner.executor import Engine, LocalEngine, RunUnits
+from agentest.runner.engines import Engine
+from agentest.runner.executor import LocalEngine, RunUnits
 from agentest.runner.prepare import Prepared
 from agentest.runner.run_summary import RunResultBuilder
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, report_wait, settings_of, ticking

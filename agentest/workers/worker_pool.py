@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
-from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
@@ -16,7 +14,6 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.results import Status
 from agentest.runner.conversation_run import RunningConversation
-from agentest.runner.prepare import Prepared
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import ConversationOrder, deliver
@@ -369,26 +366,3 @@ class WorkerScheduler:
     def _least_busy(self) -> PooledWorker | None:
         able = [each for each in self.members if each.ready and not each.ended and not each.reserved]
         return min(able, key=lambda each: (each.is_worse, len(each.holdings)), default=None)
-
-
-AUTO = "auto"
-
-
-_CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
-
-
-def worker_count(prepared: Prepared, wanted: int | str) -> int:
-    """Return how many workers to start: at most one per conversation and concurrency slot."""
-    count = cores() if wanted == AUTO else int(wanted)
-    left = sum(unit.conversations - len(unit.finished_part.conversations) for unit in prepared.plan.remaining)
-    return max(1, min(count, left, prepared.concurrency))
-
-
-def cores(quota: Path = _CGROUP_CPU) -> int:
-    """Return how many cores this process may use, by its affinity and its container's quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        allowed, period = quota.read_text().split()
-        return max(1, min(count, int(allowed) // int(period)))
-    except (OSError, ValueError):  # no such file, or the content is `max`
-        return count

@@ -17,7 +17,6 @@ from builders import conversation, conversation_result, failing_conversation, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.cli.run import limit_concurrency
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.config.models import RequestedModel
@@ -25,13 +24,14 @@ from agentest.domain.results import Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.models.providers import ModelSpec
+from agentest.runner.engines import engine_of
 from agentest.runner.environment import RESERVE, limited_to_connections, make_room
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Link, packed
-from agentest.workers.worker_pool import cores, worker_count
+from agentest.workers.engine import cores, worker_count
 
 HERE = Path()
 
@@ -214,9 +214,9 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
 def test_workers_of_ray_have_limits_of_their_own() -> None:
     """This process has no connections then; each worker allows itself as many as its node lets it have."""
     run = prepared(units=100, concurrency=100, user={})
-    assert limit_concurrency(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
+    assert limited_to_connections(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
     on_ray = replace(run, request=replace(run.request, options=replace(run.request.options, engine="ray")))
-    assert limit_concurrency(on_ray, 1, allowing(RESERVE + 110)) == on_ray
+    assert engine_of(on_ray.request.options).limited(on_ray) == on_ray
     asked: list[int] = []
 
     def allow(needed: int) -> int:

@@ -14,10 +14,12 @@ from agentest.plugins.ray.address import TAKEN_FOR_DEAD, cluster_address, watch_
 from agentest.plugins.ray.channel import MessageBatch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
 from agentest.plugins.ray.cluster import Cluster, in_a_line, joined, why_waiting
 from agentest.plugins.ray.files import check_inside, files_of, needed_variables
-from agentest.plugins.ray.worker_process import CALLS_AT_ONCE, PreparationRecipe, RunWorker, WorkerActor
+from agentest.plugins.ray.worker_process import CALLS_AT_ONCE, RunWorker, WorkerActor
 from agentest.runner.agents import known_ports
+from agentest.runner.engines import EngineProvider, PreparationRecipe
 from agentest.runner.environment import check_reach
 from agentest.runner.executor import RunUnits
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession, stopping
 from agentest.runner.sources import Origin
@@ -25,7 +27,8 @@ from agentest.support.errors import UsageError
 from agentest.support.text import count as counted
 from agentest.workers.channel import remote
 from agentest.workers.coordinator import WorkerEngine, WorkerNews
-from agentest.workers.worker_pool import AUTO, POOL, OnDisconnect, OnMessage, worker_count
+from agentest.workers.engine import AUTO, worker_count
+from agentest.workers.worker_pool import POOL, OnDisconnect, OnMessage
 
 _WAIT_NOTICE_S = 5.0
 """Seconds after which the user is informed that workers wait for free CPUs."""
@@ -45,33 +48,36 @@ _UNREFERENCED = "all references to the actor were removed"
 """Part of Ray's message about an actor that has not started and whose owner does not respond."""
 
 
-@contextmanager
-def open_ray_engine(
-    prepared: Prepared, recipe: PreparationRecipe, *, earlier: bool, environ: Mapping[str, str] = os.environ
-) -> Iterator[RayEngine]:
-    """Create the engine of a run. Enter it before the event loop starts. Raises UsageError.
+class RayEngineProvider(EngineProvider):
+    """Opens the engine that runs conversations on a Ray cluster."""
 
-    Args:
-        earlier: True if the conversations come from an earlier run.
-    """
-    options, root = prepared.request.options, prepared.request.root
-    address = cluster_address(options.ray_address, environ)
-    if address is not None:
-        named = [unit.file for unit in prepared.plan.units]
-        check_inside(root, [prepared.loaded.path, *(root / file for file in named)])
-    wanted = options.workers or AUTO
-    count = None if wanted == AUTO else worker_count(prepared, wanted)
-    with joined(address, files_of(prepared), count) as cluster:
-        check_reach(prepared, cluster.remote_nodes)
-        life = RunWorker(
-            recipe=recipe,
-            root=root if address is None else None,
-            files={unit.scope: unit.file for unit in prepared.plan.remaining},
-            ports=known_ports(prepared),
-            earlier=earlier,
-        )
-        size = count or worker_count(prepared, cluster.cpus)
-        yield RayEngine(cluster, size, life, needed_variables(prepared, environ))
+    is_remote = True
+
+    def check(self, options: Options) -> None:
+        # An environment variable that is not set expands to an empty value.
+        if options.ray_address is not None and not options.ray_address.strip():
+            raise UsageError("--ray-address is empty: name a cluster, or remove it to start a local Ray")
+
+    @contextmanager
+    def open(self, prepared: Prepared, recipe: PreparationRecipe, *, earlier: bool) -> Iterator[RayEngine]:
+        options, root = prepared.request.options, prepared.request.root
+        address = cluster_address(options.ray_address, os.environ)
+        if address is not None:
+            named = [unit.file for unit in prepared.plan.units]
+            check_inside(root, [prepared.loaded.path, *(root / file for file in named)])
+        wanted = options.workers or AUTO
+        count = None if wanted == AUTO else worker_count(prepared, wanted)
+        with joined(address, files_of(prepared), count) as cluster:
+            check_reach(prepared, cluster.remote_nodes)
+            life = RunWorker(
+                recipe=recipe,
+                root=root if address is None else None,
+                files={unit.scope: unit.file for unit in prepared.plan.remaining},
+                ports=known_ports(prepared),
+                earlier=earlier,
+            )
+            size = count or worker_count(prepared, cluster.cpus)
+            yield RayEngine(cluster, size, life, needed_variables(prepared, os.environ))
 
 
 class RayEngine:

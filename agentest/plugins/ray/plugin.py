@@ -3,4 +3,4 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("ray", requires="agentest-sim[ray]")
-plugin.engine("ray", "agentest.plugins.ray.engine:open_ray_engine", help="A Ray cluster.")
+plugin.engine("ray", "agentest.plugins.ray.engine:RayEngineProvider", help="A Ray cluster.")

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 
 from agentest.plugins.ray.channel import MessageBatch, WorkerEnd
 from agentest.runner.agents import with_known_ports
+from agentest.runner.engines import PreparationRecipe
 from agentest.runner.environment import make_room
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
@@ -86,14 +86,6 @@ async def _run_worker(life: bytes, opened: Future[WorkerEnd]) -> None:
 
 
 _MAX_SHOWN_FILES = 3
-
-
-class PreparationRecipe(Protocol):
-    """How to prepare a run again in another process. Scenarios contain functions, which cannot be sent."""
-
-    def prepared(self, root: Path) -> Prepared:
-        """Prepare the run with the project's files in this folder. Raises UsageError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, option, path_option, where
-from agentest.cli.requests import LOCAL, engine_name, request_of
+from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
@@ -117,7 +117,7 @@ def record_tools(
 def record_run(request: RunRequest, project: Project, select: ScenarioSelection) -> ExitCode:
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
     at = targets(None, None, project.here, project.display_path, force=None)
-    if engine_name(request.options) != LOCAL:
+    if request.options.engine_feature.name != "local":
         raise UsageError("--record-tools records calls in one process: remove --engine and --workers")
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
