@@ -37,6 +37,9 @@ class ReachLimits:
     """Seconds after which the worker is given up, whether calls fail or never return."""
 
 
+_LIMITS = ReachLimits()
+
+
 class WorkerUnreachable(Exception):
     """A call failed and may be repeated."""
 
@@ -77,7 +80,7 @@ class RunEnd(BatchedSender):
         callee: RemoteWorker,
         on_message: Callable[[Any], None],
         on_disconnect: Callable[[], None],
-        patience: ReachLimits = ReachLimits(),
+        patience: ReachLimits = _LIMITS,
         begun: asyncio.Event | None = None,
     ) -> None:
         super().__init__()

@@ -19,8 +19,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any
 
-from agentest.plugins.ray.address import check_reachable, is_client_address, is_loopback_only
-from agentest.plugins.ray.files import ProjectFiles
+from agentest.plugins.ray.address import ProjectFiles, check_reachable, is_client_address, is_loopback_only
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING, handle_sigterm
 from agentest.support.lazy_dataclasses import dataclass

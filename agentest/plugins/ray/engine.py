@@ -10,10 +10,16 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from agentest.plugins.ray.address import TAKEN_FOR_DEAD, cluster_address, watch_membership
-from agentest.plugins.ray.channel import MessageBatch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
+from agentest.plugins.ray.address import (
+    TAKEN_FOR_DEAD,
+    check_inside,
+    cluster_address,
+    files_of,
+    needed_variables,
+    watch_membership,
+)
+from agentest.plugins.ray.channel import MessageBatch, RunEnd, WorkerEnded, WorkerUnreachable
 from agentest.plugins.ray.cluster import Cluster, in_a_line, joined, why_waiting
-from agentest.plugins.ray.files import check_inside, files_of, needed_variables
 from agentest.plugins.ray.worker_process import CALLS_AT_ONCE, RunWorker, WorkerActor
 from agentest.runner.agents import known_ports
 from agentest.runner.engines import EngineProvider, PreparationRecipe
@@ -153,9 +159,7 @@ class RayEngine:
             actor = self._class.remote()
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise UsageError(f"the Ray cluster cannot be reached: {in_a_line(str(error))}") from None
-        caller = RunEnd(
-            _Actor(self._ray, actor, self._mark_orphaned), on_message, on_end, ReachLimits(), begun
-        )
+        caller = RunEnd(_Actor(self._ray, actor, self._mark_orphaned), on_message, on_end, begun=begun)
         task = asyncio.create_task(self._begin(actor, number, on_message))
         task.add_done_callback(lambda _: begun.set())
         self._beginning.add(task)

@@ -10,7 +10,7 @@ import pytest
 
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
-from agentest.plugins.ray.files import ProjectFiles, files_of, needed_variables
+from agentest.plugins.ray.address import ProjectFiles, files_of, needed_variables
 from agentest.runner.plan import Plan
 from agentest.runner.prepare import Prepared, RunRequest
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from project import Project, free_port
 
+from agentest.plugins.ray.address import ProjectFiles
 from agentest.plugins.ray.cluster import check_installed, describe_join_failure
 from agentest.plugins.ray.engine import describe_death, describe_failed_start
-from agentest.plugins.ray.files import ProjectFiles
 from agentest.support.errors import UsageError
 
 BROKEN = "from opentelemetry_is_missing import metrics\n"

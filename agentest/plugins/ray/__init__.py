@@ -1,1 +1,0 @@
-"""Run workers on a Ray cluster."""
