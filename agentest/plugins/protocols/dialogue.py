@@ -14,7 +14,6 @@ from agentest.agents.message_mapping import (
     requested_tool_calls,
 )
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
-from agentest.agents.protocol_probe import EndpointProbe
 from agentest.agents.reply_paths import (
     empty_path_message,
     find_reply_path,
@@ -24,7 +23,7 @@ from agentest.agents.reply_paths import (
     where_text_is,
 )
 from agentest.config.agents.base import AnyAgent
-from agentest.config.fields import PathText, check_url, example_url, normal_address
+from agentest.config.fields import PathText
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall
@@ -35,25 +34,6 @@ from agentest.support.templates import Template, check_names
 
 OF_TOOL = ("tool.id", "tool.name", "tool.result", "tool.text")
 """Placeholders in `tool_response`."""
-
-_SCHEMES = {"ws": "http", "wss": "https"}
-
-
-def socket_address(value: str) -> str:
-    """Return the address of a WebSocket. Raises ValueError."""
-    scheme, _, rest = value.partition("://")
-    if scheme not in _SCHEMES:
-        raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
-    check_url(example_url(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
-    return normal_address(value)
-
-
-async def opening_message(endpoint: EndpointProbe) -> str | None:
-    """Return what a WebSocket sends first, "" for nothing; None if no WebSocket opens where a GET fails."""
-    response = await endpoint.get()
-    if response is None or response.status not in (400, 403, 404, 405, 426):
-        return None
-    return await endpoint.websocket_greeting()
 
 
 class DialogueAgent(AnyAgent):

@@ -27,14 +27,14 @@ from agentest.plugins.protocols.anthropic_messages.client import (
     read_blocks,
     usage_of,
 )
-from agentest.plugins.protocols.responses.response import (
+from agentest.plugins.protocols.response_items import (
     ResponseAssembly,
     items_of,
     output_item,
     reply_of,
     requested_by_id,
 )
-from agentest.plugins.protocols.responses.response import made_so_far as made_in_response
+from agentest.plugins.protocols.response_items import made_so_far as made_in_response
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 

@@ -27,7 +27,8 @@ from agentest.config import Config
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
-from agentest.plugins.protocols.websocket.client import WebSocketConnector, open_agent
+from agentest.plugins.protocols.sockets import WebSocketConnector
+from agentest.plugins.protocols.websocket.client import open_agent
 from agentest.plugins.protocols.websocket.settings import WebSocketAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend

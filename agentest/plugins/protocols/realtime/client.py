@@ -25,7 +25,7 @@ from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Res
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.plugins.protocols.protocol_client import content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
-from agentest.plugins.protocols.responses.response import (
+from agentest.plugins.protocols.response_items import (
     Item,
     ResponseAssembly,
     items_of,
@@ -34,7 +34,7 @@ from agentest.plugins.protocols.responses.response import (
     reply_of,
     requested_by_id,
 )
-from agentest.plugins.protocols.websocket.client import WebSocketConnector
+from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.bodies import MAX_BODY_BYTES

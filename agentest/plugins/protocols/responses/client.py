@@ -22,7 +22,7 @@ from agentest.plugins.protocols.protocol_client import (
     ReplyTotals,
     read_json_body,
 )
-from agentest.plugins.protocols.responses.response import (
+from agentest.plugins.protocols.response_items import (
     RESPONSES_PLACE,
     Item,
     Response,

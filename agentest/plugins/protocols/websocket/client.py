@@ -6,19 +6,11 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import aiohttp
-import anyio
-
-from agentest.agents.error_hints import ProbeResponse, hint
-from agentest.agents.http.requests import RequestTemplate
-from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.json_reader import read_any
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
 from agentest.agents.port import (
-    AGENT_ANSWERED,
-    AccessDenied,
     Agent,
     AgentNotes,
     AgentReply,
@@ -28,35 +20,18 @@ from agentest.agents.port import (
 )
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http_requests import names_in
-from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, check_no_error, last_results
+from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.plugins.protocols.websocket.settings import SocketMessage, WebSocketAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend
-from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import Client
-from agentest.support.http.retries import (
-    CONNECTION_ERRORS,
-    describe,
-    describe_shortage,
-    find_shortage,
-    is_tls_error,
-    pause_before_retry,
-    was_refused,
-)
-from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
+from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
 from agentest.support.json_path import JsonPath, PathTemplate
 from agentest.support.templates import Template, Values, without
 from agentest.support.text import count, turn_name
-from agentest.support.trace_context import note_request, turn_of_requests
-
-if TYPE_CHECKING:
-    from agentest.plugins.protocols.realtime.settings import RealtimeAgent
-
-_PLACE = "is the path that of the WebSocket?"
-_RETRIED = (429, 502, 503, 504)
 
 
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
@@ -82,6 +57,7 @@ class WebSocketClient:
         self.form = MessagePaths.of(config)
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+        self.answer = None if config.ping is None else _pong(config.ping, config.pong)
         self.saved = {name: JsonPath(path) for name, path in config.save.items()}
         self.late_names = frozenset(config.saved_names) | ({"session_id"} if config.session else set())
         """Names without a value until a message has one."""
@@ -195,6 +171,8 @@ class WebSocketConversation:
         client, values = self._client, TurnValues(messages, ctx, self._saved)
         if self._socket is None:
             self._socket, self._retries = await client.connector.connect(values, limit)
+            if client.answer is not None:
+                self._socket.answer = client.answer
             incoming = _Incoming(self._socket, self._note_connecting, limit, None)
             if client.welcome is not None:
                 await self._wait_for("welcome", client.welcome, incoming)
@@ -323,81 +301,3 @@ def _decoded(text: str) -> Any:
     """Decode a message: a JSON object, list or text; any other message unchanged."""
     value = read_any(text)
     return value if isinstance(value, dict | list | str) else text
-
-
-class WebSocketConnector:
-    """Opens an agent's connections."""
-
-    def __init__(self, config: WebSocketAgent | RealtimeAgent, client: Client) -> None:
-        self._config = config
-        self._client = client
-        self._advisor = ErrorAdvisor(config, client)
-        self._request = RequestTemplate(
-            endpoint=config.endpoint, method="GET", params={}, headers=config.sent_headers, body=None
-        )
-
-    async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
-        """Open a connection. Returns it with the number of failed attempts. Raises AgentError, CannotSend."""
-        request, turn = self._request.filled(values), turn_of_requests()
-        named = {name.lower(): value for name, value in request.headers.items()}
-        try:
-            headers = list(check_headers({**named, **(turn.headers(named) if turn else {})}).items())
-        except ValueError as error:
-            raise CannotSend(f"{request.url}: a header {error}") from None
-        for attempt in range(self._config.retries + 1):
-            try:
-                socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
-                if self._config.type == "websocket" and self._config.ping is not None:
-                    socket.answer = _pong(self._config.ping, self._config.pong)
-                self._advisor.has_answered = True
-                AGENT_ANSWERED.set(True)
-                note_request(stays_open=True)
-                return socket, attempt
-            except RefusedAddress as error:
-                raise AgentError(str(error)) from None
-            except CONNECTION_ERRORS as error:
-                shortage, last = find_shortage(error), attempt == self._config.retries
-                if shortage and last:
-                    raise CannotSend(describe_shortage(request.url, shortage)) from None
-                if isinstance(error, aiohttp.WSServerHandshakeError):
-                    retryable = error.status in _RETRIED
-                else:
-                    retryable = was_refused(error)
-                if last or not (shortage or retryable):
-                    problem = await self._problem(request.url, error)
-                    is_denied = _denies_access(error) and not AGENT_ANSWERED.get()
-                    raise (AccessDenied if is_denied else AgentError)(problem) from None
-            with limit.paused():
-                await anyio.sleep(pause_before_retry(attempt + 1))
-        raise AssertionError("unreachable: the last attempt either connects or raises")
-
-    async def _problem(self, url: str, error: BaseException) -> str:
-        problem = _problem(url, error)
-        if not isinstance(error, aiohttp.WSServerHandshakeError) or error.status == 101:
-            return problem
-        # ASGI servers send 403 for a path without a WebSocket, so treat it as 404.
-        status = 404 if error.status == 403 else error.status
-        refused = ProbeResponse(status=status, headers=error.headers or {}, body=b"")
-        return await self._advisor.advised(problem, refused)
-
-
-def _denies_access(error: BaseException) -> bool:
-    """Return True if a handshake shows a wrong address or login, and nothing about the agent."""
-    if isinstance(error, aiohttp.WSServerHandshakeError):
-        return error.status in (200, *DENIED)
-    return isinstance(error, RedirectRefused) or is_tls_error(error)
-
-
-def _problem(url: str, error: BaseException) -> str:
-    if isinstance(error, RedirectRefused):
-        return f"{url} opened no WebSocket, {error} (is that a login? `headers` are sent with the handshake)"
-    if not isinstance(error, aiohttp.WSServerHandshakeError):
-        return f"{url}: {describe(error)}"
-    if error.status == 101:
-        return f"{url} answered with an invalid handshake: {error.message}"
-    if error.status == 200:
-        return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
-    advice = _PLACE if error.status in (405, 426) else hint(error.status, _PLACE)
-    if error.status == 403:  # many servers answer it at every path without a WebSocket
-        advice = f"{_PLACE} If so: {advice}"
-    return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"

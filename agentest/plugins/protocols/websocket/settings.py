@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import (
@@ -23,9 +23,9 @@ from agentest.config.agents.http_requests import (
     required_in,
 )
 from agentest.config.agents.mock_servers import check_placeholders
-from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathTemplateText, PathText
-from agentest.plugins.protocols.dialogue import DialogueAgent, opening_message, socket_address
+from agentest.plugins.protocols.dialogue import DialogueAgent
+from agentest.plugins.protocols.sockets import SocketAgent, opening_message
 
 
 class SocketMessage(Conditional):
@@ -45,10 +45,9 @@ class SocketMessage(Conditional):
 _MESSAGES = ("hello", "first", "then")
 
 
-class WebSocketAgent(HttpAgent, DialogueAgent):
+class WebSocketAgent(SocketAgent, DialogueAgent):
     """An agent that exchanges messages over a WebSocket, with one connection per conversation."""
 
-    templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
     ways_to_see: ClassVar[tuple[str, ...]] = (
         "set where its messages report them (`tool_calls`, a JMESPath to {name, args, result})",
     )
@@ -56,7 +55,6 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     type: Literal["websocket"]
     body: Any = Field(default="{{message}}", validate_default=True)
     """The message for each user message, with placeholders: text as it is, other values as JSON."""
-    subprotocols: list[str] = Field(default_factory=list)
     welcome: PathText | None = None
     """Path that is true for the server's first message, which Agentest waits for before it sends."""
     hello: list[SocketMessage] = Field(default_factory=list)
@@ -100,15 +98,8 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
     def _one_or_more(cls, value: Any) -> Any:
         return value if value is None or isinstance(value, list) else [value]
 
-    @field_validator("endpoint")
-    @classmethod
-    def _http_url(cls, value: str, info: ValidationInfo) -> str:
-        return socket_address(value) if value else super()._http_url(value, info)
-
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
-        if self.app is not None:
-            raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
         self._check_dialogue()
         if (self.ping is None) != (self.pong is None):
             raise ValueError("`ping` and `pong` belong together: set both or neither")
