@@ -29,7 +29,7 @@ from agentest.config.agents.base import GATEWAY_PAGE
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugins.authoring.checks import Check, Tell, bad, good, left_open, subject
+from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
 from agentest.plugins.page.talk.short_talk import ShortTalk
 from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
@@ -74,21 +74,15 @@ def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None
     return agents
 
 
-async def check_agent(
-    checked: AgentToCheck,
-    request: RunRequest,
-    loaded: LoadedConfig,
-    tell: Tell,
-    say: Callable[[str], object],
-    *,
-    wants_talk: bool = False,
-) -> None:
-    """Start the agent if necessary, check it, and stop whatever was started.
+async def check_agents(run: Examination) -> None:
+    """Check each agent of the configuration, or the requested one. Raises ConfigError."""
+    for agent in agents_to_check(run.request, run.loaded, run.plan):
+        await _check_agent(agent, run)
 
-    Args:
-        say: reports long waits.
-        wants_talk: run two conversations at once with an agent that was running already, too.
-    """
+
+async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
+    """Start the agent if necessary, check it, and stop whatever was started."""
+    request, loaded, tell, say, wants_talk = run.request, run.loaded, run.tell, run.say, run.interleave
     notes: list[str] = []
     reply: AgentReply | None = None
     to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []

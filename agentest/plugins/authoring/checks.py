@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.config.file import LoadedConfig
+    from agentest.runner.plan import Plan
+    from agentest.runner.prepare import Prepared, RunRequest
 
 
 class CheckOutcome(Enum):
@@ -37,6 +43,28 @@ bad = partial(Check, CheckOutcome.BAD)
 left_open = partial(Check, CheckOutcome.OPEN)
 Tell = Callable[[Check], None]
 """Receives each check as soon as it is complete."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Examination:
+    """What the checks of one `agentest doctor` look at, and where they report."""
+
+    request: RunRequest
+    loaded: LoadedConfig
+    environ: MutableMapping[str, str]
+    tell: Tell
+    say: Callable[[str], object]
+    """Receives a message about each long wait."""
+    expected: Callable[[Prepared], str]
+    """Returns the expected usage of a run, estimated from an earlier one, in words; "" if unknown."""
+    interleave: bool
+    """True to run two conversations at once with agents that were running already, too."""
+    plan: Plan | None = None
+    """What a run would do; None if no plan is possible."""
+
+
+RunCheck = Callable[[Examination], Awaitable[None] | None]
+"""A check, as plug-ins hand it in. Raises UsageError for what cannot be checked."""
 
 
 def subject(what: str, agent: str) -> str:

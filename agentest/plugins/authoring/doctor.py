@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -22,8 +23,8 @@ from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import CallKey, Level
 from agentest.models.providers import MissingAccess, ModelSpec, key_variables, resolve, resolve_confirming
 from agentest.models.structured_output import StructuredModel
-from agentest.plugins.authoring.agent_checks import agents_to_check, check_agent
-from agentest.plugins.authoring.checks import Check, CheckOutcome, Tell, bad, good, left_open
+from agentest.plugin import PLUGINS
+from agentest.plugins.authoring.checks import Check, CheckOutcome, Examination, Tell, bad, good, left_open
 from agentest.runner.plan import Plan, make_plan
 from agentest.runner.prepare import (
     CONFIRM,
@@ -212,12 +213,7 @@ async def run_checks(
     """Run all checks, report each as soon as it is complete, and return the number of failures.
 
     Agents' servers are started and stopped. Each configured model answers one question, unless the request is
-    offline.
-
-    Args:
-        say: receives a message about each long wait.
-        interleave: run two conversations at once with agents that were running already, too.
-        expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
+    offline. `Examination` describes the other arguments.
     """
     redact, failures = Redactor(environment_secrets(environ)), 0
 
@@ -234,41 +230,56 @@ async def run_checks(
         return failures
     findings(good("configuration", path_from(request.here or request.root, loaded.path)))
     redact = loaded.redact.knowing(environment_secrets(environ))  # `.env` was read
-    plan = check_scenarios(request, loaded, findings)
-    findings(check_output(loaded.config, request.root))
-    if ignored := check_ignored(loaded.config, request.root):
-        findings(ignored)
-    try:
-        agents = agents_to_check(request, loaded, plan)
-    except UsageError as error:
-        findings(bad("agent", str(error)))
-        agents = []
-    for agent in agents:
-        await check_agent(agent, request, loaded, findings, say, wants_talk=interleave)
-    if request.options.offline:
-        findings(left_open("model", "not checked: --offline"))
-        return failures
-    specs = resolved(loaded, request, environ, findings)
-    await check_models(specs, findings)
-    if plan is not None and specs.keys() >= set(ROLES):
-        confirm = specs.get(CONFIRM)
-        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"], confirm=confirm)
-        findings(check_price(plan, loaded.config, specs, expected(run)))
+    examination = Examination(
+        request=request,
+        loaded=loaded,
+        environ=environ,
+        tell=findings,
+        say=say,
+        expected=expected,
+        interleave=interleave,
+    )
+    for name, check in PLUGINS.all("check").items():
+        try:
+            checking = check.load()(examination)
+            if isawaitable(checking):
+                await checking
+        except UsageError as error:
+            findings(bad(name, str(error)))
+        except Exception as error:  # noqa: BLE001 - the others are still worth a look
+            findings(bad(name, str(check.problem("failed", error))))
     return failures
+
+
+async def check_models_and_price(run: Examination) -> None:
+    """Send each model one question, and report what a run may cost."""
+    if run.request.options.offline:
+        run.tell(left_open("model", "not checked: --offline"))
+        return
+    specs = resolved(run.loaded, run.request, run.environ, run.tell)
+    await check_models(specs, run.tell)
+    if run.plan is not None and specs.keys() >= set(ROLES):
+        prepared = Prepared(
+            run.request,
+            run.loaded,
+            run.plan,
+            (),
+            user=specs["user"],
+            judge=specs["judge"],
+            confirm=specs.get(CONFIRM),
+        )
+        run.tell(check_price(run.plan, run.loaded.config, specs, run.expected(prepared)))
 
 
 _LEAST_FREE_BYTES = 100_000_000
 _GB = 1_000_000_000
 
 
-def check_scenarios(request: RunRequest, loaded: LoadedConfig, tell: Tell) -> Plan | None:
-    """Plan all scenarios that can be loaded; return None if no plan is possible."""
-    try:
-        discovered = discover_scenarios(request, loaded)
-        plan = make_plan(loaded.config, discovered, request.options, request.root)
-    except UsageError as error:
-        tell(bad("scenarios", str(error)))
-        return None
+def check_scenarios(run: Examination) -> None:
+    """Plan all scenarios that can be loaded. Raises UsageError if no plan is possible."""
+    request, loaded, tell = run.request, run.loaded, run.tell
+    discovered = discover_scenarios(request, loaded)
+    run.plan = make_plan(loaded.config, discovered, request.options, request.root)
     for file, line, message in discovered.problems:
         # Of a traceback, the last row has the reason.
         first, *_, last = [row for row in message.splitlines() if row.strip()] * 2
@@ -282,11 +293,17 @@ def check_scenarios(request: RunRequest, loaded: LoadedConfig, tell: Tell) -> Pl
         include = ", ".join(loaded.config.include)
         why = f"none: no file that matches {include} (`include`) calls scenario(…)"
         tell(bad("scenarios", why, "agentest init writes a first one."))
-    return plan
 
 
-def check_output(config: Config, root: Path) -> Check:
-    """Check that reports can be written. Leaves no files behind."""
+def check_output(run: Examination) -> None:
+    """Check that reports can be written, which leaves no files behind, and that git ignores them."""
+    config, root = run.loaded.config, run.request.root
+    run.tell(_check_writable(config, root))
+    if ignored := _check_ignored(config, root):
+        run.tell(ignored)
+
+
+def _check_writable(config: Config, root: Path) -> Check:
     folder = root / config.output_dir
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     name = shown_path(folder, root)
@@ -302,8 +319,7 @@ def check_output(config: Config, root: Path) -> Check:
     return good("output", text)
 
 
-def check_ignored(config: Config, root: Path) -> Check | None:
-    """Check that git ignores the files of runs; return None if it does, or without a repository."""
+def _check_ignored(config: Config, root: Path) -> Check | None:
     if not (root / ".git").exists() or Path(config.output_dir).is_absolute():
         return None
     try:

@@ -87,3 +87,7 @@ for form, help in (
     ("yaml", "Scenarios in YAML."),
 ):
     plugin.format(form, f"agentest.plugins.authoring.export:{form.upper()}", of="export", help=help)
+plugin.check("scenarios", "agentest.plugins.authoring.doctor:check_scenarios")
+plugin.check("output", "agentest.plugins.authoring.doctor:check_output")
+plugin.check("agent", "agentest.plugins.authoring.agent_checks:check_agents")
+plugin.check("model", "agentest.plugins.authoring.doctor:check_models_and_price")

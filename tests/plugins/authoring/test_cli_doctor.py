@@ -14,6 +14,12 @@ from model_server import Answer, ModelServer, completion, error
 from project import DEADLINE_S, Project, free_port, wait_until
 from wire import closed_port
 
+from agentest.plugin import Plugin, PluginRegistry
+from agentest.plugins.authoring.checks import Check, Examination, good
+from agentest.plugins.authoring.doctor import run_checks
+from agentest.runner.prepare import RunRequest
+from agentest.support.interrupts import run_event_loop
+
 KEY = "sk-a-key-of-the-test-0123456789"
 
 
@@ -257,3 +263,30 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+plugin = Plugin("tests")
+plugin.check("moon", f"{__name__}:check_moon")
+plugin.check("mars", f"{__name__}:check_mars")
+
+
+async def check_moon(run: Examination) -> None:
+    run.tell(good("moon", f"{run.loaded.config.max_turns} turns"))
+
+
+def check_mars(run: Examination) -> None:
+    raise OSError("too far")
+
+
+def test_plugins_add_checks(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails is a problem that names plug-in and line, and the others are made."""
+    project.config(f"http://127.0.0.1:{closed_port()}")
+    registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.plugins.authoring.doctor.PLUGINS", registry)
+    found: list[Check] = []
+    assert run_event_loop(run_checks, RunRequest(project.root), found.append, {}) == 1
+    made = {check.name: check for check in found}
+    assert made["moon"] == good("moon", "8 turns")
+    where = rf"\({re.escape(__file__)}:\d+\)"
+    problem = rf"check 'mars' of plug-in 'tests' {where} failed: OSError: too far {where}"
+    assert re.fullmatch(problem, made["mars"].text)
