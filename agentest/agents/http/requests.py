@@ -1,10 +1,14 @@
-"""Build requests from templates: URL, parameters, headers and body."""
+"""Build requests from templates: URL, parameters, headers and body, signed as their channel signs them."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from time import time
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
 from xml.sax.saxutils import escape
@@ -17,9 +21,6 @@ from agentest.config.fields import check_url
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.templates import Template, Values, as_text, without
 
-if TYPE_CHECKING:
-    from agentest.agents.http.signing import Signer
-
 _TYPE = "content-type"
 _ACCEPT = "accept"
 _ACCEPTED = (
@@ -27,6 +28,8 @@ _ACCEPTED = (
 )
 _STREAMS = "text/event-stream, application/x-ndjson, application/json;q=0.9, */*;q=0.5"
 _NONE_ABSENT: frozenset[str] = frozenset()
+Signer = Callable[[str, bytes, str], Mapping[str, str]]
+"""Returns the headers for a URL, a body and its content type."""
 
 
 class RequestTemplate:
@@ -54,8 +57,6 @@ class RequestTemplate:
         """
         self._signer: Signer | None = None
         if sign and not sign.aws:
-            from agentest.agents.http.signing import signer
-
             self._signer = signer(sign)
         self.method = method
         self._base = base
@@ -269,3 +270,29 @@ def _multipart(values: Any) -> tuple[bytes, str]:
         content += f'--{boundary}\r\nContent-Disposition: form-data; name="{escaped}"\r\n\r\n{text}\r\n'
     body = f"{content}--{boundary}--\r\n".encode(errors="replace")
     return body, f"multipart/form-data; boundary={boundary}"
+
+
+def signer(sign: Sign) -> Signer:
+    """Return what signs requests."""
+    if sign.slack:
+        return lambda _, body, __: _slack(sign.slack or "", body, int(time()))
+    if sign.twilio:
+        return lambda url, body, kind: _twilio(sign.twilio or "", url, body, kind)
+    return lambda _, body, __: {"x-hub-signature-256": f"sha256={_hex(sign.whatsapp or '', body)}"}
+
+
+def _hex(secret: str, content: bytes) -> str:
+    return hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
+
+
+def _slack(secret: str, body: bytes, now: int) -> Mapping[str, str]:
+    signature = _hex(secret, b"v0:%d:%b" % (now, body))
+    return {"x-slack-request-timestamp": str(now), "x-slack-signature": f"v0={signature}"}
+
+
+def _twilio(secret: str, url: str, body: bytes, content_type: str) -> Mapping[str, str]:
+    """Sign the URL and the fields of a form, in the order of their names."""
+    fields = parse_qsl(body.decode(), keep_blank_values=True) if "form" in content_type else []
+    signed = url + "".join(name + value for name, value in sorted(fields))
+    digest = hmac.new(secret.encode(), signed.encode(), hashlib.sha1).digest()
+    return {"x-twilio-signature": base64.b64encode(digest).decode()}

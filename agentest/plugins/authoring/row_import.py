@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agentest.plugin import PLUGINS
-from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
+from agentest.scenarios.serialization import scenario_file
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, write_atomically
 from agentest.support.importing import Imports

@@ -43,11 +43,11 @@ from agentest.plugins.authoring.export import (
     write,
 )
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.data_export import scenario_file
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
+from agentest.scenarios.serialization import scenario_file
 from agentest.scenarios.source_code import export_script
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
