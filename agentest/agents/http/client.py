@@ -44,9 +44,8 @@ from agentest.agents.message_mapping import (
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for, phone_of
 from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
-from agentest.config.agents.http import HttpTemplateAgent
+from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
-from agentest.config.agents.http_webhooks import ReplyWebhook
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import SharedAttempt

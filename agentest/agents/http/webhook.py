@@ -21,8 +21,7 @@ from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, Res
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.port import Resources
 from agentest.agents.reply_paths import text_of
-from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_webhooks import ReplyWebhook
+from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.mock_servers.listener import MAX_BODY_BYTES, listen
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError

@@ -31,7 +31,7 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
-from agentest.plugins.page.talk.short_talk import ShortTalk
+from agentest.plugins.page.talk.talk import ShortTalk
 from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.plan import Plan, agents_under_test
 from agentest.runner.prepare import Prepared, RunRequest, managed_servers_of

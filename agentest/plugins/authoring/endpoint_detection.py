@@ -36,7 +36,7 @@ from agentest.config.agents.base import types_with
 from agentest.config.config import Config
 from agentest.config.fields import check_url
 from agentest.plugins.authoring.custom_api import HELLO, detect_custom_api, filled, reply_settings
-from agentest.plugins.page.talk.short_talk import first_reply
+from agentest.plugins.page.talk.talk import first_reply
 from agentest.support.errors import AgentestError, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client

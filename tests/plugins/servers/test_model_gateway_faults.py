@@ -16,7 +16,7 @@ from test_model_gateway import Gateway, anyio_backend, gateway
 
 __all__ = ["anyio_backend"]
 from agentest.mocks.binding import bind
-from agentest.plugins.servers.model_gateway.addresses import target_of
+from agentest.plugins.servers.model_gateway.server import target_of
 from agentest.plugins.servers.model_gateway.wire_form import sse
 from agentest.support.http.sse import Event, EventParser
 

@@ -12,15 +12,20 @@ from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import anyio
 
+from agentest.agents.factory import make_agents
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext, open_conversation
 from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
-from agentest.conversation.turn_loop import with_state
+from agentest.conversation.turn_loop import new_session_id, with_state
 from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.transcript import (
     UNANSWERED,
@@ -41,12 +46,14 @@ from agentest.runner.prepare import Prepared, RunRequest, configure, discover_sc
 from agentest.runner.sources import LiveConversations, OnMocks, unclaimed_call_warnings
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import UsageError
+from agentest.support.errors import AgentError, CannotSend, UsageError
 from agentest.support.files import shown_path
+from agentest.support.http.client import Sender
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import without_secrets
 
 STOPPED = "the conversation was stopped in the middle of a turn"
+REPLY_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,3 +501,55 @@ class CallInbox:
                 number=known.number, call=call.call, waiting=waiting, proposed=proposed, by_hand=known.by_hand
             )
         )
+
+
+class ShortTalk:
+    """One conversation without mocks: tool calls that the agent hands over are not answered."""
+
+    def __init__(self, agent: Agent, name: str = "agentest-1") -> None:
+        self._agent = agent
+        self._name = name
+        self.session_id = new_session_id(name)
+        self._messages: list[Message] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._conversation = await self._stack.enter_async_context(open_conversation(self._agent))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def say(self, text: str) -> AgentReply:
+        """Send a message and return the reply. Raises AgentError, also for a reply that is empty."""
+        turn = sum(isinstance(message, UserText) for message in self._messages) + 1
+        self._messages.append(UserText(text))
+        context = TurnContext(self._name, "agentest", turn, session_id=self.session_id)
+        reply = await self._conversation.reply(tuple(self._messages), context)
+        if not reply.text and not reply.tool_requests:
+            raise AgentError("the reply has neither text nor tool calls")
+        self._messages.append(AgentMessage(reply.text))
+        return reply
+
+
+async def first_reply(
+    agent: AgentConfig, client: Sender, text: str, notes: Sequence[str] = ()
+) -> AgentReply | AgentError | CannotSend:
+    """Return the reply of an agent over HTTP to one message, or why there is none. Raises ConfigError."""
+    async with AsyncExitStack() as stack:
+        resources = Resources(
+            client=client,
+            timeout_s=REPLY_TIMEOUT_S,
+            threads=anyio.CapacityLimiter(1),
+            root=Path(),
+            closing=stack,
+            on_note=list(notes).append,
+        )
+        agents = await make_agents({"agent": agent}, resources)
+        async with ShortTalk(agents["agent"]) as talk:
+            try:
+                return await talk.say(text)
+            except (AgentError, CannotSend) as error:
+                return error

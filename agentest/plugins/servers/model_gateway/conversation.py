@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -23,7 +23,6 @@ from agentest.mock_servers.port import (
     ServedCall,
     TurnTraces,
 )
-from agentest.plugins.servers.model_gateway.output_tools import is_output_tool
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import (
     CallHandling,
@@ -41,6 +40,7 @@ from agentest.support.text import shortened
 if TYPE_CHECKING:
     from agentest.plugins.servers.model_gateway.faults import ConversationFaults
 
+
 _INSTRUCTION_CHARS = 40_000
 _DESCRIPTION_CHARS = 1_000
 _SCHEMA_CHARS = 8_000
@@ -55,6 +55,21 @@ WAY_TO_REACH = (
     "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
     "code; `agentest doctor` prints the variable that each framework reads"
 )
+_SIGNATURES = tuple(
+    (re.compile(name), re.compile(description, re.DOTALL))
+    for name, description in (
+        ("final_answer", r"Provides a final answer to the given problem\."),  # smolagents
+        (r"final_result(_\w+)?", r"(\S+: )?The final response which ends this conversation"),  # pydantic-ai
+        ("set_model_response", r"Set your final response using the required output schema\..*"),  # google-adk
+        ("json", r"Respond with a JSON object\."),  # AI SDK with Anthropic
+        (  # Strands, under the name of the output's class
+            ".+",
+            r"IMPORTANT: This StructuredOutputTool should only be invoked as the last and final tool before "
+            r"returning the completed result to the caller\..*",
+        ),
+    )
+)
+"""Name and description of each framework's output tool. A name alone could be that of a real tool."""
 
 
 class CallsEnded(Exception):
@@ -471,3 +486,28 @@ def _texts_in(value: object) -> Sequence[str]:
         return [normalized(value)] if value.strip() else []
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for item in items for text in _texts_in(item)]
+
+
+def is_output_tool(tool: ToolSpec) -> bool:
+    """Return True if a tool's name and description are those of a framework's output tool.
+
+    By it the framework receives the model's final answer: its call is the agent's reply. It runs no code of
+    the agent, so it needs no mock.
+    """
+    known = any(
+        name.fullmatch(tool.name) and description.fullmatch(tool.description.strip())
+        for name, description in _SIGNATURES
+    )
+    return known and not _is_of_a_function(tool.parameters)
+
+
+def _is_of_a_function(parameters: Mapping[str, Any]) -> bool:
+    """Return True if pydantic made a schema of a function's parameters, and not of a type.
+
+    pydantic-ai offers functions as output tools, too, with the same names and descriptions. pydantic sorts
+    the keys of a schema, and forbids other parameters in that of a function. In that of a type, a client may
+    have added this at the end.
+    """
+    return next((key for key in parameters if key in ("additionalProperties", "properties")), "") == (
+        "additionalProperties"
+    )
