@@ -254,6 +254,19 @@ class PluginRegistry:
             self._read(self._unread.pop(0))
         return dict(self._features[kind])
 
+    def load_all(self, kind: Kind, fact: str) -> dict[str, Any]:
+        """Import what a fact names, for all features of a kind that have it.
+
+        A feature that cannot be imported is reported and left out.
+        """
+        loaded: dict[str, Any] = {}
+        for name, feature in self.all(kind).items():
+            try:
+                loaded |= {name: feature.load(fact)} if fact in feature.facts else {}
+            except PluginError as error:
+                self._report(str(error))
+        return loaded
+
     def add(self, module: str, source: str) -> None:
         """Read the plug-in of a module, once. Raises PluginError if it cannot be loaded."""
         if module in self._modules:
@@ -287,8 +300,9 @@ class PluginRegistry:
                 self._report(str(error))
 
     def _report(self, problem: str) -> None:
-        self.problems.append(problem)
-        self._warn(f"agentest: {problem}")
+        if problem not in self.problems:
+            self.problems.append(problem)
+            self._warn(f"agentest: {problem}")
 
 
 def _place_of(error: BaseException) -> str:

@@ -135,12 +135,10 @@ class ProtocolProbe:
                 continue
             if seen := self.evidence(response):
                 return self._found(endpoint, path, seen)
-            if self.is_listed(urlsplit(urljoin(endpoint.url, path)).path, {}) and is_missing_model_error(
-                response
-            ):
-                return self._found(
-                    endpoint, path, "it asks for the name of a model, at a path of this protocol"
-                )
+            names_kind = self.is_listed(urlsplit(urljoin(endpoint.url, path)).path, {})
+            if names_kind and is_missing_model_error(response):
+                because = "it asks for the name of a model, at a path of this protocol"
+                return self._found(endpoint, path, because)
         return None
 
     def _found(self, endpoint: EndpointProbe, path: str, because: str) -> DetectedProtocol:
@@ -150,7 +148,8 @@ class ProtocolProbe:
 
 def all_probes() -> list[ProtocolProbe]:
     """Return the probes of all agent types that have one, in the order in which types were handed in."""
-    return [probe_of(name) for name, kind in PLUGINS.all("agent type").items() if "probe" in kind.facts]
+    found: dict[str, type[ProtocolProbe]] = PLUGINS.load_all("agent type", "probe")
+    return [make(name, agent_type(name).help) for name, make in found.items()]
 
 
 def probe_of(name: str) -> ProtocolProbe:
@@ -244,7 +243,7 @@ class DetectedProtocol:
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:
-    """Format settings as one line of YAML to paste: `type: a2a, endpoint: http://localhost:8000`."""
+    """Format settings as one line of YAML to paste: `type: http, endpoint: http://localhost:8000`."""
     return ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
 
 

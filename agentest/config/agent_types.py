@@ -58,8 +58,11 @@ def returns_calls(agent: AnyAgent) -> bool:
 
 def agent_keys(names: Iterable[str] | None = None) -> frozenset[str]:
     """Return the keys of agents of these types, those that exist. None: of all types."""
-    known = PLUGINS.all("agent type") if names is None else filter(partial(PLUGINS.find, "agent type"), names)
-    return frozenset(key for name in known for key in settings_class(name).model_fields)
+    if names is None:
+        known = [*PLUGINS.load_all("agent type", "settings").values()]
+    else:
+        known = [settings_class(name) for name in names if PLUGINS.find("agent type", name)]
+    return frozenset(key for settings in known for key in settings.model_fields)
 
 
 def type_name(value: Any) -> str:

@@ -35,7 +35,7 @@ def types_with(word: str) -> dict[str, Feature]:
 
 
 def described(kinds: Mapping[str, Feature]) -> str:
-    """Return agent types for a message: `a2a (an A2A agent) or ag_ui (an AG-UI endpoint)`."""
+    """Return agent types for a message: `http (an API of its own) or asgi (an …)`."""
     *others, last = [f"{name} ({kind.help})" for name, kind in kinds.items()] or [""]
     return f"{', '.join(others)} or {last}" if others else last
 

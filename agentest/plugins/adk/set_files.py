@@ -232,7 +232,7 @@ _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 _LONGEST_NAME = 255
 """Maximum length of a file name."""
 _USER = "agentest"
-"""Default user of a session, as for agents of type `adk`."""
+"""Default user of a session, as of an agent behind ADK's server."""
 
 
 @dataclass(frozen=True, slots=True)
