@@ -11,8 +11,9 @@ from typing import Literal
 
 import pytest
 
+from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.agents.protocol_probe import probe_of
+from agentest.agents.protocol_probe import detect_type, probe_of
 from agentest.config.agent_types import agent_keys, agent_type, settings_class, visibility_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
@@ -115,6 +116,23 @@ def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> Non
     path.write_text("agent:\n  type: Bird\n")
     with pytest.raises(ConfigError, match=r"no agent type 'Bird'\. .* agent speaks: parrot \(a parrot\)"):
         load(path, {})
+
+
+@pytest.mark.usefixtures("parrots")
+def test_a_type_that_cannot_be_imported_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other types are recognised and known; the problem is reported once, with who handed the type in."""
+    plugin, problems = Plugin("dodos"), list[str]()
+    plugin.agent_type("dodo", settings="dodo:Settings", client="dodo:open", probe="dodo:Probe", help="a dodo")
+    monkeypatch.setitem(PLUGINS._features["agent type"], "dodo", plugin.features[0])
+    monkeypatch.setattr(PLUGINS, "problems", problems)
+    monkeypatch.setattr(PLUGINS, "_warn", lambda _: None)
+    answer = ProbeResponse(status=200, headers={}, body=b'{"choices": []}')
+    assert [detect_type(answer) for _ in range(2)] == ["chat_completions"] * 2
+    assert {"cage", "endpoint"} <= agent_keys()
+    assert [each.partition(": ")[0] for each in problems] == [
+        f"agent type 'dodo' of plug-in 'dodos' ({plugin.features[0].place}) cannot be imported from {what!r}"
+        for what in ("dodo:Probe", "dodo:Settings")
+    ]
 
 
 def test_there_is_no_type_that_nobody_hands_in() -> None:
