@@ -267,6 +267,13 @@ class PluginRegistry:
                 self._report(str(error))
         return loaded
 
+    def hook(self, name: str, plugin: str) -> Any:
+        """Load what a plug-in of ours hands in for the core. Raises PluginError if it is not loaded."""
+        hook = self.find("hook", name)
+        if hook is None:
+            raise PluginError(f"{name} needs the plug-in {plugin!r}, which is not loaded (agentest plugins)")
+        return hook.load()
+
     def add(self, module: str, source: str) -> None:
         """Read the plug-in of a module, once. Raises PluginError if it cannot be loaded."""
         if module in self._modules:

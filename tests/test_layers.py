@@ -72,7 +72,7 @@ FLOORS: list[dict[str, str]] = [
             "adk_plugin agents cli config conversation domain mock_servers mocks models plugin runner "
             "scenarios support version"
         ),
-        "pytest_plugin": "cli config domain report runner scenarios store support testing",
+        "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
     },
     {
         "plugins/page": (
@@ -104,14 +104,6 @@ FACES = {
 
 TIES = {
     ("agents/python_agent.py", "agentest.plugins.frameworks.client"),
-    ("cli/judge.py", "agentest.plugins.adk.metrics.grader_factory"),
-    ("cli/judge.py", "agentest.plugins.explore.attacker"),
-    ("cli/listing.py", "agentest.plugins.adk.metrics.grader"),
-    ("cli/run_commands.py", "agentest.plugins.authoring.commands.record_tools"),
-    ("cli/stored_runs.py", "agentest.plugins.authoring"),
-    ("cli/stored_runs.py", "agentest.plugins.authoring.export"),
-    ("pytest_plugin/fixture.py", "agentest.plugins.adk.in_process_evaluation"),
-    ("pytest_plugin/fixture.py", "agentest.plugins.adk.plan"),
     ("runner/agents.py", "agentest.plugins.servers.start"),
     ("runner/session.py", "agentest.plugins.servers.agent_tape"),
     ("runner/sources.py", "agentest.plugins.explore.attacker"),

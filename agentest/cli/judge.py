@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import click
@@ -28,8 +28,7 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.judge_input import criterion_question
 from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
-from agentest.plugins.adk.metrics.grader_factory import JUDGED_NAMES, example_prompt
-from agentest.plugins.explore.attacker import attack_prompts
+from agentest.plugin import PLUGINS
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.runner.prepare import Prepared, ReportOptions, prepare
 from agentest.scenarios.model import Criterion
@@ -158,9 +157,17 @@ _OTHERS = {
         f"# criteria, each by itself\n{prompt_of(criterion_question(1, Criterion('(the criterion)'))).alone}"
     ),
     "user.check": role_check_prompt,
-    "attack": attack_prompts,
 }
 """Judge questions that are not metrics."""
+
+
+def _other_prompts() -> dict[str, dict[str, Callable[[], str]]]:
+    """Return the questions that are not metrics of conversations: heading → name → text."""
+    prompts: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
+    for hook in PLUGINS.all("hook").values():
+        if heading := hook.facts.get("prompts"):
+            prompts.setdefault(heading, {}).update(hook.load())
+    return prompts
 
 
 def prompt_text(metric: str | None, mode: str | None = None) -> str:
@@ -176,20 +183,17 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
     if mode:
         return render_example_prompts(_MODES.get(mode, mode))
+    others = _other_prompts()
     if metric is None:
-        names = ", ".join(JUDGED_NAMES)
-        return (
-            f"{prompts_text()}\n\n# others, shown with --metric NAME\n{', '.join(_OTHERS)}"
-            f"\n\n# evaluation sets, shown with --metric NAME\n{names}"
-            "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
+        lists = (
+            f"# {heading}, shown with --metric NAME\n{', '.join(names)}" for heading, names in others.items()
         )
-    if metric in _OTHERS:
-        return _OTHERS[metric]()
+        modes = "# whole calls about an example\n--mode off, --mode turn, --mode conversation"
+        return "\n\n".join((prompts_text(), *lists, modes))
+    texts = {name: text for names in others.values() for name, text in names.items()}
     name = snake_case(metric)
-    if name in JUDGED_NAMES:
-        return example_prompt(name)
+    if text := texts.get(metric) or texts.get(name):
+        return text()
     if name not in BUILTIN:
-        raise UsageError(
-            f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_OTHERS})}"
-        )
+        raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *texts})}")
     return prompts_text(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from agentest.cli.run import forecast_of
 from agentest.domain.forecast import format_forecast
 from agentest.domain.results import ScenarioResult, Status
+from agentest.judging.grader import Grader
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import in_order_of_run
@@ -60,8 +61,6 @@ def listing(prepared: Prepared) -> Iterator[str]:
             if scenario.case and file != entry.file:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
-                from agentest.plugins.adk.metrics.grader import rubric_lines
-
                 cases = (unit for unit in prepared.plan.units if unit.file == file)
                 yield from (
                     f"  {clean(row)}" for row in rubric_lines(g for unit in cases for g in unit.graders)
@@ -72,6 +71,17 @@ def listing(prepared: Prepared) -> Iterator[str]:
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
+
+
+def rubric_lines(graders: Iterable[Grader]) -> Iterator[str]:
+    """Yield the rubrics of these graders, grouped by the metrics that share them."""
+    metrics: dict[tuple[str, ...], dict[str, None]] = {}
+    for grader in graders:
+        if grader.rubrics:
+            metrics.setdefault(grader.rubrics, {})[grader.name] = None
+    for rubrics, names in metrics.items():
+        yield f"rubrics of {', '.join(names)}"
+        yield from (f"  {rubric}" for rubric in rubrics)
 
 
 def broken(prepared: Prepared) -> list[ScenarioResult]:

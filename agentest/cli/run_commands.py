@@ -19,6 +19,7 @@ from agentest.cli.options import (
     where,
     which,
 )
+from agentest.plugin import PLUGINS
 from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def run(
     project = location.enter()
     request = request_of(project, options, reports, targets, offline=list_only)
     if record_tools:
-        from agentest.plugins.authoring.commands.record_tools import record_run
-
-        return record_run(request, project, selection)
+        record_run = PLUGINS.hook("agentest run --record-tools", "authoring")
+        status: int = record_run(request, project, selection)
+        return status
     if watch:
         from agentest.cli.watch import run_and_watch
 

@@ -1,10 +1,9 @@
-"""Stored runs: `agentest runs` lists them, `show` reports one again, `export` makes test cases of one."""
+"""Stored runs: `agentest runs` lists them, `show` reports one again."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -14,22 +13,18 @@ from typing import Literal
 
 import click
 
-from agentest.cli.location import Location, project_of
+from agentest.cli.location import Location
 from agentest.cli.options import (
-    camel_case_option,
     exits,
     flag,
     format_option,
     option,
-    path_option,
     verbosity_options,
     where,
 )
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
-from agentest.plugins.authoring import export as test_cases
-from agentest.plugins.authoring.export import Expecting
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results
@@ -44,7 +39,7 @@ from agentest.store.runs.folder import (
 )
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
-from agentest.support.terminal import Output, open_in_browser, say, source, tell
+from agentest.support.terminal import open_in_browser, say
 from agentest.support.text import did_you_mean, duration
 
 _FEW = 20
@@ -150,57 +145,6 @@ def report_again(
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
-
-
-@click.command()
-@click.argument("run")
-@click.option(
-    "--to",
-    "form",
-    type=click.Choice(["evalset", "scenario", "yaml"]),
-    required=True,
-    help="Write an evaluation set, scenarios in Python, or scenarios in YAML.",
-)
-@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
-@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
-@click.option(
-    "--expect",
-    type=click.Choice(["calls", "scenario"]),
-    default="calls",
-    help="Expect the same calls (default), or what the scenario's file expects.",
-)
-@path_option("--output", "Write to this file (default: standard output).")
-@camel_case_option
-@flag("--force", "Replace an existing file.")
-@exits
-def export(
-    run: str,
-    form: str,
-    scenarios: tuple[str, ...],
-    ids: tuple[str, ...],
-    expect: Expecting,
-    output: Path | None,
-    camel_case: bool,
-    force: bool,
-) -> ExitCode:
-    """Turn the finished conversations of RUN into test cases.
-
-    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
-    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
-    """
-    project = project_of(Path.cwd())
-    file = project.run_file(run)
-    exported = test_cases.export(
-        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
-    )
-    for note in exported.notes:
-        tell(f"agentest: {note}")
-    if output is None:
-        Output(sys.stdout).write_bytes(source(exported.content.decode()))
-    else:
-        test_cases.write(exported, output, force=force)
-        say(f"{output}: {exported.summary}")
-    return ExitCode.PASSED
 
 
 def _page_of(results: Path, *, whole: bool) -> Path:

@@ -42,6 +42,11 @@ class Grader(Protocol):
         """The model to use; None: the configured judge."""
         ...
 
+    @property
+    def rubrics(self) -> tuple[str, ...]:
+        """The rubrics that it judges by: `ID: TEXT`."""
+        ...
+
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Return the scores.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import anyio
 import pytest
@@ -15,9 +15,7 @@ from _pytest._code.code import ExceptionChainRepr
 from agentest.config.definition import RunSettings
 from agentest.domain.events import Event
 from agentest.domain.results import Status
-from agentest.plugins.adk.in_process_evaluation import AgentLike as EvalAgentLike
-from agentest.plugins.adk.in_process_evaluation import configuration, run_result
-from agentest.plugins.adk.plan import EvalRequest, prepare_eval
+from agentest.plugin import PLUGINS
 from agentest.pytest_plugin.project import headline
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
@@ -53,7 +51,7 @@ class RunArguments(RunSettings, total=False):
 class EvalArguments(TypedDict, total=False):
     """The arguments of a run of evaluation sets."""
 
-    agent: EvalAgentLike | None
+    agent: Any
     criteria: str | Path | None
     mocks: str | Path | None
     num_runs: int
@@ -117,16 +115,16 @@ class Agentest:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
         request = RunRequest(root, self._config, self._options(arguments.get("options")))
-        evaluation = EvalRequest(
+        evaluate_files = PLUGINS.hook("agentest.eval in pytest", "adk")
+        result = await evaluate_files(
+            [Path.cwd() / file for file in files],
             request,
-            tuple(str(Path.cwd() / file) for file in files),
+            agent=arguments.get("agent"),
             criteria=_path(arguments.get("criteria")),
-            num_runs=arguments.get("num_runs", 1),
             mocks=_path(arguments.get("mocks")),
+            num_runs=arguments.get("num_runs", 1),
         )
-        agent = arguments.get("agent")
-        configured = None if agent is None else configuration(agent, root)
-        return to_checked_run(await run_result(prepare_eval(evaluation, configured=configured)))
+        return to_checked_run(result)
 
     def _options(self, options: Options | None, *, has_model: bool = False) -> Options:
         """Return the options with the defaults of the pytest command line."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
-from agentest.plugins.adk.eval_command import evaluation_run
+from agentest.plugins.adk.command import evaluation_run
 from agentest.plugins.adk.plan import EvalRequest
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest

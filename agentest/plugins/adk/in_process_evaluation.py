@@ -33,8 +33,8 @@ from agentest.plugins.adk.metrics.custom_metrics import (
     prepare_custom_metrics,
 )
 from agentest.plugins.adk.metrics.evaluator_base import Code
-from agentest.plugins.adk.plan import agent_at, loaded_with
-from agentest.runner.prepare import Prepared
+from agentest.plugins.adk.plan import EvalRequest, agent_at, loaded_with, prepare_eval
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.runner.run import RunMode, execute
 from agentest.runner.sources import EarlierRun, LiveAgents
 from agentest.scenarios.options import parse_tools
@@ -273,6 +273,23 @@ async def run_result(
     if finished is None:  # the earlier run has already warned about its calls
         warn(prepared.loaded.redact(warning.message) for warning in outcome.result.unanswered)
     return outcome.result
+
+
+async def evaluate_files(
+    files: Iterable[Path],
+    request: RunRequest,
+    *,
+    agent: AgentLike | None,
+    criteria: Path | None,
+    mocks: Path | None,
+    num_runs: int,
+) -> RunResult:
+    """Run evaluation sets of files for the fixture `agentest` of pytest. Raises UsageError."""
+    evaluation = EvalRequest(
+        request, tuple(map(str, files)), criteria=criteria, num_runs=num_runs, mocks=mocks
+    )
+    configured = None if agent is None else configuration(agent, request.root)
+    return await run_result(prepare_eval(evaluation, configured=configured))
 
 
 def warn(notes: Iterable[str]) -> None:

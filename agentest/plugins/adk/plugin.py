@@ -5,7 +5,7 @@ from agentest.plugin import Plugin
 plugin = Plugin("adk")
 plugin.command(
     "eval",
-    "agentest.plugins.adk.eval_command:evaluate",
+    "agentest.plugins.adk.command:evaluate",
     section="ADK evaluation sets",
     help="Run evaluation sets against the agent.",
 )
@@ -21,6 +21,12 @@ plugin.command(
     section="ADK evaluation sets",
     help="Convert an old evaluation set.",
 )
+plugin.hook(
+    "judge prompts of evaluation sets",
+    "agentest.plugins.adk.metrics.grader_factory:PROMPTS",
+    prompts="evaluation sets",
+)
+plugin.hook("agentest.eval in pytest", "agentest.plugins.adk.in_process_evaluation:evaluate_files")
 
 _PUBLIC_NAMES = {
     "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",

@@ -35,7 +35,7 @@ plugin.command(
 )
 plugin.command(
     "export",
-    "agentest.cli.stored_runs:export",
+    "agentest.plugins.authoring.commands.export:export",
     section="Write tests",
     help="Turn conversations of a run into test cases.",
 )
@@ -91,3 +91,4 @@ plugin.check("scenarios", "agentest.plugins.authoring.doctor:check_scenarios")
 plugin.check("output", "agentest.plugins.authoring.doctor:check_output")
 plugin.check("agent", "agentest.plugins.authoring.agent_checks:check_agents")
 plugin.check("model", "agentest.plugins.authoring.doctor:check_models_and_price")
+plugin.hook("agentest run --record-tools", "agentest.plugins.authoring.commands.record_tools:record_run")

@@ -422,6 +422,10 @@ def attack_prompts() -> str:
     return fill(text, {"aim": "(the objective)", "situation": "(goal and facts)", "guide": "(see below)"})
 
 
+PROMPTS = {"attack": attack_prompts}
+"""What `agentest show-prompts` shows."""
+
+
 def situation_of(scenario: Scenario) -> str:
     """Return what an attacker may use: what the user wants and knows, and the names of tools."""
     lines = [f"- what the user pretends to want: {scenario.goal}"] if scenario.goal else []

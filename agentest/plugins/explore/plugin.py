@@ -11,3 +11,4 @@ plugin.command(
     help="Find failures that no test was written for.",
 )
 plugin.hook("agentest.claims_of_success", "agentest.plugins.explore.claims:claims_of_success")
+plugin.hook("prompts of attacks", "agentest.plugins.explore.attacker:PROMPTS", prompts="others")

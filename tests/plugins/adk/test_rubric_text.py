@@ -9,11 +9,11 @@ from evalset_documents import case, invocation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.cli.listing import rubric_lines
 from agentest.domain.results import Score
 from agentest.plugins.adk.formats.criteria import parse_criteria
 from agentest.plugins.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
 from agentest.plugins.adk.formats.rubric_properties import rubrics_of, split_rubric
-from agentest.plugins.adk.metrics.grader import rubric_lines
 from agentest.plugins.adk.metrics.grader_factory import make_grader
 from agentest.plugins.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
 
@@ -102,7 +102,7 @@ def test_parts_are_shown_for_whoever_is_to_agree_on_them() -> None:
     """`--list` tells what a text was taken apart into, once for the metrics that share it."""
     held = parse_criteria({REPLY: KIND, TOOLS: KIND, "safety_v1": 1}, "c").criteria
     about = EVAL_CASE.validate_python(case("c", invocation("x", "y")))
-    assert rubric_lines(make_grader(about, one, {}) for one in [*held, *held]) == [
+    assert list(rubric_lines(make_grader(about, one, {}) for one in [*held, *held])) == [
         f"rubrics of {REPLY}, {TOOLS}",
         "  part-1: Must be kind",
         "  part-2: Must be short",

@@ -10,10 +10,10 @@ from typing import Any
 from agentest.config.models import RequestedModel
 from agentest.domain.metrics import ADK_METRICS, MetricLevel
 from agentest.domain.transcript import Conversation
-from agentest.judging.grader import Grader, GraderResult
+from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.plugins.adk.formats.criteria import MetricCriterion
-from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation, Rubric
+from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation
 from agentest.support.json_text import encode_on_one_line
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -85,6 +85,11 @@ class CriterionGrader(ABC):
     def judge(self) -> RequestedModel | None:
         return self.criterion.judge if uses_judge(self.name) else None
 
+    @property
+    def rubrics(self) -> tuple[str, ...]:
+        rubrics = self.criterion.rubrics or ()
+        return tuple(f"{each.rubric_id}: {each.rubric_content.text_property}" for each in rubrics)
+
     @abstractmethod
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Return the scores, as `agentest.judging.grader.Grader` specifies."""
@@ -116,16 +121,3 @@ def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
 def majority(votes: Sequence[bool]) -> bool:
     """Return True if more than half of the votes are yes: a tie is no."""
     return 2 * sum(votes) > len(votes)
-
-
-def rubric_lines(graders: Iterable[Grader]) -> list[str]:
-    """List the rubrics of these graders, grouped by the metrics that share them."""
-    metrics: dict[tuple[Rubric, ...], dict[str, None]] = {}
-    for grader in graders:
-        if isinstance(grader, CriterionGrader) and grader.criterion.rubrics:
-            metrics.setdefault(grader.criterion.rubrics, {})[grader.name] = None
-    lines = []
-    for rubrics, names in metrics.items():
-        lines.append(f"rubrics of {', '.join(names)}")
-        lines += [f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics]
-    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from agentest.domain.end_reason import Ending
@@ -134,6 +135,10 @@ def example_prompt(metric: str) -> str:
     run_event_loop(ask)
     messages = min(listener.asked, key=lambda asked: sum(len(str(message["content"])) for message in asked))
     return "\n\n".join(f"# {metric}, {message['role']}\n{message['content']}" for message in messages)
+
+
+PROMPTS = {metric: partial(example_prompt, metric) for metric in JUDGED_NAMES}
+"""What `agentest show-prompts` shows of each metric that uses a judge."""
 
 
 def _example_case(metric: str) -> EvalCase:
