@@ -68,13 +68,11 @@ class Feature:
         help: str,
         facts: Mapping[str, str],
     ) -> None:
-        self.kind = kind
-        self.name = name
-        self.path = path
-        self.plugin = plugin
-        self.place = place
-        self.help = help
-        self.facts = facts
+        self.kind, self.name, self.path, self.help = kind, name, path, help
+        self.plugin, self.place, self.facts = plugin, place, facts
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} of plug-in {self.plugin.name!r} ({self.place})"
 
     def load(self, fact: str = "") -> Any:
         """Import and return what implements the feature, or what one of its facts names.
@@ -106,10 +104,7 @@ class Feature:
 
     def problem(self, what: str, error: Exception) -> PluginError:
         """Return the error that says what the plug-in did, and where."""
-        return PluginError(
-            f"{self.kind} {self.name!r} of plug-in {self.plugin.name!r} ({self.place}) {what}: "
-            f"{type(error).__name__}: {error}{_place_of(error)}"
-        )
+        return PluginError(f"{self} {what}: {type(error).__name__}: {error}{_place_of(error)}")
 
 
 def _is_ours(module: str | None) -> bool:

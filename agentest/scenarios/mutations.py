@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from agentest.plugin import PLUGINS, PluginError
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -291,7 +292,7 @@ def _repeat_yes(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     return _with(texts, at, texts[at], texts[at])
 
 
-MUTATIONS: Mapping[str, Mutation] = {
+OURS: Mapping[str, Mutation] = {
     "duplicate": Mutation("same", _duplicate),
     "correct": Mutation("new", _correct),
     "deny": Mutation("fewer", _deny),
@@ -311,7 +312,35 @@ MUTATIONS: Mapping[str, Mutation] = {
     "off_topic": Mutation("same", _inserted(lambda rng: rng.choice(_OFF_TOPIC))),
     "two_goals": Mutation("same", _two_goals),
 }
-"""Name → mutation; those that find most come first."""
+"""Those that find most come first."""
+
+
+class _Mutations(Mapping[str, Mutation]):
+    """Ours, then those of plug-ins, which are read for a name that is not ours, and to list all."""
+
+    def __getitem__(self, name: str) -> Mutation:
+        if name in OURS:
+            return OURS[name]
+        change = PLUGINS.find("change", name)
+        if change is None:
+            raise KeyError(name)
+        mutation = change.load()
+        if not isinstance(mutation, Mutation):
+            raise PluginError(f"{change} is not an agentest.scenarios.mutations.Mutation")
+        return mutation
+
+    def __contains__(self, name: object) -> bool:
+        return name in OURS or (isinstance(name, str) and PLUGINS.find("change", name) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**OURS, **PLUGINS.all("change")})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+MUTATIONS = _Mutations()
+"""Name → mutation."""
 ONCE = ("long", "correct", "contradict", "two_goals")
 OF_MESSAGES = (*ONCE, "typos", "case", "language", "reorder")
 """Mutations of single messages, which fit a simulated user, too; those of `ONCE` change its first message."""

@@ -131,9 +131,10 @@ def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
         )
     from agentest.scenarios.mutations import MUTATIONS
 
-    names = (*TOOL_FAULTS, *TECHNIQUES, *MUTATIONS, *STRATEGIES, *INVARIANTS)
-    if unknown := [each for each in without if each not in names]:
-        raise ValueError(f"{key}.without: there is no {unknown[0]!r}; {did_you_mean(unknown[0], names)}")
+    tables = (TOOL_FAULTS, TECHNIQUES, STRATEGIES, INVARIANTS, MUTATIONS)
+    if unknown := [each for each in without if not any(each in table for table in tables)]:
+        close = did_you_mean(unknown[0], [name for table in tables for name in table])
+        raise ValueError(f"{key}.without: there is no {unknown[0]!r}; {close}")
     if "reason" not in options:
         raise ValueError(f"{key}.reason: is missing; say why {without[0]!r} is left out")
     return Exclusions(without, nonempty_text(options["reason"], f"{key}.reason"))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentest.plugin import Plugin, PluginError, PluginRegistry
 from agentest.scenarios.definition import build_scenario
-from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, is_agreement
+from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OURS, Mutation, is_agreement
 
 SCRIPT = (
     "Hello, please book a table for 4 people. My name is Anna Berg, my number is A-1001.",
@@ -19,7 +20,7 @@ SCRIPT = (
     "Yes, please.",
     "Thanks. Send the confirmation to anna@mail.example, too.",
 )
-KEEPING = sorted(set(MUTATIONS) - {"drop", "stop_early", "deny", "correct", "contradict"})
+KEEPING = sorted(set(OURS) - {"drop", "stop_early", "deny", "correct", "contradict"})
 _WORDS = st.sampled_from(
     [
         "Hello",
@@ -52,7 +53,7 @@ def facts(texts: list[str]) -> Counter[str]:
     return Counter(each.strip(".,;!?") for text in texts for each in re.findall(r"\S*[\d@]\S*", text))
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", OURS)
 @given(texts=SCRIPTS, seed=st.integers(0, 50))
 @settings(max_examples=60, deadline=None)
 def test_every_result_is_another_script_and_the_same_for_a_seed(
@@ -72,7 +73,7 @@ def test_every_result_is_another_script_and_the_same_for_a_seed(
         assert facts(changed) <= facts(texts)
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", OURS)
 def test_every_mutation_changes_a_usual_script(name: str) -> None:
     scripts = {tuple(MUTATIONS[name].change(SCRIPT, random.Random(seed)) or ()) for seed in range(8)}
     assert () not in scripts
@@ -115,3 +116,20 @@ def test_the_request_comes_last_in_a_long_message() -> None:
         [long] = [text for text in texts if len(text) > 1000]
         assert 4_000 < len(long) < 31_000
         assert long.endswith(tuple(SCRIPT))
+
+
+SHOUT = Mutation("same", lambda texts, _: [text.upper() for text in texts])
+plugin = Plugin("tests")
+plugin.change("shout", f"{__name__}:SHOUT")
+plugin.change("wrong", f"{__name__}:SCRIPT")
+
+
+def test_a_plugin_adds_a_mutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenarios name it, and explorations try it after ours."""
+    registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
+    monkeypatch.setattr("agentest.scenarios.mutations.PLUGINS", registry)
+    shouted = build_scenario({"name": "s", "turns": ["Hello.", "Bye."], "mutate": ["shout"]}, "a.sim.py", 1)
+    assert [turn.user_message for turn in shouted.turns] == ["HELLO.", "BYE."]
+    assert [*MUTATIONS] == [*OURS, "shout", "wrong"]
+    with pytest.raises(PluginError, match=rf"change 'wrong' of plug-in 'tests' \({__file__}:\d+\) is not an"):
+        MUTATIONS["wrong"]

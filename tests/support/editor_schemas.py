@@ -33,7 +33,7 @@ from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plug
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
 from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
-from agentest.scenarios.mutations import MUTATIONS
+from agentest.scenarios.mutations import OURS as MUTATIONS
 from agentest.scenarios.parser import names_of
 from agentest.scenarios.personas import COUNTS, PERSONAS
 from agentest.scenarios.trajectory import MATCH_MODES
