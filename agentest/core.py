@@ -30,6 +30,11 @@ plugin.agent_type(
     ),
     docs="agents/python",
 )
+plugin.agent_object(
+    "ASGI application",
+    classes="fastapi:FastAPI starlette:Starlette",
+    advice="ASGI applications are run by `type: asgi`, with `app`",
+)
 plugin.agent_type(
     "http",
     settings="agentest.config.agents.http:HttpTemplateAgent",

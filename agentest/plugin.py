@@ -28,6 +28,7 @@ GROUP = "agentest.plugins"
 """The group of entry points."""
 Kind = Literal[
     "agent type",
+    "agent object",
     "call source",
     "engine",
     "reporter",
@@ -150,6 +151,20 @@ class Plugin:
             docs: page of the documentation about it.
         """
         self._add("agent type", name, client, help, settings=settings, probe=probe, words=words, docs=docs)
+
+    def agent_object(
+        self, name: str, path: str = "", *, classes: str, help: str = "", advice: str = "", section: str = ""
+    ) -> None:
+        """Hand in a framework whose objects are agents: `handler` of `type: custom`.
+
+        Args:
+            path: function that opens one, an `agentest.agents.python_agent.OpenObject`; "" if they are run in
+                another way, which `advice` describes.
+            classes: `package:Class` of those whose instances are such objects, separated by spaces.
+            help: what they are, for messages.
+            section: function that returns the `agent` section for an object; "": `type: custom`.
+        """
+        self._add("agent object", name, path, help, classes=classes, advice=advice, section=section)
 
     def call_source(self, name: str, path: str) -> None:
         """Hand in a source of tool calls that do not arrive by the agent's protocol.

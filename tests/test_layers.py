@@ -63,7 +63,8 @@ FLOORS: list[dict[str, str]] = [
     {
         "__main__": "cli",
         "plugins/adk": (
-            "cli config conversation domain judging mocks models plugin report runner scenarios store support"
+            "cli config conversation domain judging mocks models plugin plugins/frameworks report runner "
+            "scenarios store support"
         ),
         "plugins/explore": (
             "cli config conversation domain judging mocks models plugin runner scenarios store support"
@@ -103,7 +104,6 @@ FACES = {
 
 
 TIES = {
-    ("agents/python_agent.py", "agentest.plugins.frameworks.client"),
     ("runner/agents.py", "agentest.plugins.servers.start"),
     ("runner/session.py", "agentest.plugins.servers.agent_tape"),
     ("runner/sources.py", "agentest.plugins.explore.attacker"),

@@ -8,18 +8,21 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from agentest.agents.chat_completions import WireMessage, to_wire
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout, read_answer
-from agentest.config.agents.in_process import CustomAgent, check_handler
+from agentest.config.agents.in_process import (
+    CustomAgent,
+    accepted_handlers,
+    agent_object_of,
+    check_handler,
+)
 from agentest.config.fields import AgentObject
-from agentest.config.frameworks import accepted_handlers, framework_of
 from agentest.domain.messages import Message
-from agentest.plugins.frameworks.client import open_object
 from agentest.support.calling import (
     BlockingTimer,
     NonWaitingExecutor,
@@ -33,6 +36,27 @@ from agentest.support.json_text import NotJson, copied, json_text, safe_repr
 from agentest.support.lazy_dataclasses import replace
 
 
+class OpenObject(Protocol):
+    """Opens an agent object of a framework."""
+
+    async def __call__(
+        self,
+        name: str,
+        agent: Any,
+        resources: Resources,
+        make_context: Callable[..., Any] | None,
+        make_agent: Callable[[], Any] | None,
+    ) -> Agent:
+        """Return the client of an agent object. Raises ConfigError if it cannot be run.
+
+        Args:
+            make_context: the user's function that creates the context of a conversation; it may take the
+                scenario's session.
+            make_agent: the function that has made the agent, if there is one, for further ones.
+        """
+        ...
+
+
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:
     """Return the client of a handler or of an agent object.
 
@@ -42,13 +66,13 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     handler = config.handler.value if isinstance(config.handler, AgentObject) else config.handler
     given = _import_value(name, "handler", handler, resources.root)
     handler = await _agent_from_factory(name, given)
-    framework = framework_of(handler)
+    framework = agent_object_of(handler)
     if framework is not None:
         context = _import_value(name, "context", config.context, resources.root)
         if context is not None and not callable(context):
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
-        make = None if handler is given else given
-        return await open_object(name, framework, handler, context, resources, make)
+        open_object: OpenObject = framework.load()
+        return await open_object(name, handler, resources, context, None if handler is given else given)
     try:
         check_handler(handler)
     except ValueError as error:
@@ -74,7 +98,7 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
     except Exception as error:
         problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() raised {problem}") from error
-    if framework_of(made) is None:
+    if agent_object_of(made) is None:
         raise ConfigError(
             f"agent {name!r}: handler: {handler.__name__}() takes no parameters, so it should make an agent "
             f"object, and made {safe_repr(made):.200}; expected {accepted_handlers()}"

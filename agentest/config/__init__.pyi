@@ -1,13 +1,13 @@
 from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
 from agentest.config.agents.http import HttpTemplateAgent as HttpTemplateAgent
-from agentest.config.agents.in_process import AdkModuleAgent as AdkModuleAgent
 from agentest.config.agents.in_process import CustomAgent as CustomAgent
 from agentest.config.agents.server import Server as Server
 from agentest.config.config import Config as Config
 from agentest.config.models import JudgeSettings as JudgeSettings
 from agentest.config.models import ModelSettings as ModelSettings
 from agentest.config.models import ProviderOptions as ProviderOptions
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent as AdkModuleAgent
 from agentest.plugins.protocols.a2a.settings import A2aAgent as A2aAgent
 from agentest.plugins.protocols.adk_server.settings import AdkAgent as AdkAgent
 from agentest.plugins.protocols.ag_ui.settings import AgUiAgent as AgUiAgent

@@ -17,11 +17,10 @@ from unittest import SkipTest
 import anyio
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.in_process import is_adk_object
+from agentest.config.agents.in_process import agent_section
 from agentest.config.config import Config
 from agentest.config.definition import RunSettings
 from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
-from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
@@ -315,10 +314,9 @@ def _agent_section(agent: AgentLike) -> Any:
         return {"name": agent.name, "endpoint": agent.endpoint}
     if isinstance(agent, str) and ("://" in agent or Path(agent).suffix not in _SUFFIXES):
         return {"endpoint": agent}
-    if is_adk_object(agent):
-        return {"type": "adk_module", "module": agent}
-    if callable(agent) or framework_of(agent) is not None:
-        return {"type": "custom", "handler": agent}
+    section = agent_section(agent)
+    if section is not None:
+        return section
     hint = f"; name a configuration file with config={str(agent)!r}" if isinstance(agent, str | Path) else ""
     raise ConfigError(
         f"agent: {agent!r} is not an agent: expected an endpoint, a mapping as in a configuration, a handler "

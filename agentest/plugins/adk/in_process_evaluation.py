@@ -15,9 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.in_process import AdkModuleAgent, CustomAgent, is_adk_object
+from agentest.config.agents.in_process import CustomAgent, agent_object_of
 from agentest.config.file import LoadedConfig, find_config, load
-from agentest.config.frameworks import framework_of
 from agentest.domain.events import Emit, Event, ScenarioFinished
 from agentest.domain.results import RunResult, ScenarioResult
 from agentest.domain.transcript import Conversation
@@ -34,6 +33,7 @@ from agentest.plugins.adk.metrics.custom_metrics import (
 )
 from agentest.plugins.adk.metrics.evaluator_base import Code
 from agentest.plugins.adk.plan import EvalRequest, agent_at, loaded_with, prepare_eval
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent, is_adk_object
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.runner.run import RunMode, execute
 from agentest.runner.sources import EarlierRun, LiveAgents
@@ -243,7 +243,7 @@ def _agent_config(agent: AgentLike) -> AgentConfig:
         return agent_at(endpoint)
     if is_adk_object(agent):
         return adk_module(agent)
-    if callable(agent) or framework_of(agent) is not None:
+    if callable(agent) or agent_object_of(agent) is not None:
         return CustomAgent(type="custom", handler=agent)
     raise UsageError(
         f"{agent!r} is not an agent; give a name of the configuration, a URL, a module with a "

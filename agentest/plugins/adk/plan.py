@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
 from agentest.domain.tool_visibility import ToolVisibility
@@ -44,6 +43,7 @@ from agentest.plugins.adk.metrics.custom_metrics import (
     prepare_custom_metrics,
 )
 from agentest.plugins.adk.metrics.grader import AgentFacts
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
 from agentest.runner.tools import MockServerTools, instructions_of, known_tools, tools_of

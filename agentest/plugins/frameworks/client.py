@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import anyio
 
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
-from agentest.config.frameworks import Framework
 from agentest.domain.messages import Message, Session
 from agentest.plugins.frameworks.tool_gate import (
     Begin,
@@ -32,39 +30,38 @@ MakeContext = Callable[..., Any]
 """A function of the user's, without parameters or with the scenario's session."""
 
 
-async def open_object(
-    name: str,
-    framework: Framework,
-    agent: Any,
-    make_context: MakeContext | None,
-    resources: Resources,
-    make_agent: Callable[[], Any] | None = None,
-) -> Agent:
-    """Return the client of an agent object. Raises ConfigError if it cannot be run.
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework with agent objects."""
 
-    `make_agent` is the function that has made the agent, if there is one.
-    """
-    if make_context is not None and not framework.takes_context:
-        raise ConfigError(
-            f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
-        )
-    module, _, function = framework.runner.partition(":")
-    runner = import_module(f"agentest.plugins.frameworks.{module}")
-    if hasattr(runner, "open_object"):
-        opened: Agent = await runner.open_object(name, agent, resources)
-        return opened
-    prepare: Callable[..., Begin] = getattr(runner, function or "prepare")
-    try:
-        given = (_next_agent(framework, agent, make_agent),) if framework.single_use else ()
-        begin = prepare(agent, *given)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
-            f"{type(error).__name__}: {message_of_error(error)}. agentest docs agents lists tested versions"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"agent {name!r}: handler: {error}") from None
-    return ObjectAgent(name, framework, begin, make_context, resources.timeout_s)
+    title: str
+    prepare: Callable[..., Begin]
+    """Installs the gate and returns a function that begins a conversation. It is given the agent and, of a
+    framework with agents for a single use, a function that returns the next one. Raises ValueError."""
+    single_use: bool = False
+    """True if an agent serves one conversation, so that each needs a new one."""
+
+    async def open(
+        self,
+        name: str,
+        agent: Any,
+        resources: Resources,
+        make_context: MakeContext | None,
+        make_agent: Callable[[], Any] | None,
+    ) -> Agent:
+        """Return the client of an agent object. Raises ConfigError if it cannot be run."""
+        try:
+            given = (_next_agent(self, agent, make_agent),) if self.single_use else ()
+            begin = self.prepare(agent, *given)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"agent {name!r}: handler: the installed {self.title} cannot be used: "
+                f"{type(error).__name__}: {message_of_error(error)}. "
+                "agentest docs agents lists tested versions"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"agent {name!r}: handler: {error}") from None
+        return ObjectAgent(name, self, begin, make_context, resources.timeout_s)
 
 
 def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None) -> NextAgent:

@@ -25,10 +25,10 @@ from dotenv import load_dotenv
 from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
-from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
 from agentest.plugins.protocols.adk_server.client import (
     contains_state,
@@ -339,8 +339,16 @@ _WAIT_PREFIX = "adk_request_"
 """Prefix of google-adk's pseudo-calls that wait for a confirmation, a credential or an input."""
 
 
-async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkAgent:
+async def open_object(
+    name: str,
+    agent: Any,
+    resources: Resources,
+    make_context: Callable[..., Any] | None,
+    make_agent: Callable[[], Any] | None,  # noqa: ARG001 - an agent serves any number of conversations
+) -> MockedAdkAgent:
     """Return the client of an agent or an App. Raises ConfigError if google-adk cannot run it."""
+    if make_context is not None:
+        raise ConfigError(f"agent {name!r}: context: agents of google-adk take none; leave the key out")
     load_google_adk(name)
     config = AdkModuleAgent(type="adk_module", name=name, module=AgentObject(_with_mocks(agent)))
     return MockedAdkAgent(await open_agent(name, config, resources))

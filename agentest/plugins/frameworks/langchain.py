@@ -15,6 +15,7 @@ from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
+from agentest.plugins.frameworks.client import Framework
 from agentest.plugins.frameworks.tool_gate import (
     Begin,
     FindGate,
@@ -311,3 +312,7 @@ def _record_node_calls(messages: Sequence[Any], gate: ToolGate) -> None:
                 gate.note_not_run(call["name"], call["args"], why, call["id"])
             else:
                 gate.note_past(call["name"], call["args"], text_of(result.content), _PAST)
+
+
+open_runnable = Framework("LangChain", prepare).open
+open_graph = Framework("LangGraph", prepare_graph).open

@@ -12,6 +12,7 @@ from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.plugins.frameworks.client import Framework
 from agentest.plugins.frameworks.tool_gate import (
     Begin,
     FindGate,
@@ -219,3 +220,6 @@ def _record_other_calls(items: Sequence[Any], gate: ToolGate) -> None:
 
 def _field(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, dict) else getattr(raw, name, None)
+
+
+open_object = Framework("OpenAI Agents SDK", prepare).open

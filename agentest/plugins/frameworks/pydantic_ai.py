@@ -14,6 +14,7 @@ from typing import Any
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
+from agentest.plugins.frameworks.client import Framework
 from agentest.plugins.frameworks.tool_gate import (
     Begin,
     FindGate,
@@ -191,3 +192,6 @@ def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
             gate.note_past(name, args, result, _AT_THE_PROVIDER)
         elif not gate.saw(call_id, name, args):
             gate.note_not_run(name, args, result or "no answer", call_id)
+
+
+open_object = Framework("pydantic-ai", prepare).open

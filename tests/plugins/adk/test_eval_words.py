@@ -10,8 +10,8 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from project import Project
 
 from agentest.adk import AgentEvaluator
-from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.plugins.adk.plan import parse_eval_words
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 

@@ -24,13 +24,13 @@ from project import DEADLINE_S, Project, clean_environment
 from agentest import call, scenario
 from agentest.adk import AgentEvaluator, EvaluationFailed
 from agentest.agents.port import NoReply, Resources, TurnContext
-from agentest.config.agents.in_process import AdkModuleAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Session, UserText
 from agentest.domain.results import RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation
 from agentest.plugins.adk.in_process_evaluation import configuration
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.plugins.frameworks.google_adk import AdkModuleClient, open_agent
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.http.client import open_client

@@ -11,18 +11,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentest import scenario
 from agentest.agents.port import AgentReply
-from agentest.config import frameworks as objects
-from agentest.config.frameworks import Framework, advice_for_handler, framework_of
+from agentest.config.agents import in_process
+from agentest.config.agents.in_process import agent_object_of, check_handler
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall
+from agentest.plugin import Plugin, PluginRegistry, built_in_plugins, core_plugin
+from agentest.plugins.frameworks.client import Framework
 from agentest.plugins.frameworks.tool_gate import Begin, ToolGate, current_gate, gate_method
 from agentest.support.calling import NonWaitingExecutor
 from agentest.support.errors import AgentestError, ConfigError
@@ -94,16 +96,17 @@ def prepare(puppet: Puppet) -> Begin:
     return lambda context, _: PuppetTalk(puppet, context)
 
 
+open_puppet = Framework("Puppets", prepare).open
+HANDED_IN = Plugin("puppets")
+HANDED_IN.agent_object("Puppets", f"{__name__}:open_puppet", classes=f"{__name__}:Puppet", help="a Puppet")
+
+
 @pytest.fixture(autouse=True)
 def _puppets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One line of the table and one module, as a further framework would add them."""
-    module = ModuleType("puppets")
-    module.prepare = prepare  # type: ignore[attr-defined]
-    line = Framework(
-        title="Puppets", what="a Puppet", package=__name__, class_names=("Puppet",), runner="puppets"
-    )
-    monkeypatch.setitem(sys.modules, "agentest.plugins.frameworks.puppets", module)
-    monkeypatch.setattr(objects, "FRAMEWORKS", (*objects.FRAMEWORKS, line))
+    """What one call hands in, as for a further framework."""
+    plugins = PluginRegistry((core_plugin, built_in_plugins, lambda: iter([("puppets", "a test")])))
+    monkeypatch.setitem(sys.modules, "puppets", SimpleNamespace(plugin=HANDED_IN))
+    monkeypatch.setattr(in_process, "PLUGINS", plugins)
     yield
     REAL.clear()
 
@@ -286,7 +289,7 @@ def test_a_framework_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         raise ImportError("cannot import name 'capabilities'")
 
-    monkeypatch.setattr(sys.modules["agentest.plugins.frameworks.puppets"], "prepare", fails)
+    monkeypatch.setattr(sys.modules[__name__], "open_puppet", Framework("Puppets", fails).open)
     with pytest.raises(ConfigError, match="the installed Puppets cannot be used: ImportError: cannot import"):
         talk(in_the_loop)
 
@@ -316,24 +319,43 @@ RUNNABLE = type("Runnable", (), {"__module__": "langchain_core.runnables.base"})
 )
 def test_how_frameworks_are_known(module: str, name: str, bases: tuple[type, ...], title: str | None) -> None:
     """An object is known by the name and the place of a class that it is of, and nothing is imported."""
-    found = framework_of(of_class(module, name, *bases))
-    assert (found and found.title) == title
-    assert framework_of(type(of_class(module, name, *bases))) is None
+    found = agent_object_of(of_class(module, name, *bases))
+    assert (found and found.name) == title
+    assert agent_object_of(type(of_class(module, name, *bases))) is None
 
 
 @pytest.mark.parametrize(
     ("module", "name", "words"),
     [
-        ("langgraph.graph.state", "StateGraph", "not compiled"),
-        ("langgraph.pregel.remote", "RemoteGraph", "type: langgraph"),
-        ("fastapi.applications", "FastAPI", "type: asgi"),
-        ("shop", "Shop", None),
+        ("langgraph.graph.state", "StateGraph", "found a Mine; it is not compiled"),
+        ("langgraph.pregel.remote", "RemoteGraph", "found a Mine; .*type: langgraph"),
+        ("fastapi.applications", "FastAPI", "found a Mine; .*type: asgi"),
+        ("shop", "Shop", r"expected a function .* LangGraph \(a compiled graph\).*, Puppets \(a Puppet\)$"),
     ],
 )
-def test_advice_on_what_is_run_in_another_way(module: str, name: str, words: str | None) -> None:
+def test_advice_on_what_is_run_in_another_way(module: str, name: str, words: str) -> None:
     """What looks like an agent and is none here is answered with what to do."""
-    advice = advice_for_handler(of_class(module, name))
-    assert (words in advice) if words and advice else advice is words
+    with pytest.raises(ValueError, match=words):
+        check_handler(of_class(module, name))
+
+
+def test_handlers_without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core alone runs functions, and names nothing else."""
+    monkeypatch.setattr(in_process, "PLUGINS", PluginRegistry([core_plugin]))
+    check_handler(lambda messages, ctx: "Hello")
+    with pytest.raises(ValueError, match=r"expected a function \(messages, ctx\), or its import path"):
+        check_handler(Puppet(lambda *_: "Hello"))
+
+
+def test_an_agent_of_google_adk_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object of google-adk's classes is run by google-adk, or it is said that this is missing."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "google"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "google", None)
+    base = type("BaseAgent", (), {"__module__": "google.adk.agents.base_agent"})
+    made = type("LlmAgent", (base,), {"__module__": "google.adk.agents", "run_async": None, "name": "a"})()
+    with pytest.raises(ConfigError, match="runs in this process by google-adk, which cannot be imported"):
+        run_scenarios([scenario("s", turns=["Hi"])], agent=made)
 
 
 def test_the_executor_waits_for_nobody() -> None:

@@ -1,7 +1,10 @@
-"""Run Pipecat pipelines in text, with their functions answered by mocks.
+"""Run voice agents in text, with their functions answered by mocks: LiveKit Agents and Pipecat.
 
-A pipeline belongs to one conversation, so the handler is a function that makes one: the context aggregators
-and the language model, without transport, speech recognition and speech synthesis.
+A LiveKit agent belongs to one session and a Pipecat pipeline to one conversation, so the handler is a
+function that makes one. For LiveKit, it may also start a session, as LiveKit's own tests do. A pipeline has
+the context aggregators and the language model, without transport, speech recognition and speech synthesis.
+
+Tasks of a session or pipeline are older than the turn, so they do not inherit its gate.
 """
 
 from __future__ import annotations
@@ -12,17 +15,100 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark
-from agentest.plugins.frameworks.tool_gate import Begin, NextAgent, ToolGate
+from agentest.plugins.frameworks.client import Framework
+from agentest.plugins.frameworks.tool_gate import Begin, NextAgent, ToolGate, gate_method, result_text
 from agentest.support.errors import AgentError, AgentestError
 
-_AGENT = "pipecat"
+_gates: WeakKeyDictionary[Any, ToolGate] = WeakKeyDictionary()
+"""Session → the gate of its turn."""
 
 
-def prepare(pipeline: Any, next_pipeline: NextAgent) -> Begin:
+def prepare_livekit(_: Any, next_agent: NextAgent) -> Begin:
+    """Install the gate in front of all function tools."""
+    executor = import_module("livekit.agents.voice.tool_executor")._ToolExecutor
+    gate_method(executor, "execute", _gated_execute)
+    return lambda context, _: LiveKitConversation(next_agent, context)
+
+
+def _gated_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
+    async def execute_by_the_gate(
+        self: Any, *, tool: Any, run_ctx: Any, raw_arguments: dict[str, Any], **more: Any
+    ) -> Any:
+        async def real() -> Any:
+            return await execute(self, tool=tool, run_ctx=run_ctx, raw_arguments=raw_arguments, **more)
+
+        gate, call = _gates.get(run_ctx.session), run_ctx.function_call
+        if gate is None:
+            return await real()
+        try:
+            answer = await gate.answer(call.name, dict(raw_arguments), real, call.call_id, shown=_shown)
+        except AgentestError:  # the gate has it, and it ends the turn
+            raise import_module("livekit.agents").StopResponse from None
+        return result_text(answer.value) if answer.mocked else answer.value
+
+    return execute_by_the_gate
+
+
+def _shown(value: Any) -> Any:
+    """Return what a real tool answered as it is recorded: the name of the agent that it hands over to."""
+    return value if isinstance(value, str | int | float | dict | list | None) else type(value).__name__
+
+
+class LiveKitConversation:
+    """One conversation: one session, which stores the history."""
+
+    def __init__(self, next_agent: NextAgent, context: Any) -> None:
+        self._next_agent = next_agent
+        self._context = context
+        self._session: Any = None
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            await self._session.aclose()
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Run the session with the user's last message."""
+        if self._session is None:
+            await self._open(gate)
+        _gates[self._session] = gate
+        result = await self._session.run(user_input=last_user_message(messages).text)
+        texts: list[str] = []
+        outputs = {
+            each.item.call_id: each.item for each in result.events if each.type == "function_call_output"
+        }
+        for event in result.events:
+            if event.type == "function_call":
+                _note_not_run(event.item, outputs.get(event.item.call_id), gate)
+            elif event.type == "message" and event.item.role == "assistant" and event.item.text_content:
+                texts.append(event.item.text_content)
+        author = self._session.current_agent.label
+        remarks = tuple(Remark(author, text) for text in texts[:-1])
+        return AgentReply(texts[-1] if texts else None, remarks=remarks, author=author)
+
+    async def _open(self, gate: ToolGate) -> None:
+        made = await self._next_agent()
+        session_class = import_module("livekit.agents").AgentSession
+        if isinstance(made, session_class):
+            self._session = made
+            return
+        self._session = session_class(**({} if self._context is None else {"userdata": self._context}))
+        _gates[self._session] = gate
+        await self._session.start(made, record=False)
+
+
+def _note_not_run(call: Any, output: Any, gate: ToolGate) -> None:
+    """Record a call that reached no tool, such as one of an unknown name."""
+    if not gate.saw(call.call_id, call.name, call.arguments):
+        gate.note_not_run(call.name, call.arguments, output.output if output else "no answer", call.call_id)
+
+
+def prepare_pipecat(pipeline: Any, next_pipeline: NextAgent) -> Begin:
     """Check that the pipeline has a language model. Raises ValueError."""
     import_module("pipecat.pipeline.worker")
     if not list(_models_in(pipeline)):
@@ -82,7 +168,7 @@ class PipecatConversation:
 
     def __init__(self, next_pipeline: NextAgent, context: Any) -> None:
         self.gate: ToolGate
-        """The gate of the turn. The pipeline's tasks are older than the turn, so they do not inherit it."""
+        """The gate of the turn."""
         self._next_pipeline = next_pipeline
         self._context = context
         self._worker: Any = None
@@ -126,7 +212,7 @@ class PipecatConversation:
         if self._error is not None:
             raise AgentError(f"the pipeline reports an error: {self._error}")
         texts = [text for text in self._texts if text.strip()]
-        remarks = tuple(Remark(_AGENT, text) for text in texts[:-1])
+        remarks = tuple(Remark("pipecat", text) for text in texts[:-1])
         return AgentReply(texts[-1] if texts else None, remarks=remarks)
 
     async def _start(self) -> None:
@@ -173,3 +259,7 @@ class PipecatConversation:
             case "ErrorFrame" | "FatalErrorFrame":
                 self._error = str(frame.error)
                 self._done.set()
+
+
+open_livekit = Framework("LiveKit Agents", prepare_livekit, single_use=True).open
+open_pipecat = Framework("Pipecat", prepare_pipecat, single_use=True).open
