@@ -20,8 +20,7 @@ from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.domain.transcript import Blame, Conversation
 from agentest.plugins.explore.budget import ConversationBudget
-from agentest.plugins.explore.corpus import CorpusEntry, SeenElements, signature
-from agentest.plugins.explore.explored_coverage import CoverageCounter
+from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, signature
 from agentest.plugins.explore.model import (
     Base,
     BudgetSpent,

@@ -18,18 +18,14 @@ from agentest.domain.events import ExplorationProgressed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
-from agentest.plugins.explore.attacks import NOTHING_TO_ATTACK, AttackSweep
 from agentest.plugins.explore.budget import ConversationBudget, Limits
-from agentest.plugins.explore.corpus import Corpus
-from agentest.plugins.explore.engine import ExploreEngine, OpenRun
+from agentest.plugins.explore.claims import ClaimJudge
+from agentest.plugins.explore.corpus import Corpus, CoverageCounter
+from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
 from agentest.plugins.explore.exploration import Exploration, ExplorationProgress, Tools
-from agentest.plugins.explore.explored_coverage import CoverageCounter
 from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.hints import describe
-from agentest.plugins.explore.injections import CANARY, InjectionSweep
-from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.journal import EXPLORE_JOURNAL, TryJournal
-from agentest.plugins.explore.judged_claims import ClaimJudge
+from agentest.plugins.explore.injections import CANARY, NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
+from agentest.plugins.explore.invariants import ScenarioInvariants, describe
 from agentest.plugins.explore.model import Base, Vary
 from agentest.plugins.explore.mutations import MutationSweep
 from agentest.plugins.explore.options import ExploreOptions, names_in

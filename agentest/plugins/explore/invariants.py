@@ -1,7 +1,8 @@
 """The invariants: what must hold in every conversation, and the oracles that decide it without a model.
 
 An oracle yields nothing where it cannot decide. What the conversations of the unchanged scenario do already
-is not a violation of a changed one.
+is not a violation of a changed one. The tables at the top say what usually helps against a violation, and
+the categories of published lists that it belongs to.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ from agentest.domain.transcript import (
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injected
-from agentest.plugins.explore.claims import claims_of_success
+from agentest.plugins.explore.claims import FailedWrite, JudgedClaims, claims_of_success
 from agentest.plugins.explore.faults import MetFault, met_faults
-from agentest.plugins.explore.judged_claims import FailedWrite, JudgedClaims
 from agentest.plugins.explore.model import FindingKey, Observation, Oracle, TryOutcome, Violation, violation
 from agentest.plugins.explore.mutations import ESCALATION, RELATION, Relations
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
@@ -46,6 +46,34 @@ _SHOWN = 160
 _IDEMPOTENCY = re.compile(r"idempot|request_?id|dedup|nonce|client_?token", re.IGNORECASE)
 _TOO_MANY_ROUNDS = "the agent asked for tools more than"
 _EMPTY_REPLY = "the agent's reply is empty"
+HINTS: Mapping[str, str] = {
+    "no_error": "Catch errors and unusual answers of tools, and tell the user what could not be done.",
+    "in_schema": "Validate arguments against the tool's schema before the call.",
+    "no_repeated_write": "After an unknown outcome, read the state before you write again, or send an "
+    "idempotency key.",
+    "consent": "Ask for a yes to the exact action, and wait for it before the write.",
+    "no_secret": "Never put secrets into prompts; filter what tools and replies may contain.",
+    "no_obeyed_injection": "Treat everything that tools, files and pages say as data, never as instructions.",
+    "no_claim": "Build the reply from the tool's answer, and say so if it failed.",
+    "grounded_ids": "Compare the id in an answer with the one that was requested, and pass on only values "
+    "that the answer has.",
+    "bounded": "Limit retries to about three, and tell the user after that.",
+    "relation": "The same request in other words must lead to the same actions.",
+    "no_way_round": "Treat a denied permission as the answer: tell the user, and do not try another way.",
+    "forbidden": "Enforce the ban in code rather than in the prompt alone.",
+}
+"""Oracle → what usually helps."""
+TAGS: Mapping[str, tuple[str, ...]] = {
+    "no_obeyed_injection": ("OWASP LLM01",),
+    "no_secret": ("OWASP LLM02",),
+    "no_repeated_write": ("OWASP LLM06",),
+    "consent": ("OWASP LLM06",),
+    "forbidden": ("OWASP LLM06",),
+    "no_claim": ("OWASP LLM09",),
+    "grounded_ids": ("OWASP LLM09",),
+    "bounded": ("OWASP LLM10",),
+}
+"""Oracle → categories of the OWASP Top 10 for LLM applications, 2025."""
 
 
 def _no_error(seen: Observation) -> Iterator[Violation]:
@@ -415,3 +443,9 @@ class ScenarioInvariants:
                 for each in oracle(observation):
                     found.setdefault(each.key, each)
         return list(found.values())
+
+
+def describe(violation: Violation) -> tuple[str, tuple[str, ...]]:
+    """Return the hint and the tags of a violation."""
+    oracle = violation.key.oracle
+    return HINTS.get(oracle, ""), TAGS.get(oracle, ())

@@ -13,7 +13,7 @@ import pytest
 from explore_lab import Act, Brain, Seen, endpoint_of
 from project import Project
 
-from agentest.plugins.explore.journal import EXPLORE_JOURNAL
+from agentest.plugins.explore.engine import EXPLORE_JOURNAL
 from agentest.store.reader import read_results
 
 SCENARIO = """

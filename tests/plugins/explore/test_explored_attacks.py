@@ -15,7 +15,7 @@ from project import Project
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.attacks import STRATEGIES
-from agentest.plugins.explore.attacks import AttackSweep
+from agentest.plugins.explore.injections import AttackSweep
 from agentest.plugins.explore.model import Base
 from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario

@@ -13,10 +13,9 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.faults import TOOL_FAULTS, fault
 from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
-from agentest.plugins.explore.claims import claims_of_success
+from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.judged_claims import ClaimJudge
 from agentest.plugins.explore.model import Base, FindingKey, TryOutcome, Variation, Violation
 from agentest.plugins.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario

@@ -15,8 +15,15 @@ from agentest.domain.faults import fault
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.plugins.explore.corpus import Corpus, CorpusEntry, SeenElements, reached_outcomes, signature
-from agentest.plugins.explore.explored_coverage import CoverageCounter, with_entries
+from agentest.plugins.explore.corpus import (
+    Corpus,
+    CorpusEntry,
+    CoverageCounter,
+    SeenElements,
+    reached_outcomes,
+    signature,
+    with_entries,
+)
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.model import Base, TryOutcome, Variation
 from agentest.plugins.explore.mutations import MutationSweep

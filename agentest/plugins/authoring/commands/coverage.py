@@ -131,8 +131,7 @@ def _explored(
     found = [each.explored.coverage for each in runs if each.explored and each.explored.coverage]
     if not (found and prepared):
         return found[-1] if found else None
-    from agentest.plugins.explore.corpus import Corpus
-    from agentest.plugins.explore.explored_coverage import with_entries
+    from agentest.plugins.explore.corpus import Corpus, with_entries
 
     return with_entries(
         found[-1], Corpus(prepared.request.root / prepared.loaded.config.explore.corpus).read()
