@@ -234,7 +234,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ("agent: {type: custom, handler: 5}\n", "FILE:1: agent.handler: found 5"),
         (
             "agent: {type: smalltalk}\n",
-            "FILE:1: agent.type: there is no agent type 'smalltalk'; valid are: `a2a`, `adk`, `adk_",
+            "FILE:1: agent.type: there is no agent type 'smalltalk'; valid are: `",
         ),
         (
             "agent: {type: FastAPI}\n",
@@ -242,7 +242,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
         (
             "agent: {type: pydantic-ai}\n",
-            "custom (the agent object in Python), a2a (an A2A agent), ag_ui (an AG-UI endpoint) or",
+            "custom (the agent object in Python)",
         ),
         (
             "agent: {handler: a:b}\n",
@@ -454,15 +454,15 @@ def test_harmless_aliases_are_accepted(folder: Folder) -> None:
     ("text", "said"),
     [
         (
-            "agent:\n  type: adk\n  endpoint: http://h\n  body: {}\n",
-            "FILE:4: agent.body: unknown key `body`; an agent of this type takes `app`, `app_name`, ",
+            "agent:\n  type: custom\n  handler: 'a:b'\n  body: {}\n",
+            "FILE:4: agent.body: unknown key `body`; an agent of this type takes `context`, `exclusive`, ",
         ),
         (
             AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",
             "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `context`, `exclusive`, ",
         ),
         (
-            AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",
+            AGENT + "compare: [{name: b, type: http, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",
             "compare[0].server.comand: unknown key `comand`; did you mean `command`?",
         ),
         (

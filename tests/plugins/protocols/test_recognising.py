@@ -17,6 +17,7 @@ from project import Project
 from agentest.agents.advice import Advisor
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import EndpointProbe, detect_type
+from agentest.config.agent_types import unknown_type_message
 from agentest.plugin import PLUGINS
 from agentest.support.http.client import DirectResponse, Headers, open_client
 from agentest.testing import Raw, ScriptedAgent
@@ -106,6 +107,28 @@ def test_each_protocol_is_recognised(kind: str) -> None:
     assert [detect_type(one) for one in ANSWERS[kind]] == [kind] * len(ANSWERS[kind])
     assert [detect_type(one) for one in NOBODYS] == [None] * len(NOBODYS)
     assert kind in PLUGINS.all("agent type")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("smalltalk", "; valid are: `a2a`, `adk`, `adk_module`, `ag_ui`, "),
+        ("langraph", "; did you mean `langgraph`?"),
+        (
+            "next.js",
+            "agent speaks: ai_sdk (a chat endpoint of Vercel's AI SDK)",
+        ),
+        ("wss", "agent speaks: websocket (a WebSocket endpoint)"),
+        (
+            "pydantic-ai",
+            "in Python), a2a (an A2A agent), ag_ui (an AG-UI endpoint) or ai_sdk (",
+        ),
+        ("MCP", "the protocol between user and agent; MCP is between the agent and its tools"),
+    ],
+)
+def test_a_name_that_is_no_type(name: str, said: str) -> None:
+    """The error names the types of all plug-ins that have this word, else the nearest name, else all."""
+    assert said in unknown_type_message(name)
 
 
 class Nobody:
