@@ -407,8 +407,8 @@ def finalized_entries(
 
     def final(unit: Unit) -> PlanEntry:
         slug, scenario, agent = next(slugs), unit.scenario, agents[unit.agent]
-        ways = agent.state_refusal
-        if scenario.session and scenario.session.state and ways is not None:
+        has_state = scenario.session and scenario.session.state
+        if has_state and (ways := agent.state_refusal) is not None:
             # Without the state, the run would test a different situation.
             who = f"agent {unit.agent!r} (type: {agent.type})"
             message = f"the session begins with a state, which {who} cannot be given: {ways}"

@@ -138,3 +138,19 @@ def test_help_imports_click_alone(project: Project) -> None:
         "agentest.support.terminal",
         "agentest.version",
     }
+
+
+def test_a_plain_run_does_not_look_for_installed_plugins(project: Project) -> None:
+    """A package that cannot be imported goes unnoticed, until a name is unknown or all are listed."""
+    project.write("site/broken_plugin.py", "raise RuntimeError('was read')\n")
+    project.write("site/broken-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    project.write("site/broken-1.0.dist-info/entry_points.txt", "[agentest.plugins]\nb = broken_plugin\n")
+    project.scenario('scenario("books", turns=["Book Friday at nine."])\n')
+    env = {"PYTHONPATH": str(project.root / "site")}
+    with ScriptedAgent(["Booked."]) as agent:
+        project.config(agent.endpoint)
+        assert project.agentest("run", env=env).stderr == ""
+        assert project.agentest("run", "--engine", "local", env=env).stderr == ""
+    listed = project.agentest("--help", env=env)
+    assert listed.returncode == 0
+    assert "plug-in 'broken_plugin' (broken 1.0) cannot be loaded: RuntimeError: was read" in listed.stderr
