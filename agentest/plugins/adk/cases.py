@@ -34,12 +34,12 @@ from agentest.plugins.adk.formats.eval_set import (
     EvalCase,
     Invocation,
     answered_calls,
+    can_fail,
     invocation_json,
     text_of,
     tool_calls,
     user_message,
 )
-from agentest.plugins.adk.formats.expectations import can_fail
 from agentest.plugins.adk.formats.personas import persona_text
 from agentest.plugins.adk.formats.set_reader import ReadSet
 from agentest.plugins.adk.metrics.custom_metrics import CustomMetricCode

@@ -13,7 +13,7 @@ from agentest.cli.listing import rubric_lines
 from agentest.domain.results import Score
 from agentest.plugins.adk.formats.criteria import parse_criteria
 from agentest.plugins.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
-from agentest.plugins.adk.formats.rubric_properties import rubrics_of, split_rubric
+from agentest.plugins.adk.formats.other_formats import rubrics_of, split_rubric
 from agentest.plugins.adk.metrics.grader_factory import make_grader
 from agentest.plugins.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from agentest.cli.main import cli
 from agentest.plugin import PLUGINS
-from agentest.plugins.authoring.documentation import Documentation
+from agentest.plugins.authoring.commands.docs import Documentation
 
 ROOT = Path(__file__).parents[3]
 

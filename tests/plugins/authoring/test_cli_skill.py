@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from agentest.cli.main import cli
-from agentest.plugins.authoring import skill_files
+from agentest.plugins.authoring.commands import skill as skill_command
 
 INSTALLED = [
     "SKILL.md",
@@ -77,7 +77,7 @@ def test_a_second_time_updates_and_keeps_what_was_edited(
     (newer / "references").mkdir(parents=True)
     for name in ("SKILL.md", "references/patterns.md", "references/results.md"):
         (newer / name).write_text(f"newer {name}", encoding="utf-8")
-    monkeypatch.setattr(skill_files, "_SOURCE", newer)
+    monkeypatch.setattr(skill_command, "_SOURCE", newer)
     (skill / "SKILL.md").write_text("mine", encoding="utf-8")
     for _ in range(2):  # an edit is noticed each time
         done = install("--claude")
@@ -98,7 +98,7 @@ def test_a_file_of_somebody_else_is_not_replaced(repository: Path) -> None:
     skill = repository / ".claude" / "skills" / "agentest"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("another skill", encoding="utf-8")
-    (skill / skill_files.MANIFEST).write_text(json.dumps({"files": ["../../x"]}), encoding="utf-8")
+    (skill / skill_command.MANIFEST).write_text(json.dumps({"files": ["../../x"]}), encoding="utf-8")
     assert install("--claude").return_value == 2
     assert (skill / "SKILL.md").read_text(encoding="utf-8") == "another skill"
 

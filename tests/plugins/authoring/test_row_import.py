@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agentest.plugins.authoring.commands.row_import import import_
-from agentest.plugins.authoring.row_import import ImportRequest, ImportResult, import_rows
+from agentest.plugins.authoring.commands.row_import import ImportRequest, ImportResult, import_, import_rows
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentest.plugins.authoring import skill_files
+from agentest.plugins.authoring.commands import skill as skill_command
 from agentest.scenarios.discovery import discover_file
 from agentest.support.importing import Imports
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
-PATTERNS = Path(skill_files.__file__).with_name("skill") / "references" / "patterns.md"
+PATTERNS = Path(skill_command.__file__).parents[1] / "skill" / "references" / "patterns.md"
 SECTIONS = re.findall(
     r"^## (\d+)\. (.+?)$.*?^```python\n(.*?)^```", PATTERNS.read_text(encoding="utf-8"), re.M | re.S
 )

@@ -2,25 +2,40 @@
 
 Fields have google-adk's names (snake_case); files may also use ADK-TS's camelCase. The values are frozen
 dataclasses with slots instead of pydantic models, because a set of ten thousand cases has a hundred thousand
-values. Read files with `agentest.plugins.adk.formats.set_reader`, which locates errors.
+values. Read files with `agentest.plugins.adk.formats.set_reader`, which locates errors. Expectations of a
+case under its key `agentest` are stored as written, so that writing the set again does not change them.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Tag, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 
 from agentest.domain.messages import Attachment, UserText
-from agentest.plugins.adk.formats.expectations import parse_expectations, validated_as
+from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normalize_thresholds
 from agentest.plugins.adk.formats.personas import UserPersona, persona
+from agentest.scenarios.definition import parse_date
+from agentest.scenarios.expectations import parse_expected_state, parse_sayings
+from agentest.scenarios.model import parse_criteria
+from agentest.scenarios.options import parse_state
+from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.json_text import well_formed
+from agentest.support.text import did_you_mean
 
 # Infinity and NaN are not JSON: refuse them as numbers, and never write them as null.
 _JSON = ConfigDict(
@@ -28,6 +43,8 @@ _JSON = ConfigDict(
 )
 _CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
 _OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
+CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
+"""Metrics for which a case can set thresholds. Other thresholds belong to the criteria."""
 
 
 class BriefRepr:
@@ -442,3 +459,80 @@ def _attachment(part: Part, origin: str) -> Attachment:
 
 def _on_one_line(text: str) -> str:
     return " ".join(well_formed(text).split())
+
+
+def parse_thresholds(value: Any, key: str) -> dict[str, float]:
+    """Parse a case's thresholds of metrics that are not criteria."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
+    try:
+        thresholds = normalize_thresholds(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    for name, least in thresholds.items():
+        if name not in CASE_THRESHOLDS:
+            hint = did_you_mean(name, CASE_THRESHOLDS)
+            raise ValueError(
+                f"{key}: `{name}` can have no threshold here; {hint}. Other metrics have theirs in the "
+                "criteria (test_config.json)"
+            )
+        low, high = THRESHOLD_RANGE[name]
+        if not low <= least <= high:
+            raise ValueError(f"{key}.{name}: {least:g} is not between {low:g} and {high:g}")
+    return thresholds
+
+
+def _not_empty(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def parsed(value: Any, key: str) -> Any:
+        found = parse(value, key)
+        if not found:
+            raise ValueError(f"{key}: is empty, so it would check nothing")
+        return found
+
+    return parsed
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "trajectory": _not_empty(parse_trajectories),
+    "expect": parse_sayings,
+    "state": parse_state,
+    "final_state": parse_expected_state,
+    "thresholds": parse_thresholds,
+    "criteria": _not_empty(parse_criteria),
+    "date": parse_date,
+}
+
+
+class NestedValueError(ValueError):
+    """An invalid nested value. `at` is its path, such as `[0].expected`."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def validated_as(name: str) -> AfterValidator:
+    """Validate a value by the rules of this scenario key; failures are ValueErrors."""
+
+    def check(value: Any) -> Any:
+        try:
+            parse_expectations({name: value})
+        except ValueError as error:
+            at, _, message = str(error).removeprefix(name).partition(": ")
+            raise NestedValueError(at, message) from None
+        return value
+
+    return AfterValidator(check)
+
+
+def parse_expectations(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the values under a case's key `agentest`, which have been validated, to fields of a Scenario."""
+    return {
+        name: parse(values[name], name) for name, parse in _PARSERS.items() if values.get(name) is not None
+    }
+
+
+def can_fail(expectations: Mapping[str, Any]) -> bool:
+    """Return True if they can fail a case: then it is evaluated even if no criterion applies."""
+    required = any(criterion.required for criterion in expectations.get("criteria", ()))
+    return required or any(expectations.get(name) for name in ("trajectory", "expect", "final_state"))

@@ -14,7 +14,7 @@ from agentest.domain.results import RubricScore, Score, Unscored
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.plugins.adk.formats.criteria import MetricCriterion
 from agentest.plugins.adk.formats.eval_set import EvalCase, Rubric
-from agentest.plugins.adk.formats.rubric_properties import is_part
+from agentest.plugins.adk.formats.other_formats import is_part
 from agentest.plugins.adk.metrics.grader import invocation_at, majority
 from agentest.support.errors import UsageError
 from agentest.support.text import shortened

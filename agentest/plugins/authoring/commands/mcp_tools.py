@@ -25,7 +25,7 @@ from agentest.domain.results import ConversationResult, RunResult, ScenarioResul
 from agentest.domain.verdict import conversation_passed
 from agentest.history.comparison import Change
 from agentest.history.comparison_report import conclusion, describe_change, headline
-from agentest.plugins.authoring.documentation import Documentation
+from agentest.plugins.authoring.commands.docs import Documentation
 from agentest.plugins.page.server.commands import requested_command
 from agentest.plugins.page.server.jobs import Job, Jobs, list_runnable
 from agentest.plugins.page.server.json_routes import WebProject
