@@ -8,8 +8,8 @@
 
 Nothing is imported before it is used. Agentest finds the object `plugin` of these modules, in this order:
 `agentest.core`, the folders of `agentest/plugins`, `plugins: [module]` in the configuration, and the entry
-points of installed packages in the group `agentest.plugins`. A source is read when the earlier ones lack a
-name, so a run that uses features of the core alone reads no other.
+points of installed packages in the group `agentest.plugins`. The configuration's are read with it; another
+source is read when the earlier ones lack a name, so a run that uses features of the core alone reads no other.
 """
 
 from __future__ import annotations
@@ -260,9 +260,13 @@ class PluginRegistry:
 
     def all(self, kind: Kind) -> dict[str, Feature]:
         """Return all features of a kind by name, those of the core first."""
+        self.read_all()
+        return dict(self._features[kind])
+
+    def read_all(self) -> None:
+        """Read every source."""
         while self._unread:
             self._read(self._unread.pop(0))
-        return dict(self._features[kind])
 
     def load_all(self, kind: Kind, fact: str) -> dict[str, Any]:
         """Import what a fact names, for all features of a kind that have it.
@@ -285,10 +289,17 @@ class PluginRegistry:
         return hook.load()
 
     def add(self, module: str, source: str) -> None:
-        """Read the plug-in of a module, once. Raises PluginError if it cannot be loaded."""
+        """Read the plug-in of a module that a configuration names, once.
+
+        Raises PluginError if it cannot be loaded.
+        """
+        while len(self._unread) > 1:  # all but installed packages come first, whatever was looked for before
+            self._read(self._unread.pop(0))
+        self._add(module, source)
+
+    def _add(self, module: str, source: str) -> None:
         if module in self._modules:
             return
-        self._modules.add(module)
         try:
             plugin = import_module(module).plugin
         except Exception as error:
@@ -298,6 +309,7 @@ class PluginRegistry:
             ) from error
         if not isinstance(plugin, Plugin):
             raise PluginError(f"plug-in {module!r} ({source}): `plugin` is not an agentest.plugin.Plugin")
+        self._modules.add(module)
         plugin.source = source
         self.plugins.append(plugin)
         for feature in plugin.features:
@@ -312,7 +324,7 @@ class PluginRegistry:
     def _read(self, source: ReadSource) -> None:
         for module, words in source():
             try:
-                self.add(module, words)
+                self._add(module, words)
             except PluginError as error:
                 self._report(str(error))
 
@@ -323,12 +335,12 @@ class PluginRegistry:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the innermost file and line of an error, for a message."""
+    """Return the innermost file and line of an error outside of this module, for a message."""
     trace = error.__traceback__
     place = ""
     while trace is not None:
-        if not (file := trace.tb_frame.f_code.co_filename).startswith("<frozen "):  # of importlib
-            place = f" ({file}:{trace.tb_lineno})"
+        if trace.tb_frame.f_globals.get("__name__", "").split("._")[0] not in (__name__, "importlib"):
+            place = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
         trace = trace.tb_next
     return place
 

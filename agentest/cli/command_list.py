@@ -5,12 +5,16 @@ The module imports only click.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 
 import click
 
 from agentest.plugin import PLUGINS, Feature
+from agentest.support.errors import UsageError
+from agentest.support.terminal import tell
 
 _REPLACEMENTS = {
     "web": ("use `agentest ui`, which shows runs, talks to the agent and writes cases"),
@@ -18,6 +22,7 @@ _REPLACEMENTS = {
 
 _FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
 """The first sections of commands, in order. Others follow in the order of plug-ins."""
+_LAST_SECTION = "Plug-ins"
 _RUN_OPTIONS = {
     "Select scenarios": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
@@ -48,6 +53,31 @@ def with_dashes(option: str) -> str:
     return option.replace("_", "-")
 
 
+def all_commands() -> dict[str, Feature]:
+    """Return the commands of all plug-ins, also of those that the working directory's configuration names."""
+    if _names_plugins():
+        from pathlib import Path
+
+        from agentest.config.file import find_config, load
+
+        try:
+            load(find_config(Path.cwd()), dict(os.environ))
+        except UsageError as error:  # the commands that do not need it are there all the same
+            tell(f"agentest: {error}")
+    return PLUGINS.all("command")
+
+
+def _names_plugins() -> bool:
+    """Return True if a configuration in the working directory may have the key `plugins`."""
+    with suppress(OSError), os.scandir() as entries:
+        for entry in entries:
+            if entry.name.startswith("agentest.config."):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    if b"plugins" in file.read():
+                        return True
+    return False
+
+
 def in_sections(commands: Iterable[Feature]) -> dict[str, list[Feature]]:
     """Return the commands of each section, in the order of the help."""
     sections: dict[str, list[Feature]] = {title: [] for title in _FIRST_SECTIONS}
@@ -56,7 +86,8 @@ def in_sections(commands: Iterable[Feature]) -> dict[str, list[Feature]]:
         names = [row.name for row in rows]
         after = command.facts.get("after")
         rows.insert(names.index(after) + 1 if after in names else len(rows), command)
-    return {title: rows for title, rows in sections.items() if rows}
+    in_order = sorted(sections.items(), key=lambda section: section[0] == _LAST_SECTION)
+    return {title: rows for title, rows in in_order if rows}
 
 
 class SectionedGroup(click.Group):
@@ -72,7 +103,7 @@ class SectionedGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands in sections, without importing their modules."""
-        commands = PLUGINS.all("command")
+        commands = all_commands()
         width = max(map(len, commands))
         for title, rows in in_sections(commands.values()).items():
             with formatter.section(title):

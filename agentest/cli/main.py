@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from agentest.cli.command_list import FIRST_STEPS, SectionedGroup, with_dashes
+from agentest.cli.command_list import FIRST_STEPS, SectionedGroup, all_commands, with_dashes
 from agentest.cli.exit_status import run_to_exit
 from agentest.plugin import PLUGINS
 from agentest.version import __version__
@@ -26,17 +26,17 @@ class LazyCommands(Mapping[str, click.Command]):
     """The commands by name. Only an unknown name and a listing read all plug-ins."""
 
     def __getitem__(self, name: str) -> click.Command:
-        feature = PLUGINS.find("command", name)
+        feature = PLUGINS.find("command", name) or all_commands().get(name)
         if feature is None:
             raise KeyError(name)
         command: click.Command = feature.load()
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(PLUGINS.all("command"))
+        return iter(all_commands())
 
     def __len__(self) -> int:
-        return len(PLUGINS.all("command"))
+        return len(all_commands())
 
 
 @click.group(cls=SectionedGroup, commands=LazyCommands(), context_settings=_CONTEXT, epilog=FIRST_STEPS)

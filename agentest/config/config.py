@@ -6,7 +6,7 @@ This module holds values only. `agentest.config.file` finds and reads the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -20,6 +20,7 @@ from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, Us
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
+from agentest.plugin import PLUGINS, PluginError
 from agentest.support.dates import normalize_date
 from agentest.support.text import did_you_mean, snake_keys
 
@@ -165,6 +166,8 @@ class Config(Section):
     """Name → regular expression of personal data that `agentest import` replaces in traces, too."""
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "high"
     explore: ExploreSettings = Field(default_factory=ExploreSettings)
+    plugins: list[str] = Field(default_factory=list)
+    """Modules whose `plugin` hands in features, such as types of agents, besides installed packages."""
 
     @model_validator(mode="before")
     @classmethod
@@ -185,6 +188,13 @@ class Config(Section):
             for key, agent in data["agents"].items()
         }
         return {**data, "agents": named}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugins_first(cls, data: Any) -> Any:
+        """Read plug-ins before their features are named: of these validators the last one runs first."""
+        read_plugins(data)
+        return data
 
     @model_validator(mode="after")
     def _one_number_of_conversations(self) -> Self:
@@ -247,6 +257,21 @@ class Config(Section):
     @property
     def severity(self) -> Severity:
         return Severity.of(self.fail_on_error_severity)
+
+
+def read_plugins(data: Any, locate: Callable[[int], str] = "plugins[{}]".format) -> None:
+    """Read the plug-ins that a configuration names. Raises PluginError, which begins with the place.
+
+    Args:
+        locate: formats the place of one of them.
+    """
+    named = data.get("plugins") if isinstance(data, Mapping) else None
+    for at, module in enumerate(named if isinstance(named, list | tuple) else ()):
+        if isinstance(module, str):
+            try:
+                PLUGINS.add(module, "configuration")
+            except PluginError as error:
+                raise PluginError(f"{locate(at)}: {error}") from error
 
 
 def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:

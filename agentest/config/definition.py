@@ -60,6 +60,7 @@ class RunSettings(TypedDict, total=False):
     redact: Mapping[str, str]
     fail_on_error_severity: Literal["low", "medium", "high", "critical"]
     explore: ExploreSettings | Mapping[str, Any]
+    plugins: Sequence[str]
 
 
 class ConfigSettings(RunSettings, total=False):

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.config import Config
+from agentest.config.config import Config, read_plugins
 from agentest.config.fields import Path_, Section, key_location
 from agentest.config.yaml_file import MAX_BYTES, TOO_DEEP, read_yaml
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
-from agentest.support.importing import import_file, user_traceback
+from agentest.support.importing import Imports, import_file, user_traceback
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import (
     Redactor,
@@ -147,7 +147,11 @@ def _checked(
 ) -> LoadedConfig:
     used: dict[str, str] = {}
     try:
-        config = Config.model_validate(_interpolate(data, environ, used))
+        values = _interpolate(data, environ, used)
+        if "plugins" in values:
+            with Imports().importable(folder):
+                read_plugins(values, lambda at: key_location(path, ("plugins", at), lines))
+        config = Config.model_validate(values)
     except _Unset as unset:
         raise ConfigError(
             f"{key_location(path, unset.path, lines)}: the environment variable {unset.name} is not set. "

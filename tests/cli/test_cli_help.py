@@ -22,6 +22,7 @@ SECTIONS = {
     "Coding agents": ["skill", "mcp"],
     "Judges": ["judge", "label", "calibrate", "show-prompts"],
     "ADK evaluation sets": ["eval", "eval-set", "migrate"],
+    "Plug-ins": ["plugins"],
 }
 """The commands of each section, in the order of the help."""
 

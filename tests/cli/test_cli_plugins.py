@@ -1,0 +1,169 @@
+"""`agentest plugins`, the key `plugins`, and commands of plug-ins: in projects and in installed packages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from project import Project
+
+COMMAND = """
+import click
+
+@click.command()
+def hello():
+    \"\"\"Say hello.\"\"\"
+    click.echo("hello")
+"""
+
+TYPE = """
+from typing import Literal
+
+from agentest.config.agents.base import AnyAgent
+from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugin import Plugin
+
+
+class Settings(AnyAgent):
+    type: Literal["mine"]
+    word: str
+    address = property(lambda self: "here")
+    natural_visibility = property(lambda self: ToolVisibility.UNSEEN)
+    secrets = property(lambda self: [])
+
+
+plugin = Plugin("mine")
+plugin.agent_type("mine", settings="my_type:Settings", client="my_type:open_agent", help="Mine.")
+"""
+
+
+def plugin_module(*features: str, name: str = "mine") -> str:
+    return "\n".join(["from agentest.plugin import Plugin", f"plugin = Plugin({name!r})", *features, ""])
+
+
+def install(folder: Path, module: str, text: str) -> dict[str, str]:
+    """Install a package with an entry point; returns the environment that finds it."""
+    (folder / f"{module}.py").write_text(text)
+    info = folder / f"{module}-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text(f"[agentest.plugins]\n{module} = {module}\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture
+def configured(project: Project) -> Project:
+    """A project whose plug-in is in the last line of its configuration and has a command."""
+    project.config("http://localhost:1/v1", plugins=["my_plugin"])
+    project.write("hello.py", COMMAND)
+    project.write("my_plugin.py", plugin_module('plugin.command("hello", "hello:hello", help="Say hello.")'))
+    return project
+
+
+def test_plugins_are_listed_with_what_they_add(configured: Project) -> None:
+    """Each plug-in has its source and, by kind, the names that it hands in."""
+    done = configured.agentest("plugins")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = done.stdout.splitlines()
+    assert rows[0] == "core (core)"
+    assert "  engine                local, workers" in rows
+    assert "ray (built in, needs agentest-sim[ray])" in rows
+    assert rows[-2:] == ["mine (configuration)", "  command               hello"]
+    assert all(len(row) <= 100 for row in rows)
+
+
+def test_plugins_are_listed_as_json(configured: Project) -> None:
+    """A program finds each feature with the line where it is handed in."""
+    listed = json.loads(configured.agentest("plugins", "--json").stdout)
+    assert [each["from"] for each in listed] == ["core", *["built in"] * (len(listed) - 2), "configuration"]
+    place = str(configured.root / "my_plugin.py") + ":3"
+    hello = {"name": "hello", "path": "hello:hello", "place": place}
+    assert listed[-1] == {
+        "name": "mine",
+        "from": "configuration",
+        "requires": "",
+        "adds": {"command": [hello]},
+    }
+
+
+def test_a_project_has_commands(configured: Project) -> None:
+    """A command of the configuration's plug-in is called, listed and suggested."""
+    assert configured.agentest("hello").stdout == "hello\n"
+    assert "  hello         Say hello.\n" in configured.agentest("--help").stdout
+    assert "Did you mean 'hello'?" in configured.agentest("helo").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero ({file}:1)"),
+        (None, "ModuleNotFoundError: No module named 'my_plugin'"),
+        ("plugin = 5", "`plugin` is not an agentest.plugin.Plugin"),
+        ("", "AttributeError: module 'my_plugin' has no attribute 'plugin'"),
+    ],
+)
+def test_a_broken_plugin_of_a_project_ends_the_run(configured: Project, text: str | None, why: str) -> None:
+    """The error names file, line, key and module; `agentest plugins` has it, too, and lists the others."""
+    file = configured.root / "my_plugin.py"
+    file.unlink()
+    if text is not None:
+        file.write_text(text)
+    ran = configured.run()
+    assert ran.returncode == 2
+    assert f"{configured.root / 'agentest.config.yaml'}:4: plugins[0]: plug-in 'my_plugin'" in ran.stderr
+    assert why.format(file=file) in ran.stderr
+    listed = configured.agentest("plugins")
+    assert listed.returncode == 2
+    assert "plugins[0]: plug-in 'my_plugin'" in listed.stderr
+    assert "ray (built in" in listed.stdout
+
+
+def test_a_name_that_is_taken_is_reported(configured: Project) -> None:
+    """The first plug-in keeps the name; the message has both, with file and line."""
+    configured.write("my_plugin.py", plugin_module('plugin.engine("ray", "a:b", help="Mine.")'))
+    done = configured.agentest("plugins")
+    assert done.returncode == 2
+    assert f"plug-in 'mine' (configuration; {configured.root / 'my_plugin.py'}:3)" in done.stderr
+    assert "hands in the engine 'ray', which plug-in 'ray' has already" in done.stderr
+
+
+def test_plugins_may_stand_in_python(project: Project) -> None:
+    """In an agentest.config.py, an agent may have a type of a plug-in that the same file names."""
+    project.write("my_type.py", TYPE)
+    project.write(
+        "agentest.config.py",
+        "from agentest import define_config\n"
+        "config = define_config(plugins=['my_type'], agent={'type': 'mine', 'word': 'x'})\n",
+    )
+    project.write("a.sim.py", "from agentest import scenario\nscenario('one', turns=['hi'])\n")
+    assert project.run("--list").returncode == 0
+    project.write("agentest.config.py", "config = {'plugins': ['my_type'], 'agent': {'type': 'mine'}}\n")
+    assert "agent.word: the key is missing" in project.run("--list").stderr
+
+
+def test_installed_packages_are_found(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A package's entry point is listed with its version, and its command is called."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "hello.py").write_text(COMMAND)
+    text = plugin_module('plugin.command("hello", "hello:hello", help="Say hello.")', name="package")
+    found = install(folder, "some_package", text)
+    assert "package (some_package 1.5)" in project.agentest("plugins", env=found).stdout
+    assert project.agentest("hello", env=found).stdout == "hello\n"
+
+
+def test_a_broken_package_leaves_the_others(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Help and listing say what is wrong; a command of the core reads no installed package."""
+    folder = tmp_path_factory.mktemp("site")
+    found = install(folder, "broken", "import nothing_of_that_name")
+    problem = "plug-in 'broken' (broken 1.5) cannot be loaded: ModuleNotFoundError: No module named "
+    told = project.agentest("--help", env=found)
+    assert problem in told.stderr
+    assert f"({folder / 'broken.py'}:1)" in told.stderr
+    assert "  explore " in told.stdout
+    assert project.agentest("plugins", env=found).returncode == 2
+    project.config("http://localhost:1/v1")
+    project.scenario("scenario('one', turns=['hi'])")
+    assert project.run("--list", env=found).stderr == ""
