@@ -9,7 +9,8 @@
 Nothing is imported before it is used. Agentest finds the object `plugin` of these modules, in this order:
 `agentest.core`, the folders of `agentest/plugins`, `plugins: [module]` in the configuration, and the entry
 points of installed packages in the group `agentest.plugins`. The configuration's are read with it; another
-source is read when the earlier ones lack a name, so a run that uses features of the core alone reads no other.
+source is read when the earlier ones lack a name, so a run that uses features of the core alone reads no
+other.
 """
 
 from __future__ import annotations
