@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agentest.cli.exit_status import exit_status_of
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, Kind
 
 Command = TypeVar("Command", bound=Callable[..., object])
 GROUPS = {
@@ -210,24 +210,25 @@ else:
     _Choice = click.Choice  # not generic in older versions
 
 
-class EngineChoice(_Choice):
-    """The name of an engine. Plug-ins are read for a name that the core lacks, and for the help."""
+class FeatureChoice(_Choice):
+    """The name of a feature. Plug-ins are read for a name that the core lacks, and for the help."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.case_sensitive = True
+        self.kind = kind
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(PLUGINS.all("engine"))
+        return tuple(PLUGINS.all(self.kind))
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value if PLUGINS.find("engine", value) else super().convert(value, param, ctx)
+        return value if PLUGINS.find(self.kind, value) else super().convert(value, param, ctx)
 
 
 spread = _options(
     click.option(
         "--engine",
-        type=EngineChoice(),
+        type=FeatureChoice("engine"),
         help="Run conversations here, in worker processes (default with --workers) or on Ray.",
     ),
     click.option(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import camel_case_option, exits, flag, option, path_option
+from agentest.cli.options import FeatureChoice, camel_case_option, exits, flag, option, path_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
 from agentest.support.errors import ExitCode
@@ -20,7 +20,7 @@ from agentest.support.terminal import Output, say, source, tell
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["evalset", "scenario", "yaml"]),
+    type=FeatureChoice("export format"),
     required=True,
     help="Write an evaluation set, scenarios in Python, or scenarios in YAML.",
 )

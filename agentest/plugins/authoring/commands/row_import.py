@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import exits, flag, offline_option, option, path_option
+from agentest.cli.options import FeatureChoice, exits, flag, offline_option, option, path_option
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.plugin import PLUGINS
@@ -99,7 +99,12 @@ class TraceOptions:
 @option("--outcome", "TEXT", "Expect an outcome, which a judge decides.")
 @option("--split", "NAME", "Use this split of a dataset (default: train).")
 @option("--rows limit", "N", "Use the first N rows of a dataset.", kind=click.IntRange(min=1))
-@option("--as form", "FORM", "Read traces of this form, like langfuse (default: by their keys).")
+@option(
+    "--as form",
+    "FORM",
+    "Read traces of this form, like langfuse (default: by their keys).",
+    kind=FeatureChoice("trace format"),
+)
 @option("--count most", "N", "Write at most N scenarios of traces (default: 20).", kind=click.IntRange(min=1))
 @option("--redact", "REGEX", "Replace matches in traces, too; repeat for more.", multiple=True)
 @flag("--force", "Replace existing files.")
