@@ -155,7 +155,7 @@ def _request_places(requests: Sequence[RequestedModel]) -> str:
     return f"{where} {verb} the {_WHO[requests[0].role]} {requests[0].model}"
 
 
-FILE = "agentest.plugins.page.labels.json"
+FILE = "agentest.calibration.json"
 _VERSION = 1
 _DIGITS = 4
 

@@ -183,7 +183,7 @@ def test_the_judge_is_asked_as_in_a_run(batch: Batch, calls: int) -> None:
 
 
 def kept(folder: Path, **keys: str) -> Path:
-    path = folder / "agentest.plugins.page.labels.json"
+    path = folder / "agentest.calibration.json"
     line = {"metric": "faithfulness", "prompts": fingerprint("faithfulness", Batch.OFF), **keys}
     known = JudgeCalibration(model="m", n=131, agreement=0.9, kappa=0.71234567, low=0.6, high=0.8)
     write_calibrations(path, [CalibrationLine(calibration=known, **line)])
@@ -220,11 +220,11 @@ def test_an_interval_of_zero_width_is_not_shown(low: float | None, high: float |
 )
 def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> None:
     """A file that is not ours is not used, and the user is told what to do."""
-    path = tmp_path / "agentest.plugins.page.labels.json"
+    path = tmp_path / "agentest.calibration.json"
     path.write_text(content)
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
     assert not known
-    assert "agentest.plugins.page.labels.json is not used" in note
+    assert "agentest.calibration.json is not used" in note
     assert "agentest calibrate LABELS --write" in note
 
 
@@ -248,4 +248,4 @@ def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, va
     path.write_text(json.dumps(document).replace('"here"', value))
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
     assert not known
-    assert "agentest.plugins.page.labels.json is not used" in note
+    assert "agentest.calibration.json is not used" in note

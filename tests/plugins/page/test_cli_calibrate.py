@@ -93,7 +93,7 @@ def test_a_judge_without_answers_is_an_error(project: Project) -> None:
     assert dead.returncode == 2
     assert "answered 404: no such model" in dead.stdout
     assert "the judge answered no question; nothing was written" in dead.stderr
-    assert not (project.root / "agentest.plugins.page.labels.json").exists()
+    assert not (project.root / "agentest.calibration.json").exists()
 
 
 def test_signals_end_a_calibration(project: Project) -> None:
@@ -124,7 +124,7 @@ def test_signals_end_a_calibration(project: Project) -> None:
             assert (process.returncode, out) == (130, "")
             assert "Traceback" not in told
         ended.set()
-    assert not (project.root / "agentest.plugins.page.labels.json").exists()
+    assert not (project.root / "agentest.calibration.json").exists()
     assert "so it is" in recorded()
 
 
@@ -137,7 +137,7 @@ def test_missing_calibration_input_is_explained(project: Project) -> None:
     other = project.agentest("calibrate", "labels.jsonl", "--metric", "goal_completion")
     with ModelServer(script=judging) as model:
         project.config("http://127.0.0.1:1", **model_keys(model))
-        project.write("agentest.plugins.page.labels.json", "{")
+        project.write("agentest.calibration.json", "{")
         damaged = project.agentest("calibrate", "labels.jsonl", "--write")
         assert not model.received
     project.write("labels.jsonl", '{"type": "label"}\n')
