@@ -1,17 +1,12 @@
-"""The plugin that lets mocks answer the tools of an agent behind google-adk's own server.
+"""Print the plugin for google-adk's own server, by which mocks answer an agent's tools there.
 
 It runs in the environment of the agent, where Agentest may not be installed, so it is one file that needs
-google-adk alone: `plugins/protocols/adk_server/on_path/agentest_adk.py`. `python -m agentest.adk_plugin`
-prints it.
+google-adk alone: `python -m agentest.adk_plugin > agentest_adk.py`.
 """
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
-FOLDER = Path(__file__).parent / "plugins" / "protocols" / "adk_server" / "on_path"
-"""What stands on the PYTHONPATH of a server that Agentest starts: nothing but the plugin is in it."""
+from agentest.plugin import public_name
 
 if __name__ == "__main__":
-    sys.stdout.write((FOLDER / "agentest_adk.py").read_text(encoding="utf-8"))
+    sys.stdout.write(public_name("agentest.adk_plugin", "FILE", "protocols").read_text(encoding="utf-8"))

@@ -115,7 +115,7 @@ class Agentest:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
         request = RunRequest(root, self._config, self._options(arguments.get("options")))
-        evaluate_files = PLUGINS.hook("agentest.eval in pytest", "adk")
+        evaluate_files = PLUGINS.hook("fixture agentest.eval", "adk")
         result = await evaluate_files(
             [Path.cwd() / file for file in files],
             request,

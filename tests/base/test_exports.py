@@ -34,6 +34,7 @@ USED_DIRECTLY = {
     "TrajectoryMatcher": {"of"},
     "ConsoleReporter": {"on_event"},
     "GitHubActionsReporter": {"on_event"},
+    "Options": {"__init__"},
 }
 """Parts of a run that have more methods for Agentest than for users: those that docs/python-api.md shows."""
 

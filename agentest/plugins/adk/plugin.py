@@ -26,7 +26,7 @@ plugin.hook(
     "agentest.plugins.adk.metrics.grader_factory:PROMPTS",
     prompts="evaluation sets",
 )
-plugin.hook("agentest.eval in pytest", "agentest.plugins.adk.in_process_evaluation:evaluate_files")
+plugin.hook("fixture agentest.eval", "agentest.plugins.adk.in_process_evaluation:evaluate_files")
 
 _PUBLIC_NAMES = {
     "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",

@@ -4,7 +4,7 @@ A program that Agentest has started asks the mock server of the run. A program i
 mocks of the conversation. Anywhere else, `wrap` returns the function that it is given.
 
 This file needs only Python, so it works where Agentest is not installed: `python -m
-agentest.plugins.frameworks.function_tools > agentest_tools.py` writes it.
+agentest.mocks.function_tools > agentest_tools.py` writes it.
 """
 
 from __future__ import annotations
@@ -173,8 +173,3 @@ def _answer(body: bytes, url: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise ToolNotRun(f"agentest.mocks.wrap: not Agentest's answer of {url}: {body[:200]!r}") from None
     return found
-
-
-if __name__ == "__main__":
-    with open(__file__, encoding="utf-8") as _file:
-        sys.stdout.write(_file.read())

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.adk_plugin import FOLDER
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
@@ -26,6 +25,7 @@ from agentest.mock_servers.port import UNUSED_KEYS, Addresses, Identity, with_us
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
+from agentest.plugin import PLUGINS
 from agentest.plugins.servers.mcp.real_server import (
     RECORD,
     differences,
@@ -188,7 +188,9 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     if addresses.mcp:
         path = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         # The folder of the plugin for google-adk comes last.
-        env["PYTHONPATH"] = os.pathsep.join([*([path] if path else []), str(FOLDER)])
+        plugin = PLUGINS.find("hook", "agentest.adk_plugin.FILE")
+        folders = [str(plugin.load().parent)] if plugin else []
+        env["PYTHONPATH"] = os.pathsep.join([*([path] if path else []), *folders])
     changed = {
         "command": filled(command) if isinstance(command, str) else list(map(filled, command)),
         "env": env,

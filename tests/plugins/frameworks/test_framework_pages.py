@@ -132,7 +132,7 @@ def test_tools_of_each_framework_can_be_wrapped(page: str, upstream: str, tmp_pa
             imported = 'import { wrap } from "./agentest-tools.mjs";\n'
         path.write_text(imported + code, "utf-8")
     project.write("agentest-tools.mjs", blocks("wrapped-tools")["text"][1])
-    module = ROOT / "agentest" / "mocks" / "function_tools.py"
+    module = ROOT / "agentest" / "plugins" / "frameworks" / "function_tools.py"
     project.write("agentest_tools.py", module.read_text("utf-8"))
     run(project, page, OPENAI_BASE_URL=f"{upstream}/v1", OPENAI_API_BASE=f"{upstream}/v1")
 

@@ -191,6 +191,13 @@ print(new, *(name for name in sys.modules if name.startswith("agentest.")))
     }
 
 
+def test_the_file_is_printed() -> None:
+    """`python -m agentest.mocks.function_tools` prints it for agents where Agentest is missing."""
+    command = [sys.executable, "-m", "agentest.mocks.function_tools"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert printed.stdout == Path(inspect.getfile(wrap)).read_text(encoding="utf-8")
+
+
 def test_signature_and_docstring_stay() -> None:
     def find_table(time: str, guests: int = 2) -> str:
         """Find a table."""

@@ -10,18 +10,17 @@ import os
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentest import scenario
-from agentest.adk_plugin import FOLDER
 from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, unanswered
 from agentest.mock_servers.port import Addresses
+from agentest.plugins.protocols.adk_server.settings import PLUGIN_FILE
 from agentest.plugins.servers.start import with_server_addresses
 from agentest.testing import run_scenarios
 
@@ -41,7 +40,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
         module.BasePlugin = BasePlugin  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delenv("AGENTEST_MCP_URL", raising=False)
-    spec = spec_from_file_location("agentest_adk", FOLDER / "agentest_adk.py")
+    spec = spec_from_file_location("agentest_adk", PLUGIN_FILE)
     assert spec is not None
     assert spec.loader is not None
     loaded = module_from_spec(spec)
@@ -206,15 +205,21 @@ def test_how_it_comes_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "theirs")
     known = Server(command="adk api_server", ready="tcp://h:1")
     told = with_server_addresses(known, Addresses(mcp="http://h/mcp")).env
-    assert told == {"AGENTEST_MCP_URL": "http://h/mcp", "PYTHONPATH": f"theirs{os.pathsep}{FOLDER}"}
+    assert told == {
+        "AGENTEST_MCP_URL": "http://h/mcp",
+        "PYTHONPATH": f"theirs{os.pathsep}{PLUGIN_FILE.parent}",
+    }
     own = known.model_copy(update={"env": {"PYTHONPATH": "own"}})
-    assert with_server_addresses(own, Addresses(mcp="u")).env["PYTHONPATH"] == f"own{os.pathsep}{FOLDER}"
+    assert (
+        with_server_addresses(own, Addresses(mcp="u")).env["PYTHONPATH"]
+        == f"own{os.pathsep}{PLUGIN_FILE.parent}"
+    )
     assert "PYTHONPATH" not in with_server_addresses(known, Addresses(rest="u")).env
-    assert [path.name for path in Path(FOLDER).iterdir() if path.suffix == ".py"] == ["agentest_adk.py"]
+    assert [path.name for path in PLUGIN_FILE.parent.iterdir() if path.suffix == ".py"] == ["agentest_adk.py"]
 
 
 def test_the_file_is_printed() -> None:
     """`python -m agentest.adk_plugin` prints the file, for servers that others start."""
     command = [sys.executable, "-m", "agentest.adk_plugin"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert printed.stdout == (FOLDER / "agentest_adk.py").read_text(encoding="utf-8")
+    assert printed.stdout == PLUGIN_FILE.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from agentest.plugin import Plugin
 
 
 def hand_in(plugin: Plugin) -> None:
-    """Hand in the agent type."""
+    """Hand in the agent type, and the plugin for its server."""
     plugin.agent_type(
         "adk",
         settings=f"{__name__}.settings:AdkAgent",
@@ -14,3 +14,4 @@ def hand_in(plugin: Plugin) -> None:
         words="googleadk session-state",
         docs="agents/adk",
     )
+    plugin.hook("agentest.adk_plugin.FILE", f"{__name__}.settings:PLUGIN_FILE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 from urllib.parse import urljoin, urlsplit
 
@@ -17,6 +18,9 @@ from agentest.agents.protocol_probe import (
 from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import ToolVisibility
+
+PLUGIN_FILE = Path(__file__).parent / "on_path" / "agentest_adk.py"
+"""The plugin for google-adk's own server. Its folder, with nothing else, is on the PYTHONPATH of servers."""
 
 
 class AdkAgent(HttpAgent):
