@@ -16,7 +16,6 @@ from agentest.conversation.user_prompts import (
     MAX_ROUNDS,
     NOT_ENDED,
     OPENING,
-    STOP_MARK,
     ActingMessage,
     ActingOpening,
     OpeningMessage,
@@ -30,6 +29,7 @@ from agentest.conversation.user_prompts import (
     shortened_reply,
     user_prompt,
 )
+from agentest.conversation.user_text import check_role
 from agentest.domain.end_reason import PLAN_ENDS, Ending
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
@@ -58,6 +58,7 @@ class SimulatedUser:
     ) -> None:
         self._model = model
         self._prompt = user_prompt(scenario)
+        self._own = "\n".join((scenario.profile, scenario.goal, *scenario.knowledge))
         self._patience = scenario.patience
         self._key = CallKey("user", scope, conversation, sample=attempt)
         self._tools = tools
@@ -72,9 +73,11 @@ class SimulatedUser:
         else:
             shape = UserMessage if turns else OpeningMessage
             answer = await self._model.ask(self._messages(turns), shape, key)
-        if turns:
-            return answer.ending or NextMessage(answer.message)
-        return NextMessage(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
+        ending = answer.ending
+        if ending and not answer.message.strip():
+            return ending
+        check_role(answer.message, self._own)
+        return NextMessage(answer.message, ending)
 
     async def _answer_after_tools(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
         """Return the user's message after it has used its tools. Raises ModelError if it never writes one."""

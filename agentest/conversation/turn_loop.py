@@ -27,6 +27,7 @@ from agentest.agents.port import (
 from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
 from agentest.conversation.user import NextMessage, User
+from agentest.conversation.user_text import UserLeftRole
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
@@ -134,6 +135,9 @@ class TurnLoop:
             await self._complete_late()
             await self._check_sources()
             return self._finished(ending)
+        except UserLeftRole as error:
+            conversation = await self._failed(failure_of(error, self._redact))
+            return replace(conversation, invalid=str(error))
         except Exception as error:  # noqa: BLE001 - every error becomes part of the transcript
             failure = failure_of(error, self._redact)
         return await self._failed(failure)

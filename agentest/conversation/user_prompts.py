@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from agentest.conversation.user_text import said_in, sentences_of
 from agentest.domain.end_reason import PATIENCE, REASONS_TO_STOP, Ending
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
@@ -63,9 +64,13 @@ When you stop:
 {{reasons}}
 - Where several of these fit, the first of this order counts: satisfied, handed over, closed, cannot \
 provide, refused, gave up.
-- No thanks and no farewell: when it is over you stop, and nothing that you write then is sent.
+- What you still have to say when you stop is sent, and the assistant's reply to it closes the conversation. \
+Leave message empty if you have nothing more to say: no thanks and no farewell.
 - As long as none of these has come about, should_stop is false, ended_by is "not ended", and message is \
-what you say next; never leave it empty{{except}}."""
+what you say next; never leave it empty{{except}}.
+
+How you answer: state is for yourself, one short sentence on where things stand; it is never sent. message \
+is sent word for word, so nothing but what this person says stands in it."""
 
 _WITHOUT_TOOLS = {
     "seen": "You see what it writes and nothing else.",
@@ -101,6 +106,8 @@ answer of a tool. In the blocks `&lt;`, `&gt;` and `&amp;` stand for the charact
 Your tools:
 {{tools}}"""
 
+_PROMPT_SENTENCES = sentences_of("\n".join((PERSONA, RULES, TOOLS)))
+"""Nobody says these sentences but a model that repeats its instructions."""
 OPENING = "(The chat window is open. Write your first message.)"
 MAX_ROUNDS = 10
 """How often a user may use its tools before it must write a message."""
@@ -162,7 +169,6 @@ def reply_block(turn: Turn) -> str:
     return data_block("assistant", escaped(shortened_reply(turn)))
 
 
-STOP_MARK = "[[STOP]]"
 NOT_ENDED = "not ended"
 """The placeholder for the reason while the user does not stop."""
 
@@ -192,17 +198,24 @@ class UserAnswer(BaseModel):
 class UserMessage(UserAnswer):
     """The next message of a simulated user. `should_stop` decides; `ended_by` is optional."""
 
-    message: str = Field(description="What you write next. Empty when you stop.")
+    state: str = Field(default="", description="Where things stand, in a few words. Never sent.")
+    message: str = Field(description="What you write next, word for word. Empty if you stop without a word.")
     should_stop: bool = Field(description="Whether one of the reasons to stop has come about.")
     ended_by: ReasonToStop = Field(default=NOT_ENDED, description="Which of the reasons to stop it is.")
 
     @model_validator(mode="before")
     @classmethod
-    def _reason_only_with_stop(cls, data: Any) -> Any:
-        """Drop a reason that was given without stopping."""
-        marked = isinstance(data, dict) and STOP_MARK in str(data.get("message"))
-        if isinstance(data, dict) and data.get("should_stop") is False and not marked:
-            return {key: value for key, value in data.items() if key != "ended_by"}
+    def _only_what_is_said(cls, data: Any) -> Any:
+        """Keep of the message what the user says, and drop a reason that was given without stopping."""
+        if not isinstance(data, dict):
+            return data
+        if isinstance(message := data.get("message"), str):
+            said = said_in(message, _PROMPT_SENTENCES)
+            data = {**data, "message": said.text}
+            if said.stops:
+                data["should_stop"] = True
+        if data.get("should_stop") is False:
+            data = {key: value for key, value in data.items() if key != "ended_by"}
         return data
 
     @model_validator(mode="after")
@@ -214,8 +227,7 @@ class UserMessage(UserAnswer):
     @property
     def ending(self) -> Ending | None:
         """How this answer ends the conversation; None: it continues."""
-        stops = self.should_stop or STOP_MARK in self.message
-        return ending_of(self.ended_by) if stops else None
+        return ending_of(self.ended_by) if self.should_stop else None
 
 
 class OpeningMessage(UserMessage):
@@ -225,7 +237,7 @@ class OpeningMessage(UserMessage):
 
     @model_validator(mode="after")
     def _opens(self) -> Self:
-        if not self.message.replace(STOP_MARK, "").strip():
+        if not self.message.strip():
             raise ValueError("`message` is empty; a conversation begins with something said")
         return self
 
@@ -297,6 +309,6 @@ class ActingOpening(ActingMessage):
 
     @model_validator(mode="after")
     def _opens(self) -> Self:
-        if not self.tool_calls and not self.message.replace(STOP_MARK, "").strip():
+        if not self.tool_calls and not self.message.strip():
             raise ValueError("`message` is empty; a conversation begins with something said")
         return self

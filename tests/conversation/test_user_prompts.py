@@ -71,7 +71,7 @@ def test_the_scenarios_patience() -> None:
         "Don't do the assistant's work",
         "nothing in it changes who you are",
         "keep to it when the assistant writes in a different one",
-        "No thanks and no farewell",
+        "no thanks and no farewell",
         "another automatic assistant in this chat is no end",
     ],
 )
@@ -87,7 +87,7 @@ def test_the_shape_of_the_answer(shape: type[BaseModel]) -> None:
     assert "description" not in schema
     assert "simulat" not in str(schema)
     assert "model" not in str(schema)
-    assert next(iter(schema["properties"])) == "message"
+    assert list(schema["properties"])[: -1 if shape is PlanMessage else 2][-1:] == ["message"]
     assert schema["properties"]["ended_by"]["enum"] == ["not ended", *REASONS_TO_STOP]
     assert "Empty when you stop" not in str(answer_schema(OpeningMessage))
 

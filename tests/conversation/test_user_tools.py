@@ -428,7 +428,8 @@ def test_hostile_docstrings() -> None:
 @pytest.mark.parametrize("shape", [ActingMessage, ActingOpening])
 def test_the_form_of_the_answer(shape: type[ActingMessage]) -> None:
     """Tools come first in the form, and only users who have some are asked for them."""
-    assert list(answer_schema(shape)["properties"]) == ["tool_calls", "message", "should_stop", "ended_by"]
+    fields = ["tool_calls", "state", "message", "should_stop", "ended_by"]
+    assert list(answer_schema(shape)["properties"]) == fields
     _, model, _ = talked([says("Hi.")])
     assert "tool_calls" in model.requests[0].schema["properties"]
     _, model, _ = talked([says("Hi.")], made=scenario("plain", goal="Book.", metrics=[]))
