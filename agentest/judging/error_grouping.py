@@ -56,7 +56,7 @@ Put every failure into exactly one group. Failures belong together when one chan
 mend them all. For each group give:
 - label: a short name of the root cause
 - explanation: one or two sentences on what goes wrong and where to look
-- severity: how bad the worst of its failures is, by what it did:
+- severity: how bad the worst of its failures is, by what it did, and at least the worst `judged` of them:
 {_SEVERITY_LINES}
 - occurrences: the ids of its failures, exactly as given
 
@@ -155,7 +155,7 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
     """Return the model's groups, corrected so that each failure is in exactly one.
 
     An id in several groups stays in the most severe one. Ids that the model left out form a group of their
-    own.
+    own. No group is milder than the worst severity that was judged of its failures.
     """
     left = {failure.id: failure for failure in failures}
     settled = []
@@ -164,52 +164,71 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
         members = [left.pop(id) for id in ids]
         if members:
             label = group.label if group.label.strip() else members[0].label
-            settled.append(UniqueError(label, Severity.of(group.severity), ids, group.explanation))
+            severity = _worst(members, Severity.of(group.severity))
+            settled.append(UniqueError(label, severity, ids, group.explanation))
     if left:
         settled.append(_ungrouped_group(tuple(left.values())))
     return tuple(settled)
 
 
+def _worst(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
+    """Return the worst severity that was judged of the failures, and at least this one."""
+    return max([least, *(failure.severity for failure in failures if failure.severity is not None)])
+
+
 def _with_omitted(
     groups: Sequence[UniqueError], selected: Sequence[LabelledFailure], omitted: Sequence[LabelledFailure]
 ) -> tuple[UniqueError, ...]:
-    """Add the failures that were not shown to the model, each to the most severe group that has its label."""
+    """Add the failures that were not shown to the model, each to the most severe group that has its label.
+
+    Those with a label that the model never saw form groups of their own, by label.
+    """
     kinds = {failure.id: (failure.metric, failure.label) for failure in selected}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
     group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}
     completed = list(groups)
-    added: dict[int, list[str]] = {}
+    added: dict[int, list[LabelledFailure]] = {}
+    unseen: list[LabelledFailure] = []
     for failure in omitted:
-        added.setdefault(group_of.get((failure.metric, failure.label), 0), []).append(failure.id)
-    for n, ids in added.items():
+        n = group_of.get((failure.metric, failure.label))
+        (unseen if n is None else added.setdefault(n, [])).append(failure)
+    for n, failures in added.items():
         explanation = (
-            f"{groups[n].explanation} ({len(ids)} of them were not shown to the model, as there were too "
-            "many: they have the same labels.)"
+            f"{groups[n].explanation} ({len(failures)} of them were not shown to the model, because there were "
+            "too many: they have the same labels.)"
         )
-        occurrences = (*groups[n].occurrences, *ids)
-        completed[n] = replace(groups[n], occurrences=occurrences, explanation=explanation)
-    return tuple(completed)
+        completed[n] = replace(
+            groups[n],
+            severity=_worst(failures, groups[n].severity),
+            occurrences=(*groups[n].occurrences, *(failure.id for failure in failures)),
+            explanation=explanation,
+        )
+    return (*completed, *group_by_label(unseen).groups)
 
 
 def _ungrouped_group(failures: Sequence[LabelledFailure]) -> UniqueError:
     labels = ", ".join(dict.fromkeys(failure.label for failure in failures))
+    are_judged = all(failure.severity is not None for failure in failures)
     return UniqueError(
         f"ungrouped: {labels}",
-        Severity.MEDIUM,
+        _worst(failures, Severity.LOW if are_judged else Severity.MEDIUM),
         tuple(failure.id for failure in failures),
         "The model that groups failures left these out. " + failures[0].reason,
     )
 
 
 def group_by_label(failures: Sequence[LabelledFailure]) -> Deduplication:
-    """Group failures by metric and label at severity `medium`, without a model."""
+    """Group failures by metric and label, without a model: at `medium`, or worse if that was judged."""
     groups: dict[tuple[str, str], list[LabelledFailure]] = {}
     for failure in failures:
         groups.setdefault((failure.metric, failure.label), []).append(failure)
     return Deduplication(
         tuple(
             UniqueError(
-                label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}"
+                label,
+                _worst(members, Severity.MEDIUM),
+                tuple(f.id for f in members),
+                f"{metric}: {members[0].reason}",
             )
             for (metric, label), members in groups.items()
         )
@@ -273,7 +292,8 @@ def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
     for f in failures:
         label = truncated(f.label, _LABEL_CHARS)
         known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index}
-        yield encode_on_one_line({**known, "reason": shortened(f.reason, limit)})
+        judged = {"judged": f.severity.label} if f.severity is not None else {}
+        yield encode_on_one_line({**known, **judged, "reason": shortened(f.reason, limit)})
 
 
 def _conversation_parts(

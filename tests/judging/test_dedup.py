@@ -70,6 +70,55 @@ def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> D
     return anyio.run(go)
 
 
+judged = st.sampled_from([None, *Severity])
+
+
+@settings(max_examples=150, deadline=None)
+@given(groups, st.dictionaries(ids, judged, min_size=1))
+def test_no_group_is_milder_than_what_was_judged(
+    given_groups: list[Group], failing: dict[str, Severity | None]
+) -> None:
+    """A group is as severe as the worst of its failures and as the model said; left-out ones keep theirs."""
+    failures = [replace(failure(id), severity=severity) for id, severity in sorted(failing.items())]
+    known = {each.id: each.severity for each in failures}
+    said = {id: max(Severity.of(g.severity) for g in given_groups if id in g.occurrences)
+            for g in given_groups for id in g.occurrences}  # fmt: skip
+    for group in corrected_groups(given_groups, failures):
+        least = [known[id] for id in group.occurrences if known[id] is not None]
+        if group.label.startswith("ungrouped: "):
+            assert group.severity == max([*least, *[Severity.MEDIUM] * (len(least) < len(group.occurrences))])
+        else:
+            assert group.severity >= max([*least, *(said[id] for id in group.occurrences)])
+            assert group.severity in {*least, *(Severity.of(g.severity) for g in given_groups)}
+
+
+def test_two_critical_failures_fail_whatever_the_grouping_says() -> None:
+    """A model that groups everything as medium hides nothing, neither does one that leaves failures out."""
+    failures = [replace(failure(f"c-1-F{n}"), severity=Severity.CRITICAL) for n in (1, 2)]
+    for occurrences in (["c-1-F1", "c-1-F2"], ["c-1-F1"]):
+        group = {"label": "x", "explanation": "y", "severity": "medium", "occurrences": occurrences}
+        model = ScriptedModel(answer=lambda _, group=group: {"groups": [group]})
+        result = asked(model, failures)
+        assert {each.severity for each in result.groups} == {Severity.CRITICAL}
+        assert '"judged":"critical"' in str(model.requests[0].messages).replace(" ", "")
+
+
+def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
+    """Beyond the most failures, a label of its own keeps a group and a severity of its own."""
+    common = [failure(f"c-1-F{n}") for n in range(1, MOST_FAILURES + 1)]
+    many = [failure(f"c-2-F{n}", label=f"label {n}") for n in range(1, MOST_FAILURES + 1)]
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        shown = re.findall(r'"id": ?"(c-\d-F\d+)"', request.messages[-1]["content"])
+        return {"groups": [{"label": "x", "explanation": "y", "severity": "critical", "occurrences": shown}]}
+
+    groups_found = asked(ScriptedModel(answer=answer), [*common, *many]).groups
+    worst, *others = groups_found
+    assert worst.severity is Severity.CRITICAL
+    assert {each.severity for each in others} == {Severity.MEDIUM}
+    assert sum(len(each.occurrences) for each in groups_found) == 2 * MOST_FAILURES
+
+
 @settings(max_examples=150, deadline=None)
 @given(groups, st.sets(ids, min_size=1))
 def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str]) -> None:
