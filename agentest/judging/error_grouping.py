@@ -194,8 +194,8 @@ def _with_omitted(
         (unseen if n is None else added.setdefault(n, [])).append(failure)
     for n, failures in added.items():
         explanation = (
-            f"{groups[n].explanation} ({len(failures)} of them were not shown to the model, because there were "
-            "too many: they have the same labels.)"
+            f"{groups[n].explanation} ({len(failures)} of them were not shown to the model, because "
+            "there were too many: they have the same labels.)"
         )
         completed[n] = replace(
             groups[n],
