@@ -118,6 +118,11 @@ def failed(call: ToolCall) -> bool:
     return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
 
 
+def is_unreadable(call: ToolCall) -> bool:
+    """True if the agent sent something else than an arguments object, so that no tool could run."""
+    return not isinstance(call.args, Mapping) and not are_arguments_unknown(call)
+
+
 def mismatch(call: ToolCall) -> str | None:
     """Describe how a call violates the signature of its mock; None if it fits or has no arguments object."""
     return call.invalid_arguments if isinstance(call.args, Mapping) else None

@@ -24,7 +24,7 @@ from agentest.domain.results import (
     WarningCode,
 )
 from agentest.domain.tool_visibility import Approval, ToolVisibility, cannot_be_seen
-from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, mismatch
+from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, is_unreadable, mismatch
 from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.plan import Plan, Unit
@@ -299,6 +299,18 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
         yield message, [tool]
 
 
+def _calls_with_invalid_arguments(evidence: UnitEvidence) -> Iterator[Finding]:
+    calls = [call for each in evidence.conversations for call in each.conversation.tool_calls]
+    unreadable = [call for call in calls if is_unreadable(call)]
+    if unreadable:
+        first, tools = unreadable[0], list(dict.fromkeys(call.name for call in unreadable))
+        yield (
+            f"the agent called {', '.join(tools[:_SHOWN_TOOLS])} with arguments that are not a JSON object, "
+            f"so no tool could run: {shortened(str(first.args), _SHOWN_CHARS)!r}",
+            tools,
+        )
+
+
 def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
     calls = (call for each in evidence.conversations for call in each.conversation.tool_calls)
     if tools := sorted({call.name for call in calls if call.simulated}):
@@ -504,6 +516,7 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.VACUOUS_CHECK: _vacuous_checks,
     WarningCode.MOCK_NEVER_CALLED: _mocks_never_called,
     WarningCode.MOCK_MISFIT: _mocks_that_fit_no_call,
+    WarningCode.INVALID_ARGUMENTS: _calls_with_invalid_arguments,
     WarningCode.MOCK_RAISED: _mocks_that_raised,
     WarningCode.SIMULATED_TOOLS: _simulated_tools,
     WarningCode.SHARED_SESSION: _shared_sessions,
@@ -511,6 +524,7 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
 _ALWAYS = (
+    WarningCode.INVALID_ARGUMENTS,
     WarningCode.MOCK_RAISED,
     WarningCode.SIMULATED_TOOLS,
     WarningCode.SHARED_SESSION,

@@ -18,6 +18,7 @@ from agentest.domain.transcript import (
     ToolCall,
     are_arguments_unknown,
     failed,
+    is_unreadable,
 )
 from agentest.scenarios.calls import (
     ANYTHING,
@@ -199,6 +200,8 @@ class CallFacts:
     """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
     coarse: tuple[int, ...]
     """The same groups, each as large as possible."""
+    unreadable: int = field(init=False)
+    """Calls without an arguments object, as bits: they meet no expectation, but count for bans and limits."""
     cells: dict[int, KnownCalls] = field(init=False)
     """Expected call → the calls that meet it."""
     banned: dict[int, KnownCalls] = field(init=False)
@@ -207,8 +210,12 @@ class CallFacts:
     """Expected call with a place → the calls that would match in another place, as bits."""
 
     def __post_init__(self) -> None:
-        anywhere = self.anywhere
-        worked = {key: anywhere[key].without(self._failed_for(each)) for key, each in self.expected.items()}
+        self.unreadable = sum(1 << at for at, call in enumerate(self.calls) if is_unreadable(call))
+        anywhere, unreadable = self.anywhere, KnownCalls(self.unreadable)
+        worked = {
+            key: anywhere[key].without(self._failed_for(each)).without(unreadable)
+            for key, each in self.expected.items()
+        }
         self.cells = {key: self._at_its_place(key, each, worked[key]) for key, each in self.expected.items()}
         self.banned = {
             key: self._at_its_place(key, each, anywhere[key]) for key, each in self.forbidden.items()
@@ -306,7 +313,7 @@ class CallFacts:
 
     def only_failed(self, expected: ExpectedCall) -> int:
         """Return the calls that would match if they had succeeded, as bits."""
-        return self.anywhere[id(expected)].yes & self._failed_for(expected).yes
+        return self.anywhere[id(expected)].yes & (self._failed_for(expected).yes | self.unreadable)
 
     @property
     def open_cells(self) -> tuple[tuple[int, int], ...]:

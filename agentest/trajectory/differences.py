@@ -265,6 +265,8 @@ def failed_options(assignment: Assignment, facts: CallFacts) -> tuple[str, ...]:
             options.append(f"{place_text(expected.nth)}: {name} came as {numbers}")
         elif any(facts.calls[call].approval is Approval.PENDING for call in bits(calls)):
             options.append(f"{name} waits for the user's approval ({numbers})")
+        elif calls & facts.unreadable:
+            options.append(f"{name} came without readable arguments ({numbers})")
         elif calls:
             options.append(f"ignore_failed: {name} was answered with an error ({numbers})")
     return tuple(options)

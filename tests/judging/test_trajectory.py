@@ -76,9 +76,9 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def fits(wanted: ExpectedCall, one: ToolCall) -> bool:
+def fits(wanted: ExpectedCall, one: ToolCall, *, banned: bool = False) -> bool:
     """Whether a call is the expected one, in the contract's own words."""
-    if wanted.name != one.name:
+    if wanted.name != one.name or not (banned or isinstance(one.args, dict)):
         return False
     if wanted.arg_match_mode == "ignore" or wanted.args is None:
         return True
@@ -184,7 +184,7 @@ def test_forbidden_calls_are_all_those_that_fit(banned: list[ExpectedCall], call
     """Every call that fits any forbidden one is reported, in order, and any fails the trajectory."""
     result = TrajectoryMatcher(Trajectory(forbidden=tuple(banned))).match(calls)
     assert result
-    assert list(result.forbidden_calls) == [c.name for c in calls if any(fits(b, c) for b in banned)]
+    assert list(result.forbidden_calls) == [c.name for c in calls if any(fits(b, c, banned=True) for b in banned)]
     assert result.matched is not bool(result.forbidden_calls)
 
 
@@ -264,14 +264,20 @@ def test_a_long_list_of_calls_is_cut_and_counted() -> None:
     assert "… 5 more" in match({"expected": []}, *[made("a")] * 25).reason
 
 
-def test_arguments_that_are_no_object_fit_only_what_asks_for_none() -> None:
-    """A call with broken arguments is still a call of its tool, so that a forbidden one cannot hide so."""
+def test_a_call_with_broken_arguments_counts_for_bans_and_limits_and_meets_nothing() -> None:
+    """It is still a call of its tool, so that a forbidden one cannot hide; but no tool could run."""
     broken = made("delete", raw="{broken")
     for form in ("delete", call("delete"), {"name": "delete"}):
         assert match({"forbidden": [form]}, broken).forbidden_calls == ("delete",)
     exact = {"name": "delete", "args": {}, "argMatchMode": "exact"}
     assert not match({"expected": [exact]}, broken).matched
     assert not match({"expected": [call("delete", id=1)]}, broken).matched
+    for mode in ("contains", "strict", "unordered", "in_order"):
+        missed = match({"expected": ["delete"], "match_mode": mode}, broken)
+        assert not missed.matched
+        assert "delete came without readable arguments (call 1)" in missed.reason
+    assert match({"expected": ["delete"], "match_mode": "contains"}, broken, made("delete", id=1)).matched
+    assert not match({"max_calls": 0}, broken).matched
 
 
 @pytest.mark.parametrize(
@@ -457,13 +463,13 @@ def test_defaults_are_those_of_the_contract() -> None:
     ],
 )
 def test_arguments_that_are_named_are_compared(expected: dict[str, Any], held: bool) -> None:
-    """Named arguments are compared without being asked to; without any, every call matches in every mode."""
+    """Named arguments are compared without being asked to; without any, every readable call matches in every mode."""
     refund = made("refund", order="B", amount=500)
     found = match({"expected": [expected]}, refund)
     assert found.matched is held
     assert match({"forbidden": [expected]}, refund).matched is not held
     if "args" not in expected:
-        assert match({"expected": [expected]}, made("refund", raw="{broken")).matched
+        assert not match({"expected": [expected]}, made("refund", raw="{broken")).matched
         assert "expected (strict): refund\n" in found.reason
 
 

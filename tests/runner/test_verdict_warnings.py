@@ -404,6 +404,16 @@ def test_mocks_of_turns_without_calls(last: dict[str, Any], warned: bool) -> Non
     assert ("mock-never-called" in codes(found)) is warned
 
 
+def test_a_call_without_readable_arguments_is_a_warning() -> None:
+    """It meets no expectation, also if only the tool's name is expected."""
+    broken = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{broken"}}
+    with ScriptedAgent([{"tool_calls": [broken]}, "Done."]) as agent:
+        found = one(agent, {"tools": {"look": {}}, "trajectory": {"expected": ["look"]}})
+    assert found.verdict.status is Status.FAILED
+    assert codes(found)[0] == "invalid-arguments"
+    assert "'{broken'" in found.verdict_warnings[0].message
+
+
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
     """A mistake in a mock's code is a warning with its place; a ToolError is not a mistake."""
 

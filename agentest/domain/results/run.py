@@ -109,6 +109,8 @@ class WarningCode(StrEnum):
     MOCK_NEVER_CALLED = "mock-never-called"
     MOCK_MISFIT = "mock-misfit"
     """No call of a tool had arguments that its mock accepts."""
+    INVALID_ARGUMENTS = "invalid-arguments"
+    """A call had arguments that are not a JSON object, so that no tool could run."""
     MOCK_RAISED = "mock-raised"
     """A mock's own code raised an unintended exception."""
     SIMULATED_TOOLS = "simulated-tools"
