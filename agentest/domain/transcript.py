@@ -43,9 +43,8 @@ class Usage:
 class ToolCall:
     """One tool call of the agent and its answer.
 
-    `args` is the arguments object. If the agent sent something else (invalid JSON, a list), `args` is that
-    value and `invalid_arguments` describes the error. `result` is the answer as it was sent, before JSON
-    encoding.
+    `args` is the arguments object. If the agent sent something else (invalid JSON, a list), it is that, and
+    `invalid_arguments` describes the error. `result` is the answer before JSON encoding.
     """
 
     name: str
@@ -55,7 +54,7 @@ class ToolCall:
     turn_index: int
     invalid_arguments: str | None = None
     error: str | None = None
-    """Message of the exception that the mock raised, which the agent received as `{"error": …}`."""
+    """Message of the exception that the mock raised."""
     seen_by: SeenBy = SeenBy.CALLER
     """The source of the call: the one that answered it, otherwise the one with the most details."""
     call_id: str | None = field(default=None, compare=False)
@@ -63,7 +62,7 @@ class ToolCall:
     also_seen_by: tuple[SeenBy, ...] = ()
     """The other sources that reported the same call."""
     duration_ms: float | None = field(default=None, compare=False)
-    """The time until the answer, if both request and answer were observed; otherwise None."""
+    """The time until the answer; None if that was not observed."""
     round: int | None = field(default=None, compare=False)
     """The index of the agent's message within the turn that requested the call; None if unknown."""
     raised: str | None = None
@@ -112,15 +111,15 @@ def are_arguments_unknown(call: ToolCall) -> bool:
     return call.args is None and call.invalid_arguments == ARGUMENTS_UNKNOWN
 
 
+def is_unreadable(call: ToolCall) -> bool:
+    """True if the agent sent something else than an arguments object, so that no tool could run."""
+    return not isinstance(call.args, Mapping) and not are_arguments_unknown(call)
+
+
 def failed(call: ToolCall) -> bool:
     """True if the agent received an error: the tool raised, or its answer is an error."""
     says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
     return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
-
-
-def is_unreadable(call: ToolCall) -> bool:
-    """True if the agent sent something else than an arguments object, so that no tool could run."""
-    return not isinstance(call.args, Mapping) and not are_arguments_unknown(call)
 
 
 def mismatch(call: ToolCall) -> str | None:
@@ -572,12 +571,11 @@ class Conversation:
 
 def state_changes(conversation: Conversation) -> dict[int, StateChange]:
     """Map the index of each turn to the changes of the session's state, as far as they are known."""
-    changes, before = {}, conversation.initial_state
-    for turn in conversation.turns:
-        if before is not None and turn.state_after is not None:
-            changes[turn.turn_index] = StateChange.between(before, turn.state_after)
-        before = turn.state_after
-    return changes
+    before = [conversation.initial_state, *(turn.state_after for turn in conversation.turns)]
+    known = ((turn, old) for turn, old in zip(conversation.turns, before, strict=False) if old is not None)
+    return {
+        t.turn_index: StateChange.between(old, t.state_after) for t, old in known if t.state_after is not None
+    }
 
 
 def copy_conversation(conversation: Conversation) -> Conversation:
