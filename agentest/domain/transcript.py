@@ -64,7 +64,7 @@ class ToolCall:
     duration_ms: float | None = field(default=None, compare=False)
     """The time until the answer; None if that was not observed."""
     round: int | None = field(default=None, compare=False)
-    """The index of the agent's message within the turn that requested the call; None if unknown."""
+    """The index of the agent's message in the turn that requested the call; None if unknown."""
     raised: str | None = None
     """The unintended exception of the mock's own code, with its location: `KeyError at salon.sim.py:12`."""
     approval: Approval | None = field(default=None, compare=False)
@@ -89,7 +89,6 @@ _REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
 UNANSWERED = "cancelled before it answered"
-"""The `error` of a call that was made but has no answer yet."""
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
 NO_RECORDED_ANSWER = "no recorded answer to a request to the agent's model"
@@ -580,12 +579,11 @@ def state_changes(conversation: Conversation) -> dict[int, StateChange]:
 
 def copy_conversation(conversation: Conversation) -> Conversation:
     """Copy a conversation with calls and stored state for users' code, without the live state."""
-    unfinished = conversation.unfinished
+    last = conversation.unfinished
     return replace(
         conversation,
         turns=tuple(map(copy_turn, conversation.turns)),
-        unfinished=unfinished
-        and replace(unfinished, tool_calls=tuple(map(copy_call, unfinished.tool_calls))),
+        unfinished=last and replace(last, tool_calls=tuple(map(copy_call, last.tool_calls))),
         mock_state=fast_copy(conversation.mock_state),
         user_calls=tuple(map(copy_call, conversation.user_calls)),
         live_state=None,
