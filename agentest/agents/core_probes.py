@@ -86,9 +86,8 @@ class ChatCompletionsProbe(ProtocolProbe):
     names_model = True
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        has_choices = isinstance(value, Mapping) and isinstance(value.get("choices"), list)
-        return has_choices or missing_parameter(value) == "messages"
+        answer = response.first_object
+        return isinstance(answer.get("choices"), list) or missing_parameter(answer) == "messages"
 
     def evidence(self, response: ProbeResponse) -> str | None:
         if detect_type(response) != self.kind:

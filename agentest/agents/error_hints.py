@@ -63,16 +63,17 @@ class ProbeResponse:
             return None
 
     @property
-    def first_value(self) -> Any:
-        """The JSON value of the body, or of its first event that has one, or None."""
+    def first_object(self) -> Mapping[str, Any]:
+        """The first JSON object of the body, of a list in it, or of its events; empty if there is none."""
         text = self.body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
         is_whole = text.startswith(("{", "["))
         texts = [text] if is_whole else [line[5:] for line in text.splitlines() if line.startswith("data:")]
         for each in texts:
             with suppress(ValueError, RecursionError):
                 if (value := json.loads(each)) is not None:
-                    return value
-        return None
+                    first = value[0] if isinstance(value, list) and value else value
+                    return first if isinstance(first, Mapping) else {}
+        return {}
 
 
 def hint(status: int, location: str) -> str:

@@ -18,13 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
-from agentest.agents.port import (
-    AGENT_ANSWERED,
-    SENT_REQUESTS,
-    AccessDenied,
-    AppFailed,
-    NoReply,
-)
+from agentest.agents.port import AGENT_ANSWERED, SENT_REQUESTS, AccessDenied, AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.domain.transcript import SentRequest

@@ -15,20 +15,10 @@ import anyio
 from agentest.agents.chat_completions import WireMessage, to_wire
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout, read_answer
-from agentest.config.agents.in_process import (
-    CustomAgent,
-    accepted_handlers,
-    agent_object_of,
-    check_handler,
-)
+from agentest.config.agents.in_process import CustomAgent, accepted_handlers, agent_object_of, check_handler
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message
-from agentest.support.calling import (
-    BlockingTimer,
-    NonWaitingExecutor,
-    is_async,
-    message_of_error,
-)
+from agentest.support.calling import BlockingTimer, NonWaitingExecutor, is_async, message_of_error
 from agentest.support.errors import AgentError, ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.importing import import_object

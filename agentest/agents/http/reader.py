@@ -10,11 +10,7 @@ from email.message import Message
 from typing import Any
 
 from agentest.agents.error_hints import is_page
-from agentest.agents.http.extraction import (
-    AnswerPaths,
-    ResponseExtraction,
-    ResponsePiece,
-)
+from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, ResponsePiece
 from agentest.agents.http_sender import again, first_piece
 from agentest.agents.json_reader import truncated_stream_error
 from agentest.support.errors import AgentError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -22,10 +22,6 @@ FAMILIES = ("state",)
 
 GATEWAY_PAGE = "agentest docs model-gateway"
 """The command that prints the documentation of the model gateway."""
-
-Approvals = Literal["approve", "deny", "ask"]
-"""How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
-the user's next message is the answer."""
 
 
 def types_with(word: str) -> dict[str, Feature]:

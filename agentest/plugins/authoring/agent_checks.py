@@ -20,11 +20,7 @@ from agentest.agents.protocol_probe import (
     probe_of,
     settings_line,
 )
-from agentest.config.agent_types import (
-    AgentConfig,
-    advice_for_unseen_calls,
-    visibility_of_agent,
-)
+from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
 from agentest.config.agents.base import GATEWAY_PAGE
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig

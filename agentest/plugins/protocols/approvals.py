@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
 from agentest.agents.json_reader import excerpt, mapping_at
 from agentest.domain.tool_visibility import Approval, Approve
 from agentest.support.lazy_dataclasses import dataclass
 
+Approvals = Literal["approve", "deny", "ask"]
+"""How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
+the user's next message is the answer."""
 MOST_APPROVALS = 50
 """Approval requests allowed in one turn before the conversation fails."""
 TOO_MANY_QUESTIONS = (

@@ -12,10 +12,7 @@ from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import DENIED, ErrorAdvisor
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import (
-    AGENT_ANSWERED,
-    AccessDenied,
-)
+from agentest.agents.port import AGENT_ANSWERED, AccessDenied
 from agentest.agents.protocol_probe import EndpointProbe
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url, example_url, normal_address

@@ -6,19 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ag_ui_events import (
-    FINISHED,
-    STARTED,
-    Event,
-    answer,
-    call,
-    held,
-    listed,
-    run,
-    snapshot,
-    stream,
-    text,
-)
+from ag_ui_events import FINISHED, STARTED, Event, answer, call, held, listed, run, snapshot, stream, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import http

@@ -15,11 +15,7 @@ import anyio
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.json_reader import mapping_at, objects_at, text_at
 from agentest.agents.port import AgentNotes
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -342,8 +338,7 @@ class A2aProbe(ProtocolProbe):
     required = frozenset({"jsonrpc"})
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        return isinstance(value, Mapping) and value.get("jsonrpc") == "2.0"
+        return response.first_object.get("jsonrpc") == "2.0"
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         async def fetch(url: str) -> Any:

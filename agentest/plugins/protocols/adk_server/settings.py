@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 from urllib.parse import urljoin, urlsplit
@@ -10,11 +9,7 @@ from urllib.parse import urljoin, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import ToolVisibility
@@ -74,9 +69,7 @@ class AdkServerProbe(ProtocolProbe):
     at_root = True
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        event = value[0] if isinstance(value, list) and value else value
-        return isinstance(event, Mapping) and {"author", "invocationId"} <= event.keys()
+        return {"author", "invocationId"} <= response.first_object.keys()
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         response = await endpoint.get(_APPS_PATH)

@@ -37,12 +37,7 @@ from agentest.plugins.protocols.ag_ui.thread import (
     with_ids,
     written,
 )
-from agentest.plugins.protocols.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
-    Approver,
-    Decision,
-)
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver, Decision
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,

@@ -8,12 +8,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    ProtocolProbe,
-    detect_type,
-)
-from agentest.config.agents.base import Approvals
+from agentest.agents.protocol_probe import ProtocolProbe, detect_type
 from agentest.config.agents.over_http import HttpAgent
+from agentest.plugins.protocols.approvals import Approvals
 
 _SHAPES: dict[str, tuple[type, str]] = {
     "messages": (list, "a list of messages, put before the conversation"),
@@ -81,8 +78,7 @@ class AgUiProbe(ProtocolProbe):
     required = frozenset({"threadid", "runid"})
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        return isinstance(value, Mapping) and value.get("type") in ("RUN_STARTED", "RUN_ERROR")
+        return response.first_object.get("type") in ("RUN_STARTED", "RUN_ERROR")
 
     def is_listed(self, path: str, operation: Mapping[str, Any]) -> bool:
         takes_runs = "#/components/schemas/RunAgentInput" in str(operation.get("requestBody"))

@@ -33,11 +33,7 @@ from agentest.plugins.protocols.ai_sdk.stream import (
     read_stream,
     tool_name,
 )
-from agentest.plugins.protocols.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
-    Approver,
-)
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,

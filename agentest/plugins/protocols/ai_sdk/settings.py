@@ -9,12 +9,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    ProtocolProbe,
-    detect_type,
-)
-from agentest.config.agents.base import Approvals
+from agentest.agents.protocol_probe import ProtocolProbe, detect_type
 from agentest.config.agents.over_http import HttpAgent
+from agentest.plugins.protocols.approvals import Approvals
 
 CHAT_PATH = "/api/chat"
 
@@ -56,12 +53,7 @@ class AiSdkProbe(ProtocolProbe):
     required = frozenset({"trigger"})
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        is_event = isinstance(value, Mapping) and value.get("type") in (
-            "start",
-            "text-start",
-            "tool-input-start",
-        )
+        is_event = response.first_object.get("type") in ("start", "text-start", "tool-input-start")
         has_header = any(name in response.headers for name in _STREAM_HEADERS)
         return has_header or is_event or _WANTS_TRIGGER in response.body
 

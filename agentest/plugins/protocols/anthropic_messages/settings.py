@@ -8,10 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    ProtocolProbe,
-    detect_type,
-)
+from agentest.agents.protocol_probe import ProtocolProbe, detect_type
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, text_of, tools_in
 
@@ -60,7 +57,7 @@ class AnthropicMessagesProbe(ProtocolProbe):
     names_model = True
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        match response.first_value:
+        match response.first_object:
             case {"type": "error", "error": {"type": _}} | {"type": "message_start"}:
                 return True
             case {"type": "message", "content": [*_]}:

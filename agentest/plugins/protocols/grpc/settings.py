@@ -8,11 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.config.agents.over_http import AgentHeaders, sent_headers
 from agentest.config.fields import NotNegative, PathText, text_at
 from agentest.plugins.protocols.dialogue import DialogueAgent

@@ -9,15 +9,12 @@ from urllib.parse import urljoin, urlsplit
 from pydantic import Field, field_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
-from agentest.config.agents.base import Approvals, check_runs_its_tools
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
+from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugins.protocols.approvals import Approvals
 
 
 class LangGraphAgent(HttpAgent):
@@ -86,13 +83,12 @@ class LangGraphProbe(ProtocolProbe):
     at_root = True
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        if not isinstance(value, Mapping):
-            return False
-        messages = value.get("messages")
-        if not isinstance(messages, list) or not messages or not isinstance(messages[-1], Mapping):
-            return "__error__" in value or "__interrupt__" in value
-        return messages[-1].get("type") in ("human", "ai", "tool") and "content" in messages[-1]
+        match response.first_object:
+            case {"__error__": _} | {"__interrupt__": _}:
+                return True
+            case {"messages": [*_, {"type": "human" | "ai" | "tool", "content": _}]}:
+                return True
+        return False
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         info = await endpoint.get("/info")

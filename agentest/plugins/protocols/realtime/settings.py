@@ -7,11 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.config.agents.tools import AgentTool, text_of, tools_in
 from agentest.plugins.protocols.sockets import SocketAgent, opening_message
 

@@ -9,11 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    ProtocolProbe,
-    detect_type,
-    missing_parameter,
-)
+from agentest.agents.protocol_probe import ProtocolProbe, detect_type, missing_parameter
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
 
@@ -77,12 +73,10 @@ class ResponsesProbe(ProtocolProbe):
     names_model = True
 
     def is_spoken(self, response: ProbeResponse) -> bool:
-        value = response.first_value
-        if not isinstance(value, Mapping):
-            return False
-        is_event = str(value.get("type", "")).startswith("response.")
-        is_whole = value.get("object") == "response" or {"output", "status", "id"} <= value.keys()
-        return is_event or is_whole or missing_parameter(value) == "input"
+        answer = response.first_object
+        is_event = str(answer.get("type", "")).startswith("response.")
+        is_whole = answer.get("object") == "response" or {"output", "status", "id"} <= answer.keys()
+        return is_event or is_whole or missing_parameter(answer) == "input"
 
     def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
         return {**model, "input": messages}

@@ -10,14 +10,7 @@ from typing import Any
 
 from agentest.agents.json_reader import read_any
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
-from agentest.agents.port import (
-    Agent,
-    AgentNotes,
-    AgentReply,
-    NoReply,
-    Resources,
-    TurnContext,
-)
+from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.domain.messages import Message

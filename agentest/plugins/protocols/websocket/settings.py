@@ -9,11 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.protocol_probe import (
-    DetectedProtocol,
-    EndpointProbe,
-    ProtocolProbe,
-)
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.config.agents.base import FAMILIES
 from agentest.config.agents.http_requests import (
     Conditional,
