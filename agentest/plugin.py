@@ -148,7 +148,8 @@ class Plugin:
             probe: how `agentest init` and errors recognise it, a subclass of
                 `agentest.agents.protocol_probe.ProtocolProbe`.
             words: names that people try for it, in lower case without punctuation, and `client-tools` if it
-                hands tool calls to the caller, `session-state` if it sets and reports the session's state.
+                hands tool calls to the caller, `session-state` if it sets and reports the session's state,
+                `approvals` if the agent may ask before it acts.
             docs: page of the documentation about it.
         """
         self._add("agent type", name, client, help, settings=settings, probe=probe, words=words, docs=docs)

@@ -24,10 +24,10 @@ GATEWAY_PAGE = "agentest docs model-gateway"
 """The command that prints the documentation of the model gateway."""
 
 
-def types_with(word: str) -> dict[str, Feature]:
-    """Return the agent types that have a word (`Plugin.agent_type`)."""
+def types_with(*words: str) -> dict[str, Feature]:
+    """Return the agent types that have all of these words (`Plugin.agent_type`)."""
     kinds = PLUGINS.all("agent type").items()
-    return {name: kind for name, kind in kinds if word in kind.facts.get("words", "").split()}
+    return {name: kind for name, kind in kinds if {*words} <= {*kind.facts.get("words", "").split()}}
 
 
 def described(kinds: Mapping[str, Feature]) -> str:

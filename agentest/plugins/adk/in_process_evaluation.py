@@ -193,18 +193,18 @@ def agent_to_evaluate(agent: AgentLike, agent_module: str | None, agent_name: st
     if (agent is None) == (agent_module is None):
         raise UsageError("give either `agent` or `agent_module`")
     if agent_module is not None:
-        return adk_module(agent_module, agent_name)
+        return agent_in_process(agent_module, agent_name)
     if agent_name is not None:
         if not isinstance(agent, str) and not is_adk_object(agent):
             raise UsageError("`agent_name` names a part of a google-adk agent: give its module, or the agent")
-        return adk_module(agent, agent_name)
+        return agent_in_process(agent, agent_name)
     return agent
 
 
-def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
+def agent_in_process(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
     """Return the settings of a google-adk agent that runs in this process. Raises UsageError."""
     try:
-        return AdkModuleAgent(type="adk_module", module=module, agent_name=agent_name)
+        return AdkModuleAgent(module=module, agent_name=agent_name)
     except ValidationError as error:
         raise UsageError(f"agent_module: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
@@ -225,13 +225,13 @@ def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | Non
             raise ConfigError(
                 f"agent {agent!r} is not a URL, module or folder with a google-adk agent, and {error}"
             ) from None
-        return loaded_with(adk_module(agent), root), None
+        return loaded_with(agent_in_process(agent), root), None
     loaded = load(path)
     config = loaded.config
     known = {config.agent.name, *config.agents, *(other.name for other in config.compare)}
     if agent in known or not is_module:
         return loaded, agent
-    return loaded_with(adk_module(agent), root), None
+    return loaded_with(agent_in_process(agent), root), None
 
 
 def _agent_config(agent: AgentLike) -> AgentConfig:
@@ -242,7 +242,7 @@ def _agent_config(agent: AgentLike) -> AgentConfig:
     if isinstance(endpoint := getattr(agent, "endpoint", None), str):
         return agent_at(endpoint)
     if is_adk_object(agent):
-        return adk_module(agent)
+        return agent_in_process(agent)
     if callable(agent) or agent_object_of(agent) is not None:
         return CustomAgent(type="custom", handler=agent)
     raise UsageError(

@@ -311,7 +311,7 @@ def parse_eval_words(
         _refuse_late_agent(rest, names)
         agent: str | AdkModuleAgent | None = option
         if option and option not in names and "://" not in option and agent_folder(option):
-            agent = AdkModuleAgent(type="adk_module", module=option)
+            agent = AdkModuleAgent(module=option)
         return agent, _resolve_set_ids(words, Path())
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
@@ -362,7 +362,7 @@ def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> s
     if first in names:
         return first
     if is_package:
-        return AdkModuleAgent(type="adk_module", module=first)
+        return AdkModuleAgent(module=first)
     if any(mark in first for mark in (".json", "/", "\\")):
         return None  # reading the target reports that it does not exist
     known = ", ".join(f"`{name}`" for name in sorted(names))

@@ -17,7 +17,7 @@ class AdkModuleAgent(AnyAgent):
     natural_visibility: ClassVar[ToolVisibility] = ToolVisibility.REPORTED
     state_refusal: ClassVar[str | None] = None
 
-    type: Literal["adk_module"]
+    type: Literal["adk_module"] = "adk_module"
     module: str | AgentObject
     """The module with the agent (`my_agent`), its folder (`agents/my_agent`), or, in Python, the agent or
     App."""

@@ -330,8 +330,8 @@ def load_google_adk(name: str) -> None:
     except ImportError as error:
         raise ConfigError(
             f"agent {name!r} runs in this process by google-adk, which cannot be imported ({error}). "
-            "Install it: pip install google-adk. Or start the agent with `adk api_server`, and test it as "
-            "`type: adk`"
+            "Install it: pip install google-adk. Or start the agent with `adk api_server`, and test that "
+            "server (agentest docs adk-agents)"
         ) from None
 
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
+from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import Framework
@@ -294,9 +295,10 @@ def _refuse_interrupts(state: Any) -> None:
         "; ".join(f"{interrupt.value}" for interrupt in getattr(state, "interrupts", ()))
         or f"before {state.next}"
     )
+    servers = " or ".join(types_with("langchain", "approvals"))
     raise AgentError(
         f"the graph was interrupted and waits for an answer: {asks:.500}. Interrupts are not supported in "
-        "process: test the graph behind its server (type: langgraph), or leave the interrupt out under test"
+        f"process: test the graph behind its server (type: {servers}), or leave the interrupt out under test"
     )
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.port import AgentReply
+from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
 from agentest.plugins.frameworks.client import Framework
@@ -172,7 +173,8 @@ def _refuse_deferred(output: Any) -> None:
     waits += [f"{call.tool_name!r} to be run by the caller" for call in output.calls]
     raise AgentError(
         f"the agent's run waits for {', '.join(waits)}. Deferred tools are not supported in process: test "
-        "the agent behind its server (type: ag_ui or ai_sdk), or leave requires_approval out under test"
+        f"the agent behind its server (type: {' or '.join(types_with('pydanticai', 'approvals'))}), or leave "
+        "requires_approval out under test"
     )
 
 

@@ -115,7 +115,7 @@ def test_without_google_adk(project: Project, monkeypatch: pytest.MonkeyPatch) -
     ) as no:
         opened("my_agent")
     assert "pip install google-adk" in str(no.value)
-    assert "`type: adk`" in str(no.value)
+    assert "`adk api_server`, and test that server" in str(no.value)
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,7 @@ def test_how_frameworks_are_known(module: str, name: str, bases: tuple[type, ...
     ("module", "name", "words"),
     [
         ("langgraph.graph.state", "StateGraph", "found a Mine; it is not compiled"),
-        ("langgraph.pregel.remote", "RemoteGraph", "found a Mine; .*type: langgraph"),
+        ("langgraph.pregel.remote", "RemoteGraph", "found a Mine; it is a client of a server"),
         ("fastapi.applications", "FastAPI", "found a Mine; .*type: asgi"),
         ("shop", "Shop", r"expected a function .* LangGraph \(a compiled graph\).*, Puppets \(a Puppet\)$"),
     ],

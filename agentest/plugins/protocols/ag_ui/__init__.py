@@ -11,6 +11,6 @@ def hand_in(plugin: Plugin) -> None:
         client=f"{__name__}.client:open_agent",
         probe=f"{__name__}.settings:AgUiProbe",
         help="an AG-UI endpoint",
-        words="copilotkit pydanticai client-tools",
+        words="copilotkit pydanticai client-tools approvals",
         docs="agents/ag-ui",
     )

@@ -11,6 +11,6 @@ def hand_in(plugin: Plugin) -> None:
         client=f"{__name__}.client:open_agent",
         probe=f"{__name__}.settings:AiSdkProbe",
         help="a chat endpoint of Vercel's AI SDK",
-        words="vercel vercelai vercelaisdk usechat nextjs pydanticai client-tools",
+        words="vercel vercelai vercelaisdk usechat nextjs pydanticai client-tools approvals",
         docs="agents/ai-sdk",
     )

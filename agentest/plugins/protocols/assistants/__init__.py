@@ -10,6 +10,6 @@ def hand_in(plugin: Plugin) -> None:
         settings=f"{__name__}.settings:AssistantsAgent",
         client=f"{__name__}.client:open_agent",
         help="an endpoint of OpenAI's Assistants API",
-        words="openaiassistants azureaifoundry foundry azureagents",
+        words="openaiassistants azureaifoundry foundry azureagents approvals",
         docs="agents/assistants",
     )

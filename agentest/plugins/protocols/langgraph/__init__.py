@@ -11,6 +11,6 @@ def hand_in(plugin: Plugin) -> None:
         client=f"{__name__}.client:open_agent",
         probe=f"{__name__}.settings:LangGraphProbe",
         help="a LangGraph server",
-        words="langchain langgraphserver langgraphplatform",
+        words="langchain langgraphserver langgraphplatform approvals",
         docs="agents/langgraph",
     )
