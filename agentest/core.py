@@ -47,6 +47,7 @@ plugin.agent_type(
     ),
     docs="agents/http",
 )
+plugin.call_source("handlers", "agentest.runner.call_sources:open_handlers")
 plugin.engine("local", "agentest.runner.engines:LocalEngineProvider", help="This process.")
 plugin.engine("workers", "agentest.workers.engine:ForkedEngineProvider", help="Several processes.")
 plugin.reporter("console", "agentest.report.console.reporter:make_reporter", help="What broke and why.")

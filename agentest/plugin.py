@@ -168,13 +168,17 @@ class Plugin:
         """
         self._add("agent object", name, path, help, classes=classes, advice=advice, section=section)
 
-    def call_source(self, name: str, path: str) -> None:
+    def call_source(self, name: str, path: str, *, worker: str = "") -> None:
         """Hand in a source of tool calls that do not arrive by the agent's protocol.
 
-        It serves the agents whose settings have the name in `call_sources`. `path` names a function that
-        opens it for a run, an `agentest.runner.sources.OpenCallSources`.
+        It serves the agents whose settings have the name in `call_sources`.
+
+        Args:
+            path: function that opens it for a run, an `agentest.runner.call_sources.OpenCallSources`.
+            worker: function that opens its end in a worker, an `OpenWorkerEnd` of the same module. Without
+                one, each process that runs conversations opens a source of its own.
         """
-        self._add("call source", name, path)
+        self._add("call source", name, path, worker=worker)
 
     def engine(self, name: str, path: str, *, help: str) -> None:
         """Hand in an engine: `--engine NAME`. `path` names an `agentest.runner.engines.EngineProvider`."""
@@ -259,6 +263,12 @@ class PluginRegistry:
         while name not in found and self._unread:
             self._read(self._unread.pop(0))
         return found.get(name)
+
+    def get(self, kind: Kind, name: str) -> Feature:
+        """Return a feature by its name. Raises PluginError if no plug-in has it."""
+        if feature := self.find(kind, name):
+            return feature
+        raise PluginError(f"no plug-in has the {kind} {name!r}; `agentest plugins` lists what there is")
 
     def all(self, kind: Kind) -> dict[str, Feature]:
         """Return all features of a kind by name, those of the core first."""

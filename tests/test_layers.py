@@ -54,7 +54,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "history": "domain report runner store support",
         "testing": "config domain models report runner scenarios support",
-        "workers": "agents domain mock_servers models runner store support",
+        "workers": "agents domain models runner store support",
     },
     {
         "cli": "config domain history judging models plugin report runner scenarios store support version",
@@ -67,11 +67,11 @@ FLOORS: list[dict[str, str]] = [
             "scenarios store support"
         ),
         "plugins/explore": (
-            "cli config conversation domain judging mocks models plugin runner scenarios store support"
+            "agents cli config conversation domain judging mocks models plugin runner scenarios store support"
         ),
         "plugins/servers": (
-            "agents cli config conversation domain mock_servers mocks models plugin runner "
-            "scenarios support version"
+            "agents cli config conversation domain mock_servers mocks models plugin runner scenarios support "
+            "version workers"
         ),
         "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
     },
@@ -104,15 +104,9 @@ FACES = {
 
 
 TIES = {
-    ("runner/agents.py", "agentest.plugins.servers.start"),
-    ("runner/session.py", "agentest.plugins.servers.agent_tape"),
-    ("runner/sources.py", "agentest.plugins.explore.attacker"),
-    ("runner/sources.py", "agentest.plugins.servers.server_calls"),
-    ("runner/sources.py", "agentest.plugins.servers.start"),
     ("runner/tools.py", "agentest.plugins.servers.mcp.real_server"),
     ("runner/tools.py", "agentest.plugins.servers.rest.document"),
     ("runner/tools.py", "agentest.plugins.servers.rest.operations"),
-    ("workers/forwarding.py", "agentest.plugins.servers.agent_tape"),
 }
 """Imports that go up, still to be cut: module → module. Only ever fewer."""
 

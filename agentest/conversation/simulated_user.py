@@ -31,7 +31,7 @@ from agentest.conversation.user_prompts import (
 )
 from agentest.conversation.user_text import check_role
 from agentest.domain.end_reason import PLAN_ENDS, Ending
-from agentest.domain.transcript import ToolCall, Turn
+from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan, Scenario
@@ -144,6 +144,10 @@ class UserTools:
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls so far, in order."""
         return self._mocks.calls
+
+    async def recorded(self, conversation: Conversation) -> Conversation:
+        """Return the transcript with all calls."""
+        return replace(conversation, user_calls=self.calls)
 
     def messages(self, turn_index: int) -> list[Message]:
         """Return the tool calls before the user's message of a turn, as its model sees them."""

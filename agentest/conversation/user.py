@@ -62,29 +62,6 @@ class RedactedUser:
         return await self._user.next_message(redacted)
 
 
-class MutatedUser:
-    """A user whose messages are changed as they go out, which it does not know.
-
-    Args:
-        change: returns the message with an index as it is sent.
-    """
-
-    def __init__(self, user: User, change: Callable[[int, str], str]) -> None:
-        self._user = user
-        self._change = change
-        self._said: dict[int, str] = {}
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        plain = [
-            replace(turn, user_message=self._said.get(n, turn.user_message)) for n, turn in enumerate(turns)
-        ]
-        message = await self._user.next_message(plain)
-        if isinstance(message, Ending):
-            return message
-        self._said[len(turns)] = message.text
-        return replace(message, text=self._change(len(turns), message.text))
-
-
 def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
     """Return True if the agent repeated one reply as often as a scenario's `patience` allows.
 

@@ -7,16 +7,13 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from contextvars import ContextVar
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentest.domain.faults import Fault, InjectedFault
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
-
-if TYPE_CHECKING:
-    from agentest.support.http.client import StoredResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,47 +252,6 @@ class SpanSource(Protocol):
         ...
 
 
-class SpanReceiver(SpanSource, Protocol):
-    """Receives the spans of agents and knows the active conversations."""
-
-    def begin(self, who: Identity) -> None: ...
-
-    def end(self, key: str) -> None: ...
-
-
-class TapedRequest(Protocol):
-    """One request of an agent to its model that is recorded or replayed."""
-
-    @property
-    def is_live(self) -> bool:
-        """True if the model may be asked if nothing is recorded."""
-        ...
-
-    def recorded(self) -> StoredResponse | None:
-        """Return the recorded response. Call it once."""
-        ...
-
-    def missing(self) -> str:
-        """Return what is missing in the recording, and what to do."""
-        ...
-
-    def record(self, response: StoredResponse) -> None:
-        """Record the live response. Raises ModelError if it cannot be written."""
-        ...
-
-
-class ModelTape(Protocol):
-    """The recordings of what a conversation's agent asks its model."""
-
-    def begin(self, sent: Mapping[str, Any], model: str, compared: Callable[[Any], Any]) -> TapedRequest:
-        """Identify a request by what is sent.
-
-        Args:
-            compared: returns the part of a request that is the same in every run.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFaults:
     """The faults that the requests of a conversation to its model meet."""
@@ -305,13 +261,9 @@ class ModelFaults:
     """The seconds after which a model that times out answers with an error, if its client still waits."""
 
 
-OpenTape = Callable[[Any, Callable[[], int]], ModelTape | None]
-"""Returns the recordings for a key and a function that returns the current turn; None if there are none."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """What the model gateway needs to know of a conversation. It can be sent without `open_tape`."""
+    """What the model gateway needs to know of a conversation. It can be sent without `recordings`."""
 
     mocked: frozenset[str]
     """Names of tools with a mock."""
@@ -326,8 +278,8 @@ class ModelAccess:
     faults: ModelFaults | None = None
     tape_key: Any = None
     """Identifies its recordings."""
-    open_tape: OpenTape | None = None
-    """Opens them; None if nothing is recorded or replayed."""
+    recordings: Any = None
+    """The `Tape` that has them; None if nothing is recorded or replayed."""
 
 
 class ModelConversation(Protocol):
@@ -358,36 +310,6 @@ class ModelConversation(Protocol):
         """Record calls whose results the model was never sent. Returns what the model did for the turn.
 
         Raises MockError if the agent does not use the gateway.
-        """
-        ...
-
-
-class ModelTraffic(Protocol):
-    """The conversations under way whose agents call their model through our gateway."""
-
-    def close_lane(self, lane: int) -> None:
-        """Give no further conversation to this copy of the agent's server, unless it is the last one."""
-        ...
-
-    def rest(self, key: str, seconds: float) -> None:
-        """Let the next conversation in this one's place wait, because its agent may still be at work.
-
-        Args:
-            key: that of a conversation under way.
-        """
-        ...
-
-    def under_way(
-        self,
-        who: Identity,
-        serving: ActiveConversation,
-        access: ModelAccess,
-        outside: WaitingBlock = nullcontext,
-    ) -> AbstractAsyncContextManager[ModelConversation]:
-        """Take requests of a conversation until the block ends.
-
-        Each copy of the agent's server has one conversation at a time. Without copies, conversations that
-        begin alike run one after the other, because their requests cannot be told apart.
         """
         ...
 

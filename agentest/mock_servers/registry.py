@@ -25,10 +25,8 @@ from agentest.mock_servers.port import (
     Elicitation,
     Identity,
     ModelAccess,
-    ModelTraffic,
     ServedAnswer,
     ServedCall,
-    SpanReceiver,
     WaitingBlock,
 )
 from agentest.support.errors import AgentestError
@@ -57,6 +55,8 @@ class UnclaimedCall:
     tool: str
     """"" for a message to the agent's `reply_webhook`."""
     why: str
+    remedy: str = ""
+    """What to do if the agent makes such calls, in whole sentences."""
 
 
 class ServerGroup:
@@ -82,8 +82,10 @@ class ServerGroup:
         self.places = places or {}
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
-        self.traces: SpanReceiver | None = None
-        self.model_traffic: ModelTraffic | None = None
+        self.traces: Any = None
+        """The `Collector` of its agents' spans, if there is one."""
+        self.model_traffic: Any = None
+        """The `GatewayTraffic` of its model gateway, if there is one."""
         self.tools: set[str] = set()
         """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
@@ -295,7 +297,8 @@ class Registry:
         self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_Active]
     ) -> ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
-        kind = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
+        tool, remedy = call.tool[:_SHOWN_TOOL_CHARS], _remedy(group)
+        kind = UnclaimedCall(agent=group.agents[0], tool=tool, why=why, remedy=remedy)
         if kind not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             kind = replace(kind, tool="(others)", why="for the same reasons as earlier calls")
         self.unclaimed[kind] = self.unclaimed.get(kind, 0) + 1
@@ -310,6 +313,14 @@ class Registry:
         """Return the conversations that may have made a call: the named one, or else all of the group."""
         named = [active for name in names if (active := self._active.get(name.text))]
         return named[:1] or self._of_group(group)
+
+
+def _remedy(group: ServerGroup) -> str:
+    exclusive = "set exclusive: true (one conversation at a time); or, to run many at once, "
+    return (
+        "If the agent makes such calls after its reply, have it reply after them; if they do not name their "
+        f"conversation, or name an earlier one, {'' if group.admission.promised else exclusive}{WAYS_TO_NAME}"
+    )
 
 
 async def _report_doubt(doubtful: Iterable[_Active], call: ServedCall, why: str) -> None:

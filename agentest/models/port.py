@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
@@ -186,10 +186,8 @@ class Models:
     """Models that scenario files request in place of the role's model."""
     confirm: Model | None = None
     """Confirms judge answers that would fail a scenario."""
-    agent_tape: Callable[[CallKey, Callable[[], int]], Any] | None = None
-    """Returns the `models.agent_tape.AgentTape` of a conversation, given its key and a function that returns
-    the current turn. None if no agent's model is behind a gateway, or nothing is recorded or replayed.
-    """
+    recordings: Any = None
+    """The `models.tape.Tape` of the run, for what agents ask their own models; None if there is none."""
 
     def user_for(self, requested: RequestedModel | None) -> Model | None:
         """Return the model that plays the user for a file that requests this model."""

@@ -6,10 +6,10 @@ Also: which ports servers get, which agents belong to workers, and how the calls
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,10 +19,16 @@ from agentest.agents.port import Agent, OnStray, Resources
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.mock_servers import names_of_addresses
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.server import Server
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.runner.call_sources import (
+    CallSources,
+    RunResources,
+    ServerReports,
+    SourcesOfAgents,
+    open_call_sources,
+)
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import report_wait
@@ -31,104 +37,102 @@ from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.locking import free_ports
 
-if TYPE_CHECKING:
-    from agentest.mock_servers.registry import Registry
-
-OnOutput = Callable[[str, str], object]
-"""Receives a server's output: the server's name, and whole lines without secrets."""
-
 
 class StartedServers(NamedTuple):
-    """The resources that all agents of a run share: an HTTP client, and the registry of conversations."""
+    """The resources that all agents of a run share."""
 
     client: Client
-    registry: Registry | None
-    """None if no agent has mock servers or spans."""
+    call_sources: SourcesOfAgents
 
 
 async def start_servers(
     prepared: Prepared,
     stack: AsyncExitStack,
     tasks: TaskGroup,
-    on_note: Callable[[str], None],
-    keep_span: Callable[[bytes], object] | None = None,
-    say: Callable[[str], object] | None = None,
-    keep_output: OnOutput | None = None,
-    on_end: Callable[[], object] = lambda: None,
+    reports: ServerReports,
+    *,
+    for_workers: bool = False,
 ) -> StartedServers:
-    """Start all servers of the run, and check that every agent can be reached.
+    """Start all servers of the run, open its call sources, and check that every agent can be reached.
 
     The stack stops them. Raises UsageError, also if mocks would not reach an agent's tools.
 
     Args:
-        keep_span: receives the agents' spans, each a line of JSON.
-        say: receives messages immediately, about long waits and dead servers. Default: `on_note`.
-        keep_output: receives what servers print.
-        on_end: is called when a server has died.
+        for_workers: workers run the conversations, so that only the other ends of call sources are needed.
     """
     check_mocks(prepared.plan)
-    say_now = say or on_note
+    say, on_note = reports.say or reports.on_note, reports.on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
-    registry = None
-    if any(agent.beside for agent in prepared.plan.agents.values()):
-        from agentest.plugins.servers.start import open_servers
-
-        async with report_wait("for the mock servers to be ready", say_now):
-            registry = await open_servers(prepared, client, stack, on_note, keep_span)
-
-    if any(awaits_calls(agent) for agent in prepared.plan.agents.values()):
+    agents = prepared.plan.agents
+    call_sources: SourcesOfAgents = {}
+    if any(agent.call_sources for agent in agents.values()):
+        async with report_wait("for the mock servers to be ready", say):
+            resources = RunResources(prepared, client, stack, reports)
+            call_sources = await open_call_sources(resources, for_workers=for_workers)
+    if any(awaits_calls(agent) for agent in agents.values()):
         from agentest.agents.http.webhook import open_receivers
 
-        await open_receivers(tuple(prepared.plan.agents.values()), client, stack, on_note)
+        await open_receivers(tuple(agents.values()), client, stack, on_note)
 
     async def start(managed: ManagedServer) -> None:
-        from agentest.agents.server_process import ServerCallbacks, running_server
-
-        def output(lines: str) -> None:
-            managed.printed.add(lines)
-            if keep_output:
-                keep_output(managed.log, lines)
-
-        def end(status: int) -> None:
-            managed.printed.end(status)
-            if managed.lane is not None and group and group.model_traffic:
-                group.model_traffic.close_lane(managed.lane)
-            on_end()
-            if say:  # `on_note` receives it as well
-                say(f"{managed.called} exited with status {status}")
-
-        server: Server = managed.server
-        unknown_addresses = group = None
-        for name in managed.agents if registry else ():
-            group = registry.group_of(name) if registry else None
-            if group:
-                from agentest.plugins.servers.start import changing_addresses, with_server_addresses
-
-                server = with_server_addresses(server, group.addresses.in_lane(managed.lane))
-                unknown_addresses = changing_addresses(name, prepared.plan.agents[name])
-                break
-        callbacks = ServerCallbacks(prepared.loaded.redact, on_note, output, end)
-        running = running_server(
-            server,
-            prepared.request.root,
-            client,
-            tasks,
-            callbacks,
-            name=managed.called,
-            required_knowledge=unknown_addresses,
-        )
         limit = f"at most {managed.server.timeout_s:g} s"
-        async with report_wait(f"for {managed.called} to answer at {managed.server.ready}, {limit}", say_now):
+        running = _running(managed, prepared, client, tasks, reports, call_sources)
+        async with report_wait(f"for {managed.called} to answer at {managed.server.ready}, {limit}", say):
             await stack.enter_async_context(running)
 
-    servers = prepared.managed_servers.of_any(prepared.plan.agents)
+    servers = prepared.managed_servers.of_any(agents)
     for _, equal in groupby(servers, lambda managed: managed.agents if managed.lane else managed.name):
         copies = list(equal)
         await (start(copies[0]) if len(copies) == 1 else _start_together(start, copies))
-    for name, agent in prepared.plan.agents.items():
-        async with report_wait(f"for agent {name!r} to be reached", say_now):
+    for name, agent in agents.items():
+        async with report_wait(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
-    return StartedServers(client, registry)
+    return StartedServers(client, call_sources)
+
+
+def _running(
+    managed: ManagedServer,
+    prepared: Prepared,
+    client: Client,
+    tasks: TaskGroup,
+    reports: ServerReports,
+    call_sources: SourcesOfAgents,
+) -> AbstractAsyncContextManager[None]:
+    """Return the block in which a server runs, with what the call sources of its agents tell it."""
+    from agentest.agents.server_process import ServerCallbacks, running_server
+
+    server, unknown = managed.server, None
+    informing: dict[CallSources, str] = {}  # agents with the same server have the same sources
+    for agent in managed.agents:
+        for source in call_sources.get(agent, {}).values():
+            informing.setdefault(source, agent)
+    for source, agent in informing.items():
+        server = source.server_for(agent, server, managed.lane)
+        unknown = unknown or source.changing_addresses(agent)
+
+    def output(lines: str) -> None:
+        managed.printed.add(lines)
+        if reports.keep_output:
+            reports.keep_output(managed.log, lines)
+
+    def end(status: int) -> None:
+        managed.printed.end(status)
+        for source, agent in informing.items():
+            if managed.lane is not None:
+                source.lane_ended(agent, managed.lane)
+        reports.on_end()
+        if reports.say:  # `on_note` receives it as well
+            reports.say(f"{managed.called} exited with status {status}")
+
+    return running_server(
+        server,
+        prepared.request.root,
+        client,
+        tasks,
+        ServerCallbacks(prepared.loaded.redact, reports.on_note, output, end),
+        name=managed.called,
+        required_knowledge=unknown,
+    )
 
 
 def awaits_calls(agent: AgentConfig) -> bool:

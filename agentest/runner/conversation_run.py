@@ -32,7 +32,7 @@ from agentest.domain.truncation import stored
 from agentest.models.port import CallKey
 from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
-from agentest.runner.sources import ConversationSource
+from agentest.runner.sources import ConversationRequest, ConversationSource
 from agentest.runner.units import UnitEvaluation
 from agentest.support.lazy_dataclasses import dataclass, replace
 
@@ -129,7 +129,7 @@ class LocalConversationRunner:
         Args:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
-        request = _ConversationRequest(unit, number, ongoing, ids_end)
+        request = _AssignedRun(unit, number, ongoing, ids_end)
         instructions = self._source.user_instructions(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         # An attack makes the agent forget turns, which are then no part of the conversation.
@@ -151,7 +151,7 @@ class LocalConversationRunner:
         return JudgedConversation(stored(result, self._redact), rerun_reason=rerun_reason)
 
     async def _run_and_judge(
-        self, request: _ConversationRequest, evaluation: ConversationEvaluation
+        self, request: _AssignedRun, evaluation: ConversationEvaluation
     ) -> _TimedConversation:
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
@@ -189,9 +189,7 @@ class LocalConversationRunner:
     async def settle(self) -> None:
         """Return at once: cancelled conversations have already ended."""
 
-    async def _run_checked(
-        self, request: _ConversationRequest, instructions: str
-    ) -> tuple[_TimedConversation, str]:
+    async def _run_checked(self, request: _AssignedRun, instructions: str) -> tuple[_TimedConversation, str]:
         """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
         first = await self._run(request, _judge_nothing)
         finding = await self._check_user(first, request, instructions)
@@ -202,7 +200,7 @@ class LocalConversationRunner:
         return _invalidated(second, checked), finding.text
 
     async def _check_user(
-        self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
+        self, timed: _TimedConversation, request: _AssignedRun, instructions: str, attempt: int = 0
     ) -> RoleFinding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation = timed.conversation
@@ -213,9 +211,7 @@ class LocalConversationRunner:
         finding = await self._user_check.check(instructions, conversation, key, attempt, has_tools=has_tools)
         return finding and replace(finding, text=self._redact.error(finding.text))
 
-    async def _run(
-        self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
-    ) -> _TimedConversation:
+    async def _run(self, request: _AssignedRun, judge: OnTurn, attempt: int = 0) -> _TimedConversation:
         unit, number, ongoing, ids_end = request
         conversation_id = f"{unit.slug}-{number}{'-again' * attempt}{ids_end}"
         waited_s = 0.0
@@ -237,13 +233,12 @@ class LocalConversationRunner:
             judge(turns)
 
         began = perf_counter()
-        conversation = await self._source.converse(
-            unit, number, conversation_id, on_turn, slot_released, attempt
-        )
+        wanted = ConversationRequest(unit, number, conversation_id, on_turn, slot_released, attempt)
+        conversation = await self._source.converse(wanted)
         return _TimedConversation(conversation, began + waited_s, perf_counter())
 
 
-class _ConversationRequest(NamedTuple):
+class _AssignedRun(NamedTuple):
     unit: Unit
     number: int
     ongoing: RunningConversation

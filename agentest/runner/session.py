@@ -7,7 +7,6 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,10 +194,10 @@ async def open_models(
     stack.callback(close_tape)
     if session.opened_models:
         models, ledger = session.opened_models
-        return _with_agent_tape(models, tape, session.prepared.plan), ledger
+        return replace(models, recordings=tape), ledger
     prepared, ledger = session.prepared, ledger or new_ledger(session)
     if not has_models(prepared):
-        return _with_agent_tape(Models(), tape, prepared.plan), ledger
+        return Models(recordings=tape), ledger
     from agentest.models.factory import ModelTerms
     from agentest.models.factory import open_models as open_llm
 
@@ -212,7 +211,7 @@ async def open_models(
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
-    return _with_agent_tape(models, tape, prepared.plan), ledger
+    return replace(models, recordings=tape), ledger
 
 
 def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache | None:
@@ -226,14 +225,6 @@ def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache
     cache = ResponseCache(path, prepared.loaded.redact, session.say)
     stack.callback(cache.close)
     return cache
-
-
-def _with_agent_tape(models: Models, tape: Tape | None, plan: Plan) -> Models:
-    if tape is None or not any(agent.model_gateway for agent in plan.agents.values()):
-        return models
-    from agentest.plugins.servers.agent_tape import agent_tape
-
-    return replace(models, agent_tape=partial(agent_tape, tape))
 
 
 def has_models(prepared: Prepared) -> bool:

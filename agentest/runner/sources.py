@@ -8,23 +8,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent, AgentCopies, is_conversational
-from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of, with_state
+from agentest.agents.port import Agent
+from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
-from agentest.conversation.user import MutatedUser, OfflineUser, RedactedUser, ScriptedUser, User
+from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
-from agentest.domain.transcript import Blame, Conversation, Failure, Turn
+from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Models
+from agentest.plugin import PLUGINS
 from agentest.runner.agents import (
-    OnOutput,
     awaits_calls,
     check_mocks,
     connected_agents,
@@ -32,24 +31,25 @@ from agentest.runner.agents import (
     start_servers,
     with_ports,
 )
+from agentest.runner.call_sources import (
+    CallObservations,
+    ChangeUser,
+    LiveConversation,
+    ServerReports,
+    SourcesOfAgents,
+    WaitingBlock,
+)
 from agentest.runner.plan import Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import known_tools, read_mock_server_tools, tools_of_unit
-from agentest.scenarios.calls import is_one_tool
 from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
-from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:
     from agentest.conversation.simulated_tools import SimulatedTools
-    from agentest.conversation.simulated_user import UserTools
-    from agentest.domain.attacks import Attack
-    from agentest.mock_servers.port import Conversations, Identity, ModelAccess, WaitingBlock
-    from agentest.mock_servers.registry import Registry, UnclaimedCall
-    from agentest.plugins.explore.attacker import AttackUser
 
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
@@ -58,25 +58,25 @@ _MIN_MOCK_TIMEOUT_S = 30.0
 """The minimum time limit of a mock, in seconds. The agent's timeout may be shorter."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConversationRequest:
+    """A request for one conversation of a unit."""
+
+    unit: Unit
+    number: int
+    """Its number in the unit, from 1."""
+    id: str
+    on_turn: OnTurn
+    outside: WaitingBlock = nullcontext
+    attempt: int = 0
+    """Number of earlier attempts at this conversation."""
+
+
 class ConversationSource(Protocol):
     """Provides the conversations of a unit."""
 
-    async def converse(
-        self,
-        unit: Unit,
-        number: int,
-        conversation_id: str,
-        on_turn: OnTurn,
-        outside: WaitingBlock = nullcontext,
-        attempt: int = 0,
-    ) -> Conversation:
-        """Return the conversation of this number (from 1).
-
-        Args:
-            on_turn: receives all closed turns whenever one closes.
-            outside: opens a block in which the conversation waits for others to end.
-            attempt: number of earlier attempts at this conversation.
-        """
+    async def converse(self, request: ConversationRequest) -> Conversation:
+        """Return the conversation."""
         ...
 
     def user_instructions(self, unit: Unit) -> str | None:
@@ -98,49 +98,25 @@ class Origin:
     """An open source of conversations, in the run's own process."""
 
     make: MakeSource
-    registry: Registry | None = None
-    """The conversations in progress, if agents have mock servers or spans."""
+    call_sources: SourcesOfAgents = field(default_factory=dict)
+    observed: CallObservations = field(default_factory=CallObservations)
+    """What the call sources of this process and of workers observed outside of conversations."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about an earlier run's calls that belonged to no conversation."""
     earlier: EarlierConversation | None = None
     """The conversations of an earlier run; None: conversations are live."""
     keep_span: Callable[[bytes], object] | None = None
-    keep_output: OnOutput | None = None
+    keep_output: Callable[[str, str], object] | None = None
     """Receive the spans and the output of agents that workers started."""
-    refused: dict[UnclaimedCall, int] = field(default_factory=dict)
-    """Calls at those agents' servers that belonged to no conversation → how often."""
-    reached: set[tuple[str, str]] = field(default_factory=set)
-    """(Agent, key of a mock server) for agents that workers started and that connected to the server."""
 
     def is_reached(self, agent: str, key: str) -> bool:
         """Return True if a client of the agent ever connected to this mock server, or in an earlier run."""
-        group = self.registry.group_of(agent) if self.registry else None
-        reached = self.reached | (group.reached if group else frozenset())
-        return self.earlier is not None or (agent, key) in reached
+        return self.earlier is not None or (agent, key) in self.observed.reached
 
     def warnings_of_unclaimed_calls(self, prepared: Prepared) -> tuple[RunWarning, ...]:
         """Return warnings about calls that belonged to no conversation, in an earlier part of the run too."""
-        return (
-            *self.unclaimed,
-            *_unclaimed_call_warnings(prepared, self.refused),
-            *(prepared.resumed_run.unclaimed if prepared.resumed_run else ()),
-            *unclaimed_call_warnings(prepared, self.registry),
-        )
-
-
-def unclaimed_call_warnings(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
-    """Return warnings about calls to the run's servers that belonged to no conversation."""
-    return _unclaimed_call_warnings(prepared, registry.unclaimed) if registry else ()
-
-
-def _unclaimed_call_warnings(
-    prepared: Prepared, calls: Mapping[UnclaimedCall, int]
-) -> tuple[RunWarning, ...]:
-    if not calls:
-        return ()
-    from agentest.plugins.servers.start import warnings_of_unclaimed
-
-    return warnings_of_unclaimed(prepared.plan, calls, prepared.loaded.redact)
+        resumed = prepared.resumed_run.unclaimed if prepared.resumed_run else ()
+        return (*self.unclaimed, *resumed, *self.observed.warnings(prepared))
 
 
 class SourceFactory(Protocol):
@@ -158,7 +134,7 @@ class LiveAgents:
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
     """Receives the agents' spans, each a line of JSON."""
-    keep_output: OnOutput | None = None
+    keep_output: Callable[[str, str], object] | None = None
     """Receives the output of the servers that the run starts."""
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
@@ -170,27 +146,29 @@ class LiveAgents:
                     "without --workers and --engine"
                 )
         local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
-        prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
-        started = await start_servers(
-            prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
+        prepared, observed = opened.enter_context(with_ports(local_part)), CallObservations()
+        reports = ServerReports(
+            on_note=session.on_note,
+            say=session.say,
+            keep_output=self.keep_output,
+            keep_span=self.keep_span,
+            observed=observed,
         )
+        started = await start_servers(prepared, opened, tasks, reports, for_workers=session.has_workers)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
-            agents = await connected_agents(prepared, started.client, stack, on_note, on_stray=count_stray)
+            agents = await connected_agents(
+                prepared, started.client, stack, session.on_note, on_stray=observed.count_stray
+            )
             if models.judge:
                 _read_mock_server_tools(prepared)
             return LiveConversations(
-                prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
+                prepared, agents, models, call_sources=started.call_sources, on_mocks=self.on_mocks
             )
 
-        def count_stray(agent: str, why: str) -> None:
-            from agentest.mock_servers.registry import UnclaimedCall
-
-            call = UnclaimedCall(agent=agent, tool="", why=why)
-            origin.refused[call] = origin.refused.get(call, 0) + 1
-
-        origin = Origin(make, started.registry, keep_span=self.keep_span, keep_output=self.keep_output)
-        return origin
+        return Origin(
+            make, started.call_sources, observed, keep_span=self.keep_span, keep_output=self.keep_output
+        )
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
@@ -231,110 +209,61 @@ class LiveConversations:
     models: Models
     pick_user: PickUser | None = None
     """Chooses a user to replace the scenario's own."""
-    registry: Conversations | None = None
-    """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
+    call_sources: SourcesOfAgents = field(default_factory=dict)
     on_mocks: OnMocks | None = None
 
-    async def converse(
-        self,
-        unit: Unit,
-        number: int,
-        conversation_id: str,
-        on_turn: OnTurn,
-        outside: WaitingBlock = nullcontext,
-        attempt: int = 0,
-    ) -> Conversation:
-        scenario = unit.scenario
+    async def converse(self, request: ConversationRequest) -> Conversation:
+        live = self._live(request)
+        if self.on_mocks:
+            self.on_mocks(request.id, live.mocks)
+        user = self._user(live)
+        async with AsyncExitStack() as stack:
+            calls: list[CallSource] = []
+            for sources in self.call_sources.get(request.unit.agent, {}).values():
+                calls += await stack.enter_async_context(sources.conversation(live))
+            loop = TurnLoop(
+                live.spec,
+                live.copy,
+                user,
+                live.mocks,
+                calls,
+                on_turn=request.on_turn,
+                redact=self.prepared.loaded.redact.error,
+                servers=live.servers,
+            )
+            conversation = await loop.run()
+            for finish in live.finishers:
+                conversation = await finish(conversation)
+            live.ended = conversation
+        return conversation
+
+    def _live(self, request: ConversationRequest) -> LiveConversation:
+        unit, scenario = request.unit, request.unit.scenario
         spec = ConversationSpec(
-            conversation_id,
+            request.id,
             scenario.name,
             unit.max_turns,
             scenario.session,
-            session_id_of(scenario.session, conversation_id),
+            session_id_of(scenario.session, request.id),
             scenario.date,
             keeps_state=scenario.keeps_state,
             approve=scenario.approve_in,
         )
-        mocks = self._mocks(unit, conversation_id, number, attempt)
-        if self.on_mocks:
-            self.on_mocks(conversation_id, mocks)
-        user_tools = self._user_tools(unit, mocks)
-        user = self.pick_user(unit, number) if self.pick_user else None
-        attacker = None
-        if scenario.attack and user is None:
-            user = attacker = self._attacker(scenario.attack, unit, number, attempt, mocks)
-        user = user or self._user(unit, number, attempt, user_tools)
-        if unit.scenario.mutations and not unit.scenario.scripted:
-            from agentest.scenarios.mutations import mutated_message
-
-            user = MutatedUser(user, partial(mutated_message, unit.scenario.mutations, unit.scenario.name))
-
-        async def run(*sources: CallSource, lane: int | None = None) -> Conversation:
-            agent, servers = self.agents[unit.agent], self.prepared.managed_servers.of(unit.agent, lane)
-            if lane is not None and isinstance(agent, AgentCopies):
-                agent = agent.of_lane(lane)
-            redact = self.prepared.loaded.redact.error
-            loop = TurnLoop(
-                spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
-            )
-            conversation = await loop.run()
-            if attacker:
-                conversation = replace(conversation, attack=await attacker.outcome(conversation))
-            return replace(conversation, user_calls=user_tools.calls) if user_tools else conversation
-
-        config = self.prepared.plan.agents[unit.agent]
-        in_process: list[CallSource] = []
-        if config.in_process or config.type == "custom":
-            from agentest.conversation.in_process_calls import InProcessCalls
-
-            in_process.append(InProcessCalls(mocks, mocks_inside=unit.traits.mocks_inside))
-        if self.registry is None or not config.beside:
-            return await run(*in_process)
-        from agentest.domain.tool_visibility import SeenBy
-        from agentest.plugins.servers.server_calls import MockServerCalls, ModelCalls, TracedCalls
-
-        served = MockServerCalls(_identity(unit, spec), mocks, unit.traits.tool_names)
-        access = self._model_access(unit, number, attempt) if config.model_gateway else None
-        async with self.registry.under_way(served.who, served, outside, access) as period:
-            served.addresses = period.addresses
-            others: list[CallSource] = []
-            if period.traces:
-                others.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
-            others += in_process
-            if period.model:
-                served.seen_by = SeenBy.MODEL
-                others.append(ModelCalls(period.model, self.prepared.loaded.redact))
-            lane = period.model.lane if period.model else None
-            conversation = await run(served, *others, lane=lane)
-            period.failed = conversation.failure is not None
-            # The agent was waited for in the turn that never closed.
-            answered_ms = sum(turn.latency_ms for turn in conversation.turns)
-            timeout_ms = self.prepared.loaded.config.request_timeout_ms
-            if period.failed and conversation.time.agent_ms - answered_ms >= timeout_ms:
-                period.at_work_s = timeout_ms / 1000
-            return conversation
-
-    def _model_access(self, unit: Unit, number: int, attempt: int) -> ModelAccess:
-        from agentest.mock_servers.port import ModelAccess, ModelFaults
-
-        scenario, faults = unit.scenario, None
-        timeout_s = self.prepared.loaded.config.request_timeout_ms / 1000
-        if scenario.model_faults:
-            # The agent has as much time again to go on without an answer.
-            faults = ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
-        return ModelAccess(
-            mocked=frozenset(scenario.tools),
-            opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
-            timeout_s=timeout_s,
-            recorded=frozenset(each.name for each in scenario.recorded or ()),
-            named=frozenset(scenario.named_tools),
-            faults=faults,
-            tape_key=CallKey("agent", unit.scope, number, sample=attempt),
-            open_tape=self.models.agent_tape,
+        return LiveConversation(
+            prepared=self.prepared,
+            unit=unit,
+            number=request.number,
+            attempt=request.attempt,
+            agent=self.agents[unit.agent],
+            models=self.models,
+            spec=spec,
+            mocks=self._mocks(request),
+            outside=request.outside,
+            is_played=self.pick_user is not None,
         )
 
-    def _mocks(self, unit: Unit, conversation_id: str, number: int, attempt: int) -> MockResolver:
-        prepared = self.prepared
+    def _mocks(self, request: ConversationRequest) -> MockResolver:
+        prepared, unit = self.prepared, request.unit
         unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
         gateway = prepared.plan.agents[unit.agent].model_gateway
         if gateway and not gateway.mocks:  # calls are only seen
@@ -345,34 +274,26 @@ class LiveConversations:
         return MockResolver(
             unit.scenario.tools,
             scenario=unit.scenario.name,
-            conversation_id=conversation_id,
+            conversation_id=request.id,
             unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
-            simulator=self._simulated_tools(unit, number, attempt) if simulates else None,
+            simulator=self._simulated_tools(request) if simulates else None,
             recorded=unit.scenario.recorded,
             timeout_s=max(_MIN_MOCK_TIMEOUT_S, prepared.loaded.config.request_timeout_ms / 1000),
             redact=prepared.loaded.redact,
             state=unit.scenario.state,
         )
 
-    def _simulated_tools(self, unit: Unit, number: int, attempt: int) -> SimulatedTools:
+    def _simulated_tools(self, request: ConversationRequest) -> SimulatedTools:
         from agentest.conversation.simulated_tools import SimulatedTools  # needed only for simulated tools
 
-        scenario, known = unit.scenario, unit.traits.tools
+        unit, scenario, known = request.unit, request.unit.scenario, request.unit.traits.tools
         return SimulatedTools(
             self.models.user,
-            CallKey("user", unit.scope, number, sample=attempt),
+            CallKey("user", unit.scope, request.number, sample=request.attempt),
             facts=[f"It is now {format_date(scenario.date)}.", *scenario.knowledge],
             tools=known_tools(known, scenario.tools, scenario.named_tools).text,
             returns={each.name: each.returns for each in tools_of_unit(known, {}) if each.returns},
         )
-
-    def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
-        tools = unit.scenario.user_tools
-        if not tools or self.pick_user:
-            return None
-        from agentest.conversation.simulated_user import UserTools
-
-        return UserTools(mocks.with_tools(tools))
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
@@ -388,84 +309,33 @@ class LiveConversations:
 
         return user_prompt(unit.scenario)
 
-    def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
-        if unit.scenario.scripted:
-            return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
-        plan = unit.scenario.plan
+    def _user(self, live: LiveConversation) -> User:
+        user = self.pick_user(live.unit, live.number) if self.pick_user else self._own_user(live)
+        for hook in live.unit.scenario.user_changes:
+            change: ChangeUser = PLUGINS.hook(hook, "explore")
+            user = change(live, user)
+        return user
+
+    def _own_user(self, live: LiveConversation) -> User:
+        scenario, plan = live.unit.scenario, live.unit.scenario.plan
+        if scenario.scripted:
+            return ScriptedUser([UserText(turn.user_message, turn.attachments) for turn in scenario.turns])
         model = self.models.user_for(plan.model if plan else None)
         if model is None:
-            return OfflineUser(unit.scenario)
+            return OfflineUser(scenario)
+        from agentest.conversation.simulated_user import PlanUser, SimulatedUser, UserTools
+
         user: User
+        scope, number, attempt = live.unit.scope, live.number, live.attempt
         if plan:
-            from agentest.conversation.simulated_user import PlanUser
-
-            user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
+            user = PlanUser(model, plan, scope, number, attempt=attempt, date=scenario.date)
         else:
-            from agentest.conversation.simulated_user import SimulatedUser
-
-            user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
+            tools = UserTools(live.mocks.with_tools(scenario.user_tools)) if scenario.user_tools else None
+            user = SimulatedUser(model, scenario, scope, number, attempt=attempt, tools=tools)
+            if tools:
+                live.finishers.append(tools.recorded)
         redact = self.prepared.loaded.redact
         return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
-
-    def _attacker(
-        self, attack: Attack, unit: Unit, number: int, attempt: int, mocks: MockResolver
-    ) -> AttackUser:
-        from agentest.judging.conversation_checks import breaks_ban
-        from agentest.plugins.explore.attacker import AttackSetup, AttackUser, situation_of
-        from agentest.scenarios.variations import objectives
-
-        scenario, config = unit.scenario, self.prepared.plan.agents[unit.agent]
-        aims, has_session = objectives(scenario), is_conversational(self.agents[unit.agent])
-        aim = aims[(number - 1) % len(aims)]
-        fixed = ""
-        if config.beside:
-            fixed = f"agent {unit.agent!r} has {', '.join(config.beside)}, which cannot forget calls"
-        elif has_session and scenario.session and scenario.session.session_id:
-            fixed = "the scenario sets the session's id, so there is no second one"
-
-        async def is_broken(turns: Sequence[Turn]) -> bool:
-            so_far = Conversation("", tuple(turns), Ending.MAX_TURNS)
-            return await breaks_ban(scenario, with_state(so_far, mocks.end_state()))
-
-        return AttackUser(
-            AttackSetup(
-                attack=attack,
-                objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
-                situation=situation_of(scenario),
-                key=CallKey("user", unit.scope, number, sample=attempt),
-                attacker=self.models.user,
-                scorer=self.models.judge,
-                broken=is_broken,
-                fixed=fixed,
-                resends=has_session,
-                hide=self.prepared.loaded.redact.transcript,
-            )
-        )
-
-
-def _needs_spans(unit: Unit) -> bool:
-    """Return True if calls cannot be judged without the agent's spans.
-
-    That is so if nothing else shows the calls, or if the scenario bans a tool that the agent may have from
-    another source, because no list proves that it belongs to a mock server.
-    """
-    banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
-    kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
-    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))
-    return unit.traits.visible_by_spans_only or beside
-
-
-def _identity(unit: Unit, spec: ConversationSpec) -> Identity:
-    shared = bool(spec.session and spec.session.session_id)  # by all conversations of the scenario
-    from agentest.mock_servers.port import Identity
-
-    return Identity(
-        key=new_key(),
-        session_id=None if shared else spec.session_id,
-        conversation_id=spec.conversation_id,
-        scenario=spec.scenario,
-        agent=unit.agent,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,24 +344,15 @@ class FinishedConversations:
 
     earlier: EarlierConversation
 
-    async def converse(
-        self,
-        unit: Unit,
-        number: int,
-        conversation_id: str,
-        on_turn: OnTurn,
-        outside: WaitingBlock = nullcontext,
-        attempt: int = 0,
-    ) -> Conversation:
-        del conversation_id, outside, attempt  # a finished conversation needs none of these
-        stored = self.earlier(unit, number)
+    async def converse(self, request: ConversationRequest) -> Conversation:
+        stored = self.earlier(request.unit, request.number)
         # A conversation without its end cannot be judged: a check might pass or fail only because of that.
         unusable = stored.shortened or stored.invalid is not None
-        conversation = stored if unusable or stored.failure else _check_script_length(stored, unit)
+        conversation = stored if unusable or stored.failure else _check_script_length(stored, request.unit)
         unusable = unusable or conversation is not stored
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
-            on_turn(conversation.turns[:closed])
+            request.on_turn(conversation.turns[:closed])
         return conversation
 
     def user_instructions(self, unit: Unit) -> str | None:

@@ -234,6 +234,12 @@ class Scenario:
         return (*([self.check] if self.check else ()), *self.never_checks)
 
     @property
+    def user_changes(self) -> tuple[str, ...]:
+        """Hooks of plug-ins that make another user of the scenario's own, in order."""
+        mutated = self.mutations and not self.scripted
+        return (*(("attacking user",) if self.attack else ()), *(("mutated user",) if mutated else ()))
+
+    @property
     def is_guarded(self) -> bool:
         """True if it checks for secrets passed on, injections obeyed, or calls without consent."""
         return bool(self.secrets or self.injections or self.consent)

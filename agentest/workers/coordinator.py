@@ -37,9 +37,8 @@ from agentest.support.text import count as counted
 from agentest.workers.channel import ConversationOrder, packed, remote
 from agentest.workers.forwarding import COLLECTORS, OutputForwarder, RunCollectors
 from agentest.workers.leases import LEASES, LeaseCoordinator
-from agentest.workers.worker_agents import AGENTS, AgentReports
 from agentest.workers.worker_pool import (
-    MOCKS,
+    OBSERVED,
     POOL,
     WORKER,
     AssignedConversation,
@@ -47,6 +46,7 @@ from agentest.workers.worker_pool import (
     PooledWorker,
     WorkerScheduler,
     WorkerSource,
+    call_source_part,
 )
 
 MOST_ATTEMPTS = 3
@@ -202,11 +202,11 @@ class WorkerPool:
 
     async def _connect(self) -> None:
         member = PooledWorker()
-        news = WorkerNews(self, member)
+        news = WorkerNews(self, member, self._origin)
         member.parts = {
             POOL: news,
             COLLECTORS: self._collectors,
-            AGENTS: AgentReports(self._origin, news.agent_died),
+            OBSERVED: self._origin.observed,
         }
         member.connection = await self._worker_source.connect(
             member.receive, partial(self._on_disconnect, member)
@@ -226,13 +226,14 @@ class WorkerPool:
     def _serve(self, member: PooledWorker) -> None:
         if self._tasks and LEASES not in member.parts:
             send = member.connection.send
-            member.parts[LEASES] = self._models.add_worker(send, self._tasks)
-            if self._origin.registry:
-                from agentest.workers.mock_proxy import MockProxy
-
-                member.parts[MOCKS] = MockProxy(
-                    self._origin.registry, send, self._tasks, self._collectors.agent_tape
-                )
+            leases = member.parts[LEASES] = self._models.add_worker(send, self._tasks)
+            member.closing.append(leases.close)
+            sources = {name: each for of in self._origin.call_sources.values() for name, each in of.items()}
+            for name, source in sources.items():
+                part, recordings = call_source_part(name), self._collectors.cassettes
+                if served := source.serve_worker(remote(part, send), self._tasks, recordings):
+                    member.parts[part] = served
+                    member.closing.append(served.close)
 
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int
@@ -302,8 +303,8 @@ class WorkerPool:
 
     def _on_disconnect(self, member: PooledWorker) -> None:
         self.roster.remove(member)
-        for part in {LEASES, MOCKS} & member.parts.keys():
-            member.parts[part].close()
+        for close in member.closing:
+            close()
         if member.ended or self._closing:
             return
         member.ended = True
@@ -346,9 +347,10 @@ class WorkerPool:
 class WorkerNews:
     """What a worker reports about itself. It calls the methods."""
 
-    def __init__(self, pool: WorkerPool, member: PooledWorker) -> None:
+    def __init__(self, pool: WorkerPool, member: PooledWorker, origin: Origin) -> None:
         self._pool = pool
         self._member = member
+        self._origin = origin
 
     def ready(self) -> None:
         """Agents and models are open."""
@@ -387,6 +389,16 @@ class WorkerNews:
     def note(self, text: str) -> None:
         """Show a note to the user, once for all workers."""
         self._pool.note(text)
+
+    def store_output(self, log: str, lines: str) -> None:
+        """Store complete, redacted lines that a server of the worker's own agents printed."""
+        if self._origin.keep_output:
+            self._origin.keep_output(log, lines)
+
+    def store_span(self, line: bytes) -> None:
+        """Store a span of such an agent, as a line of JSON."""
+        if self._origin.keep_span:
+            self._origin.keep_span(line)
 
     def agent_died(self) -> None:
         """The server of an agent that the worker started has exited unexpectedly."""

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
@@ -28,9 +27,6 @@ from agentest.models.tape import (
 )
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
-
-if TYPE_CHECKING:
-    from agentest.plugins.servers.agent_tape import AgentTape
 
 COLLECTORS = "collectors"
 _GATHER_S = 0.02
@@ -171,24 +167,18 @@ class RunCollectors:
 
     def __init__(self, ledger: Ledger, cassettes: Cassettes | None = None) -> None:
         self._ledger = ledger
-        self._cassettes = cassettes
+        self.cassettes = cassettes
         self._replayed: defaultdict[tuple[str, int], list[tuple[CallKey, ModelUsage]]] = defaultdict(list)
 
     def page(self, scope: str, number: int) -> CassettePage | None:
         """Return the recorded responses to send along with a conversation."""
-        return self._cassettes.page(scope, number) if self._cassettes else None
-
-    def agent_tape(self, key: CallKey, turn_index: Callable[[], int]) -> AgentTape | None:
-        """Return the recordings of what the agent of a worker's conversation asks its model."""
-        from agentest.plugins.servers.agent_tape import agent_tape
-
-        return agent_tape(self._cassettes, key, turn_index) if self._cassettes else None
+        return self.cassettes.page(scope, number) if self.cassettes else None
 
     def record(self, entry: CassetteEntry, line: bytes) -> None:
         """Write a model response that a worker recorded, redacted, with its line."""
-        assert self._cassettes
+        assert self.cassettes
         with suppress(CassetteError):  # already reported through `on_failure`, which stops the run
-            self._cassettes.write(entry, line)
+            self.cassettes.write(entry, line)
 
     def add_usage(self, key: CallKey, used: ModelUsage) -> None:
         """Count the usage of a live call."""
@@ -202,11 +192,11 @@ class RunCollectors:
         """Record that the conversation is done."""
         for key, used in self._replayed.pop((scope, number), ()):
             self._ledger.add_replayed(key, used)
-        if self._cassettes:
-            self._cassettes.done(scope, number)
+        if self.cassettes:
+            self.cassettes.done(scope, number)
 
     def forget(self, scope: str, number: int) -> None:
         """Discard the replayed usage and the recordings of a conversation that was lost with its worker."""
         self._replayed.pop((scope, number), None)
-        if self._cassettes:
-            self._cassettes.forget(scope, number)
+        if self.cassettes:
+            self.cassettes.forget(scope, number)

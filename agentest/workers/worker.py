@@ -16,7 +16,8 @@ from agentest.domain.results import Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.truncation import without_unneeded_parts
 from agentest.models.tape import NO_PAGE, CassetteMode
-from agentest.runner.agents import connected_agents
+from agentest.runner.agents import connected_agents, in_worker, part_of, start_servers, with_ports
+from agentest.runner.call_sources import RunResources, ServerReports, SourcesOfAgents, open_call_sources
 from agentest.runner.conversation_run import (
     JudgedConversation,
     LocalConversationRunner,
@@ -36,13 +37,13 @@ from agentest.runner.session import (
 from agentest.runner.sources import ConversationSource, FinishedConversations, LiveConversations
 from agentest.store.codec import conversation_json
 from agentest.support.errors import UsageError, described
+from agentest.support.http.address_guard import AddressGuard
+from agentest.support.http.client import Client, open_client
 from agentest.support.json_text import encoded
 from agentest.workers.channel import ConversationOrder, Send, deliver, packed, remote
 from agentest.workers.forwarding import PageTape, SendingLedger, output_part
 from agentest.workers.leases import LEASES, LeasedGates
-from agentest.workers.mock_proxy import ProxiedConversations
-from agentest.workers.worker_agents import open_worker_agents
-from agentest.workers.worker_pool import MOCKS, POOL, WORKER, AssignedConversation
+from agentest.workers.worker_pool import OBSERVED, POOL, WORKER, AssignedConversation, call_source_part
 
 if TYPE_CHECKING:
     from agentest.workers.coordinator import WorkerNews
@@ -69,11 +70,9 @@ class Worker:
         self._closing = anyio.Event()
         self._stop = Stop(lambda s: self._run.stop(str(s.reason), s.status, interrupted=s.interrupted))
         self._run: WorkerNews = remote(POOL, send)
-        self._hosted = ProxiedConversations(send)
         self._gates = LeasedGates(send, prepared.loaded.redact)
         self._parts: dict[str, object] = {
             WORKER: self,
-            MOCKS: self._hosted,
             LEASES: self._gates,
             **{output_part(each.name): each for each in prepared.managed_servers.printed},
         }
@@ -92,7 +91,7 @@ class Worker:
 
     def receive(self, message: object) -> None:
         """Make a call that the run's process has sent."""
-        deliver(message, self._parts, self._ongoing, self._hosted.hosted)
+        deliver(message, self._parts, self._ongoing)
 
     # Called by the run's process (`WorkerCalls`):
 
@@ -115,7 +114,6 @@ class Worker:
             try:
                 async with AsyncExitStack() as stack:
                     self._holder = await self._open(session, stack, looking_after)
-                    await stack.enter_async_context(self._hosted.answering())
                     self._run.ready()
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(self._hold_all)
@@ -162,13 +160,45 @@ class Worker:
             lambda unit, number: self._given.pop((unit.scope, number))
         )
         if not self._earlier:
-            prepared, client, conversations = await open_worker_agents(
-                session, self._number, stack, tasks, self._send, self._hosted
-            )
+            prepared = stack.enter_context(with_ports(in_worker(session.prepared, self._number)))
+            client, call_sources = await self._start_agents(session, prepared, stack, tasks)
             agents = await connected_agents(prepared, client, stack, session.on_note, self._run.learn_secrets)
-            source = LiveConversations(prepared, agents, models, registry=conversations)
+            source = LiveConversations(prepared, agents, models, call_sources=call_sources)
         connections = UnitConnections(models, ledger, self._prepared.loaded.redact)
         return LocalConversationRunner(source, self._prepared.plan.custom, session.settings, connections)
+
+    async def _start_agents(
+        self, session: RunSession, prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup
+    ) -> tuple[Client, SourcesOfAgents]:
+        """Start the agents that each worker starts, with their call sources. The stack stops them.
+
+        A worker may be on another machine, so the servers of such an agent run here as well. All other agents
+        use those of the run's process. Returns the call sources of all agents. Raises UsageError.
+        """
+        reports = ServerReports(
+            on_note=session.on_note,
+            say=lambda text: session.say(f"worker {self._number}: {text}"),
+            keep_output=self._run.store_output,
+            keep_span=self._run.store_span,
+            on_end=self._run.agent_died,
+            observed=remote(OBSERVED, self._send),
+        )
+        own, shared = (part_of(prepared, per_worker=is_own) for is_own in (True, False))
+        call_sources: SourcesOfAgents = {}
+        if own.plan.agents:
+            try:
+                client, call_sources = await start_servers(own, stack, tasks, reports)
+            except UsageError as error:
+                text = prepared.loaded.redact(f"worker {self._number}: {error}")
+                raise type(error)(text) from None
+        else:
+            client = await stack.enter_async_context(open_client(AddressGuard()))
+        resources = RunResources(shared, client, stack, reports)
+        ends = await open_call_sources(
+            resources, other_end=lambda name: remote(call_source_part(name), self._send)
+        )
+        self._parts |= {call_source_part(name): end for of in ends.values() for name, end in of.items()}
+        return client, {**call_sources, **ends}
 
     def _pages(self, session: RunSession) -> PageTape | None:
         mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact

@@ -18,7 +18,13 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import ConversationOrder, deliver
 
-POOL, WORKER, MOCKS = "pool", "worker", "mocks"
+POOL, WORKER, OBSERVED = "pool", "worker", "observed"
+
+
+def call_source_part(name: str) -> str:
+    """Return the name of the two objects by which the ends of a call source call each other."""
+    return f"calls of {name}"
+
 
 OnMessage = Callable[[Any], None]
 OnDisconnect = Callable[[], None]
@@ -198,6 +204,8 @@ class PooledWorker:
     """Scopes of unfinished units whose conversations have run on this worker."""
     parts: dict[str, Any] = field(default_factory=dict)
     """All other objects that the worker calls, by name."""
+    closing: list[Callable[[], None]] = field(default_factory=list)
+    """Are called when the worker has ended."""
 
     def receive(self, message: object) -> None:
         """Make a call that the worker has sent."""

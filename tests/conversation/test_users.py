@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.conversation.simulated_user import SimulatedUser
-from agentest.conversation.user import MutatedUser, NextMessage, OfflineUser, ScriptedUser, User
+from agentest.conversation.user import NextMessage, OfflineUser, ScriptedUser, User
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.models.admission import LocalGate
@@ -45,15 +45,6 @@ def talk(user: User, replies: Sequence[str]) -> list[str]:
         return [t.user_message for t in turns]
 
     return anyio.run(go)
-
-
-# Mutated
-
-
-def test_a_mutated_user_does_not_know_what_was_sent_in_place_of_its_messages() -> None:
-    told = scenario("s", goal="Book a table.", knowledge=["For 2 people.", "On Friday."])
-    sent = talk(MutatedUser(OfflineUser(told), lambda n, text: f"{n} {text.upper()}"), ["Which day?"])
-    assert sent == ["0 BOOK A TABLE.", "1 FOR 2 PEOPLE.", "2 ON FRIDAY."]
 
 
 # Scripted

@@ -22,7 +22,7 @@ from agentest.domain.results import ConversationResult, RunResult, TrajectoryRes
 from agentest.domain.transcript import Remark, StateChange
 from agentest.domain.truncation import MAX_CHARS, shortened, shortened_value, stored
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.runner.sources import FinishedConversations
+from agentest.runner.sources import ConversationRequest, FinishedConversations
 from agentest.store.reader import conversations_of, read_results
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.testing import scripted as fakes
@@ -205,7 +205,9 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     told: list[Any] = []
 
     async def go() -> Any:
-        return await FinishedConversations(lambda *_: held).converse(unit, 1, "", told.append)
+        return await FinishedConversations(lambda *_: held).converse(
+            ConversationRequest(unit, 1, "", told.append)
+        )
 
     assert anyio.run(go) is held
     assert told == []

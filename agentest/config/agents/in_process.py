@@ -39,6 +39,10 @@ class CustomAgent(AnyAgent):
         return value
 
     @property
+    def call_sources(self) -> tuple[str, ...]:
+        return (*super().call_sources, "handlers")
+
+    @property
     def reports_own_calls(self) -> bool:
         return isinstance(self.handler, AgentObject)  # all calls of an agent object go through the gate
 

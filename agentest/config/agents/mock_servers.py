@@ -230,6 +230,11 @@ class AgentWithServers(Section):
         return {key: server for key, server in known.items() if server}
 
     @property
+    def call_sources(self) -> tuple[str, ...]:
+        """Names of the sources of calls that do not arrive by the agent's protocol."""
+        return ("servers",) if self.beside else ()
+
+    @property
     def address_names(self) -> tuple[str, ...]:
         """Placeholders for the addresses of servers."""
         return tuple(name for name, key in ADDRESSES.items() if key in self.beside)

@@ -161,6 +161,10 @@ class HttpAgent(AnyAgent):
         return self.app is not None
 
     @property
+    def call_sources(self) -> tuple[str, ...]:
+        return (*super().call_sources, "handlers") if self.in_process else super().call_sources
+
+    @property
     def secrets(self) -> list[str]:
         """Credentials in the URL, headers and server, which must be redacted."""
         signed = self.sign.secrets if self.sign else []

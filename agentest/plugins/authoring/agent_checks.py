@@ -28,7 +28,8 @@ from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
 from agentest.plugins.page.talk.talk import ShortTalk
-from agentest.runner.agents import StartedServers, check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Plan, agents_under_test
 from agentest.runner.prepare import Prepared, RunRequest, managed_servers_of
 from agentest.support.errors import AgentError, CannotSend, UsageError
@@ -88,7 +89,9 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
         async with AsyncExitStack() as stack:
             try:
                 prepared = stack.enter_context(with_ports(wanted))
-                started = await start_servers(prepared, stack, tasks, notes.append, say=say)
+                observed = CallObservations()
+                reports = ServerReports(on_note=notes.append, say=say, observed=observed)
+                started = await start_servers(prepared, stack, tasks, reports)
                 opened: Mapping[str, Agent] = {}
                 with anyio.move_on_after(_OPENING_S):  # imports what a run would import
                     opened = await connected_agents(prepared, started.client, stack, notes.append)
@@ -106,7 +109,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                     if reply:
                         tell(await _check_conversations(checked, client, wants_talk))
                     if to_set or (reply and agent.server and agent.model_gateway):
-                        tell(await _check_gateway(checked, started, limit_s if to_set else 0.0, say))
+                        tell(await _check_gateway(checked, observed, limit_s if to_set else 0.0, say))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
@@ -123,7 +126,7 @@ def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
 
 
 async def _check_gateway(
-    checked: AgentToCheck, started: StartedServers, limit_s: float, say: Callable[[str], object]
+    checked: AgentToCheck, observed: CallObservations, limit_s: float, say: Callable[[str], object]
 ) -> Check:
     """Check that the agent has called its model, or does so within a time limit."""
     from agentest.plugins.servers.gateway_setup import has_called_model, lines_by_framework
@@ -131,7 +134,7 @@ async def _check_gateway(
     name = subject("gateway", checked.name)
     if limit_s:
         say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
-    if await has_called_model(started, checked.name, limit_s):
+    if await has_called_model(observed, checked.name, limit_s):
         return good(name, "a request of the agent to its model arrived")
     advice = "\n".join(lines_by_framework(checked.config))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"

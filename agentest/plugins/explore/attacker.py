@@ -247,7 +247,11 @@ class AttackUser:
         self._steps.append(step)
         return NextMessage(step.message, keep=keep)
 
-    async def outcome(self, conversation: Conversation) -> AttackLog:
+    async def logged(self, conversation: Conversation) -> Conversation:
+        """Return the transcript with the log of the attack."""
+        return replace(conversation, attack=await self._outcome(conversation))
+
+    async def _outcome(self, conversation: Conversation) -> AttackLog:
         """Return the log of the attack, with the judge's decision about an objective in words."""
         objective, reached, reason = self._setup.objective, None, ""
         if objective.kind is ObjectiveKind.WORDS and not conversation.failure:

@@ -38,7 +38,7 @@ Compared = Callable[[Any], Any]
 
 @dataclass(slots=True)
 class AgentTape:
-    """The recordings of one conversation's requests (implements `mock_servers.port.ModelTape`).
+    """The recordings of one conversation's requests.
 
     Args:
         key: identifies the conversation; the turn is filled in.
@@ -142,7 +142,7 @@ class AgentTape:
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """One request of an agent to its model (implements `mock_servers.port.TapedRequest`)."""
+    """One request of an agent to its model."""
 
     tape: AgentTape
     request: RecordedRequest

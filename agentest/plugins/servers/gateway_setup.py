@@ -9,7 +9,7 @@ import anyio
 from agentest.config.agent_types import AgentConfig
 from agentest.mock_servers.listener import HOST
 from agentest.mock_servers.port import model_variables
-from agentest.runner.agents import StartedServers
+from agentest.runner.call_sources import CallObservations
 
 FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
     (
@@ -69,18 +69,14 @@ def lines_by_framework(agent: AgentConfig) -> list[str]:
     ]
 
 
-async def has_called_model(started: StartedServers, agent: str, limit_s: float) -> bool:
+async def has_called_model(observed: CallObservations, agent: str, limit_s: float) -> bool:
     """Wait until a request to a model arrives at the agent's gateway. Returns False after the time limit."""
-    registry = started.registry
-    group = registry.group_of(agent) if registry else None
-    if registry is None or group is None:
-        return False
     came = anyio.Event()
-    registry.on_reached = lambda _: came.set()
-    if (agent, "model_gateway") not in group.reached:
+    observed.on_reached = came.set
+    if (agent, "model_gateway") not in observed.reached:
         with anyio.move_on_after(limit_s):
             await came.wait()
-    return (agent, "model_gateway") in group.reached
+    return (agent, "model_gateway") in observed.reached
 
 
 def _origin(agent: AgentConfig) -> str:

@@ -3,6 +3,11 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("servers")
+plugin.call_source(
+    "servers",
+    "agentest.plugins.servers.start:open_servers",
+    worker="agentest.plugins.servers.worker_calls:open_proxied_servers",
+)
 plugin.command(
     "mock-server",
     "agentest.plugins.servers.command:mock_server",

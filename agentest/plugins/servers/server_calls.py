@@ -1,18 +1,26 @@
-"""Calls of an agent that reach servers of ours: at mock servers, or as reports in the agent's spans."""
+"""Calls of an agent that reach servers of ours: at mock servers, or as reports in the agent's spans.
+
+`ServerCalls` gives a conversation its sources: one for each way in which its agent's calls arrive.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import Approval, Approve, SeenBy
+from agentest.domain.transcript import Conversation
 from agentest.mock_servers.port import (
+    ActivePeriod,
     Addresses,
     CallOutcome,
+    Conversations,
     Identity,
+    ModelAccess,
     ModelConversation,
+    ModelFaults,
     ServedAnswer,
     ServedCall,
     SpanRequest,
@@ -21,9 +29,84 @@ from agentest.mock_servers.port import (
 )
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
+from agentest.runner.call_sources import CallSources, LiveConversation
+from agentest.runner.plan import Unit
+from agentest.scenarios.calls import is_one_tool
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
-from agentest.support.trace_context import TraceContext, in_turn
+from agentest.support.trace_context import TraceContext, in_turn, new_key
+
+
+class ServerCalls(CallSources):
+    """The calls of conversations at the servers of a run, which may be in another process."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._conversations = conversations
+
+    @asynccontextmanager
+    async def conversation(self, live: LiveConversation) -> AsyncIterator[Sequence[CallSource]]:
+        """Wait until the servers let the conversation begin, and answer its calls until it is over."""
+        traits, spec = live.unit.traits, live.spec
+        shared = bool(spec.session and spec.session.session_id)  # by all conversations of the scenario
+        who = Identity(
+            key=new_key(),
+            session_id=None if shared else spec.session_id,
+            conversation_id=spec.conversation_id,
+            scenario=spec.scenario,
+            agent=live.unit.agent,
+        )
+        served = MockServerCalls(who, live.mocks, traits.tool_names)
+        access = _model_access(live) if live.config.model_gateway else None
+        async with self._conversations.under_way(who, served, live.outside, access) as period:
+            served.addresses = period.addresses
+            sources: list[CallSource] = [served]
+            if period.traces:
+                alone = _needs_spans(live.unit)
+                sources.append(TracedCalls(live.mocks, period.traces, who.key, alone=alone))
+            if period.model:
+                served.seen_by, live.lane = SeenBy.MODEL, period.model.lane
+                sources.append(ModelCalls(period.model, live.prepared.loaded.redact))
+            yield sources
+            if live.ended:
+                _note_end(period, live.ended, live.prepared.loaded.config.request_timeout_ms)
+
+
+def _note_end(period: ActivePeriod, ended: Conversation, timeout_ms: float) -> None:
+    period.failed = ended.failure is not None
+    # The agent was waited for in the turn that never closed.
+    answered_ms = sum(turn.latency_ms for turn in ended.turns)
+    if period.failed and ended.time.agent_ms - answered_ms >= timeout_ms:
+        period.at_work_s = timeout_ms / 1000
+
+
+def _model_access(live: LiveConversation) -> ModelAccess:
+    scenario, faults = live.unit.scenario, None
+    timeout_s = live.prepared.loaded.config.request_timeout_ms / 1000
+    if scenario.model_faults:
+        # The agent has as much time again to go on without an answer.
+        faults = ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
+    return ModelAccess(
+        mocked=frozenset(scenario.tools),
+        opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
+        timeout_s=timeout_s,
+        recorded=frozenset(each.name for each in scenario.recorded or ()),
+        named=frozenset(scenario.named_tools),
+        faults=faults,
+        tape_key=live.key("agent"),
+        recordings=live.models.recordings,
+    )
+
+
+def _needs_spans(unit: Unit) -> bool:
+    """Return True if calls cannot be judged without the agent's spans.
+
+    That is so if nothing else shows the calls, or if the scenario bans a tool that the agent may have from
+    another source, because no list proves that it belongs to a mock server.
+    """
+    banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
+    kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
+    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))
+    return unit.traits.visible_by_spans_only or beside
 
 
 class MockServerCalls(CallSource):

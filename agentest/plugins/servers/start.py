@@ -1,7 +1,7 @@
 """The mock servers and span receivers of a plan's agents: open them, check them, record real tools.
 
-`open_servers` opens them for a run. `look_at_real_tools` compares tool lists with the real servers, and
-`serving` with `CallRecorder` records calls to the real tools.
+`open_servers` opens them for a run. `compare_real_tools` compares tool lists with the real servers, and
+`forwarding_servers` with `CallRecorder` records calls to the real tools.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableM
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from anyio.abc import TaskGroup
 
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
 from agentest.domain.messages import ToolSpec
-from agentest.domain.results import RunWarning
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.port import UNUSED_KEYS, Addresses, Identity, with_user_variables
-from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
+from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.plugin import PLUGINS
@@ -35,7 +37,9 @@ from agentest.plugins.servers.mcp.real_server import (
     tools_of,
     tools_path,
 )
-from agentest.plugins.servers.server_calls import MockServerCalls
+from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
+from agentest.plugins.servers.worker_calls import MockProxy
+from agentest.runner.call_sources import CallObservations, RunResources, ServerReports
 from agentest.runner.plan import (
     Options,
     Plan,
@@ -57,52 +61,88 @@ from agentest.support.text import count, nearest
 from agentest.support.trace_context import new_key
 
 
-async def open_servers(
-    prepared: Prepared,
-    client: Client,
-    stack: AsyncExitStack,
-    on_note: Callable[[str], None],
-    keep_span: Callable[[bytes], object] | None = None,
-) -> Registry:
-    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError."""
-    plan = prepared.plan
-    registry = Registry(tuple(_groups(plan)), on_note)
+class RunServers(ServerCalls):
+    """The servers of a run, in the process that has opened them."""
+
+    def __init__(self, plan: Plan, registry: Registry) -> None:
+        super().__init__(registry)
+        self.registry = registry
+        self._plan = plan
+
+    def addresses_of(self, agent: str) -> Addresses:
+        """Return the addresses of an agent's servers."""
+        group = self.registry.group_of(agent)
+        return group.addresses if group else Addresses()
+
+    def server_for(self, agent: str, server: Server, lane: int | None) -> Server:
+        return with_server_addresses(server, self.addresses_of(agent).in_lane(lane))
+
+    def changing_addresses(self, agent: str) -> str | None:
+        """Name the addresses that change in every run. None if all servers have fixed ports."""
+        free = [f"`{key}`" for key, each in self._plan.agents[agent].beside.items() if each.port is None]
+        return f"the address of {' and '.join(free)} of agent {agent!r}, at a free port" if free else None
+
+    def lane_ended(self, agent: str, lane: int) -> None:
+        group = self.registry.group_of(agent)
+        if group and group.model_traffic:
+            group.model_traffic.close_lane(lane)
+
+    def serve_worker(self, worker: Any, tasks: TaskGroup, recordings: Any) -> MockProxy:
+        return MockProxy(self.registry, worker, tasks, recordings)
+
+
+async def open_servers(resources: RunResources) -> RunServers:
+    """Open the mock servers of all agents of the plan (`OpenCallSources`)."""
+    plan = resources.prepared.plan
+    registry = Registry(
+        tuple(_groups(plan)),
+        resources.reports.on_note,
+        on_refused=resources.reports.observed.count_unclaimed,
+        on_reached=lambda group: resources.reports.observed.add_reached(group.reached),
+    )
     _check_gateways(plan, registry.groups)
     _check_ports(plan, registry.groups)
     _check_own_servers(plan, registry)
-    config, options = prepared.loaded.config, prepared.request.options
     for group in registry.groups:
         agents = [plan.agents[name] for name in group.agents]
-        units = [unit for unit in plan.units if unit.agent in group.agents]
-        tools: dict[str, ToolSpec] = {}  # of each tool the most detailed mock
-        places: dict[str, str] = {}
-        for unit in units:
-            where = f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
-            for spec in tool_specs(unit.scenario.tools):
-                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
-                    tools[spec.name] = spec
-                places.setdefault(spec.name, where)
-        handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
-        opening = ServerInputs(
-            registry=registry,
-            group=group,
-            tools=tuple(tools.values()),
-            only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
-            passthrough=unmocked_tools_setting(config, options) == "passthrough",
-            root=prepared.request.root,
-            client=client,
-            stack=stack,
-            on_note=on_note,
-            redact=prepared.loaded.redact,
-            spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
-            mocked_in=places,
-            replays=_replays(options, agents[0]),
-            keep_span=keep_span,
-            left_out=plan.left_out,
-        )
+        opening = _inputs(resources, registry, group)
         group.addresses = await _open(agents, opening)
         _check_mocks_are_served(opening, agents)
-    return registry
+    return RunServers(plan, registry)
+
+
+def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> ServerInputs:
+    """Return what the servers of a group need."""
+    prepared, plan = resources.prepared, resources.prepared.plan
+    config, options = prepared.loaded.config, prepared.request.options
+    agents = [plan.agents[name] for name in group.agents]
+    units = [unit for unit in plan.units if unit.agent in group.agents]
+    tools: dict[str, ToolSpec] = {}  # of each tool the most detailed mock
+    places: dict[str, str] = {}
+    for unit in units:
+        where = f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
+        for spec in tool_specs(unit.scenario.tools):
+            if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
+                tools[spec.name] = spec
+            places.setdefault(spec.name, where)
+    handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
+    return ServerInputs(
+        registry=registry,
+        group=group,
+        tools=tuple(tools.values()),
+        only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
+        passthrough=unmocked_tools_setting(config, options) == "passthrough",
+        root=prepared.request.root,
+        client=resources.client,
+        stack=resources.closing,
+        on_note=resources.reports.on_note,
+        redact=prepared.loaded.redact,
+        spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
+        mocked_in=places,
+        replays=_replays(options, agents[0]),
+        keep_span=resources.reports.keep_span,
+        left_out=plan.left_out,
+    )
 
 
 def _replays(options: Options, agent: AgentConfig) -> bool:
@@ -198,12 +238,6 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     return server.model_copy(update=changed)
 
 
-def changing_addresses(name: str, agent: AgentConfig) -> str | None:
-    """Name the addresses that change in every run. None if all servers have fixed ports."""
-    free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
-    return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
-
-
 def _groups(plan: Plan) -> Iterator[ServerGroup]:
     """Group the agents that have servers: agents that receive the same addresses share them."""
     known: list[tuple[object, list[str]]] = []
@@ -270,33 +304,6 @@ def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
                 )
             if server.port:
                 owners[server.port] = owner
-
-
-def warnings_of_unclaimed(
-    plan: Plan, refused: Mapping[UnclaimedCall, int], redact: Callable[[str], str]
-) -> tuple[RunWarning, ...]:
-    """Return a warning for each kind of call that was refused because it belonged to no conversation."""
-    warnings: list[RunWarning] = []
-    for call, number in refused.items():
-        first = next(unit for unit in plan.units if unit.agent == call.agent)
-        if not call.tool:
-            message = (
-                f"{count(number, 'message')} of agent {call.agent!r} to `reply_webhook` belonged to no "
-                f"conversation{'' if number == 1 else ', such as the first'}: {call.why}. The reply that it "
-                "belongs to is unknown, so this run is errored"
-            )
-            warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
-            continue
-        exclusive_hint = "set exclusive: true (one conversation at a time); or, to run many at once, "
-        message = (
-            f"{count(number, 'call')} of tool {call.tool!r} that came to the mock servers of agent "
-            f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. Its effect "
-            f"is unknown, so this run is errored. If the agent makes such calls after its reply, "
-            "have it reply after them; if they do not name their conversation, or name an earlier one, "
-            f"{'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
-        )
-        warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
-    return tuple(warnings)
 
 
 _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
@@ -405,9 +412,9 @@ class CallRecorder:
         return [mocks.statuses for mocks in self._held.values()]
 
 
-def refused(registry: Registry | None) -> Iterator[str]:
+def refused(observed: CallObservations) -> Iterator[str]:
     """Warn about calls that were not recorded because they belonged to no conversation."""
-    for call, number in registry.unclaimed.items() if registry else ():
+    for call, number in observed.unclaimed.items():
         yield f"left out {count(number, 'call')} of {call.tool!r}, which nobody answered: {call.why}"
 
 
@@ -423,19 +430,19 @@ async def forwarding_servers(
             "mcp_mock.upstream or rest_mock.upstream, or talk to it (--say)"
         )
     client = await stack.enter_async_context(open_client(AddressGuard()))
-    registry = await open_servers(prepared, client, stack, on_note)
+    observed = CallObservations()
+    reports = ServerReports(on_note=on_note, observed=observed)
+    servers = await open_servers(RunResources(prepared, client, stack, reports))
     who = Identity(key=new_key(), session_id=None, conversation_id=_NAME, scenario=_NAME, agent=unit.agent)
     mocks = MockResolver(
         {}, scenario=_NAME, conversation_id=_NAME, unmocked_tools="passthrough", redact=prepared.loaded.redact
     )
     recorder.on_mocks(_NAME, mocks)
-    group = registry.group_of(unit.agent)
-    assert group is not None
-    async with registry.under_way(who, MockServerCalls(who, mocks)):
+    async with servers.registry.under_way(who, MockServerCalls(who, mocks)):
         try:
-            yield group.addresses
+            yield servers.addresses_of(unit.agent)
         finally:
-            for note in refused(registry):
+            for note in refused(observed):
                 on_note(note)
 
 

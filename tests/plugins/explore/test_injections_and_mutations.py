@@ -7,13 +7,17 @@ import json
 import re
 from typing import Any
 
+import anyio
 import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
 from agentest.config.config import ExploreSettings
+from agentest.conversation.user import NextMessage, OfflineUser
 from agentest.domain.injections import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
+from agentest.domain.transcript import Turn
 from agentest.plugins.explore import mutations
+from agentest.plugins.explore.changed_users import MutatedUser
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.injections import InjectionSweep, is_chosen, pattern_problem
 from agentest.plugins.explore.model import Base
@@ -428,3 +432,18 @@ def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:
     said = [mutated_message(("two_goals", "case"), "s", n, "Pay 12.") for n in range(2)]
     assert said[0] != said[1]
     assert all("12" in each for each in said)
+
+
+def test_a_mutated_user_does_not_know_what_was_sent_in_place_of_its_messages() -> None:
+    options = {"name": "s", "goal": "Book a table.", "knowledge": ["For 2 people.", "On Friday."]}
+    user = MutatedUser(
+        OfflineUser(build_scenario(options, "/a.sim.py", 1)), lambda n, text: f"{n} {text.upper()}"
+    )
+
+    async def talk() -> list[str]:
+        turns: list[Turn] = []
+        while isinstance(said := await user.next_message(tuple(turns)), NextMessage):
+            turns.append(Turn(len(turns), said.text, "Which day?"))
+        return [turn.user_message for turn in turns]
+
+    assert anyio.run(talk) == ["0 BOOK A TABLE.", "1 FOR 2 PEOPLE.", "2 ON FRIDAY."]

@@ -43,9 +43,10 @@ from agentest.plugins.servers.start import (
     with_real_tools,
 )
 from agentest.runner.agents import connected_agents, start_servers, with_ports
+from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.sources import LiveConversations
+from agentest.runner.sources import ConversationRequest, LiveConversations
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
@@ -238,19 +239,20 @@ async def _converse(
             say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
         user = TerminalUser(stdin_reader(), lambda text: say(text, end=""))
     prepared = stack.enter_context(with_ports(prepared))
-    started = await start_servers(prepared, stack, tasks, note)
+    observed = CallObservations()
+    started = await start_servers(prepared, stack, tasks, ServerReports(on_note=note, observed=observed))
     agents = await connected_agents(prepared, started.client, stack, note)
     source = LiveConversations(
         prepared,
         agents,
         Models(),
         pick_user=lambda *_: user,
-        registry=started.registry,
+        call_sources=started.call_sources,
         on_mocks=recording.recorder.on_mocks,
     )
-    conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
+    conversation: Conversation = await source.converse(ConversationRequest(unit, 1, f"{unit.slug}-1", show))
     recording.turns = conversation.turns
-    for text in refused(started.registry):
+    for text in refused(observed):
         note(text)
     recording.failure = conversation.failure.message if conversation.failure else None
 

@@ -41,9 +41,10 @@ from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
+from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Unit, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, RunRequest, configure, discover_scenarios, prepared_for
-from agentest.runner.sources import LiveConversations, OnMocks, unclaimed_call_warnings
+from agentest.runner.sources import ConversationRequest, LiveConversations, OnMocks
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentError, CannotSend, UsageError
@@ -158,7 +159,9 @@ class PersonConversation:
 
     async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> TalkResult:
         prepared = stack.enter_context(with_ports(self._prepared))
-        started = await start_servers(prepared, stack, tasks, self._note)
+        observed = CallObservations()
+        reports = ServerReports(on_note=self._note, observed=observed)
+        started = await start_servers(prepared, stack, tasks, reports)
         agents = await connected_agents(prepared, started.client, stack, self._note)
         self._tell(Ready(unit=self._unit))
         if lacking := without_user_tools(self._unit):
@@ -168,13 +171,12 @@ class PersonConversation:
             agents,
             Models(),
             pick_user=lambda *_: _ReportingUser(self._user, self._on_message),
-            registry=started.registry,
+            call_sources=started.call_sources,
             on_mocks=self._begin,
         )
-        conversation = await source.converse(self._unit, 1, self._id, self._on_turn)
-        return TalkResult(
-            conversation=conversation, unclaimed=unclaimed_call_warnings(self._prepared, started.registry)
-        )
+        request = ConversationRequest(self._unit, 1, self._id, self._on_turn)
+        conversation = await source.converse(request)
+        return TalkResult(conversation=conversation, unclaimed=observed.warnings(self._prepared))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
         self._mocks = mocks

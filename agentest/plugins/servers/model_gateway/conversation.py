@@ -19,10 +19,10 @@ from agentest.mock_servers.port import (
     ActiveConversation,
     CallOutcome,
     Identity,
-    ModelTape,
     ServedCall,
     TurnTraces,
 )
+from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import (
     CallHandling,
@@ -170,7 +170,7 @@ class GatewayConversation:
     idle_at: float = math.inf
     """When an agent that was given up has surely ended its work."""
     open_requests: int = 0
-    tape: ModelTape | None = None
+    tape: AgentTape | None = None
     problem: ModelError | None = None
     """The first request that could not be answered because of a recording."""
     log: RequestLog = field(default_factory=RequestLog)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from agentest.mock_servers.port import ModelTape, TapedRequest
+from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
 from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
 from agentest.plugins.servers.model_gateway.wire_form import Json, encoded
 from agentest.support.errors import ModelError
@@ -49,7 +49,7 @@ class RecordedApi:
     """
 
     live: LiveApi
-    tape: ModelTape
+    tape: AgentTape
     path: str
     ignored: Sequence[str]
     session_id: str | None
@@ -91,7 +91,7 @@ class _Taped:
     """A live response that is recorded once it has been read, or when the agent reads no further."""
 
     _response: ModelResponse
-    _request: TapedRequest
+    _request: AgentRequest
     _hide: Callable[[str], str]
     _fail: Callable[[ModelError], GatewayError]
     _unfinished: bytearray | None = None

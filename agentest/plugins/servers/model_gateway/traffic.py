@@ -11,6 +11,7 @@ import anyio
 
 from agentest.config.agents.mock_servers import Override
 from agentest.mock_servers.port import ActiveConversation, Identity, ModelAccess, WaitingBlock
+from agentest.plugins.servers.agent_tape import agent_tape
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
@@ -22,7 +23,7 @@ _REMEMBERED = 200
 
 @dataclass(slots=True, kw_only=True)
 class GatewayTraffic:
-    """What passes through one gateway (implements `mock_servers.port.ModelTraffic`)."""
+    """What passes through one gateway: the conversations under way whose agents call their model there."""
 
     agent: str
     mocks: bool
@@ -82,6 +83,7 @@ class GatewayTraffic:
         return self._active.get(key)
 
     def close_lane(self, lane: int) -> None:
+        """Give no further conversation to this copy of the agent's server, unless it is the last one."""
         if len(self._closed_lanes) + 1 >= self.lanes:
             return
         self._closed_lanes.add(lane)
@@ -91,6 +93,7 @@ class GatewayTraffic:
                 self._free_lanes.remove(lane)
 
     def rest(self, key: str, seconds: float) -> None:
+        """Let the next conversation in this one's place wait, because its agent may still be at work."""
         conversation = self._active[key]
         conversation.idle_at = self._rests_until[conversation.place] = anyio.current_time() + seconds
 
@@ -120,6 +123,11 @@ class GatewayTraffic:
         access: ModelAccess,
         outside: WaitingBlock = nullcontext,
     ) -> AsyncIterator[GatewayConversation]:
+        """Take requests of a conversation until the block ends.
+
+        Each copy of the agent's server has one conversation at a time. Without copies, conversations that
+        begin alike run one after the other, because their requests cannot be told apart.
+        """
         async with self._place(access.opening, outside) as lane:
             self.state.begun += 1
             conversation = GatewayConversation(
@@ -139,8 +147,9 @@ class GatewayTraffic:
                 from agentest.plugins.servers.model_gateway.faults import ConversationFaults
 
                 conversation.faults = ConversationFaults(access.faults)
-            if access.open_tape:
-                conversation.tape = access.open_tape(access.tape_key, lambda: conversation.said_in)
+            if access.recordings:
+                key = access.tape_key
+                conversation.tape = agent_tape(access.recordings, key, lambda: conversation.said_in)
             self._active[who.key] = conversation
             try:
                 yield conversation

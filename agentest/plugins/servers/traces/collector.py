@@ -129,7 +129,7 @@ _ATTRIBUTE = "agentest.conversation"
 
 
 class Collector:
-    """Stores the spans of agents that share a receiver (`mock_servers.port.SpanReceiver`)."""
+    """Stores the spans of agents that share a receiver."""
 
     def __init__(
         self,

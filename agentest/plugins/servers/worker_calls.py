@@ -1,4 +1,4 @@
-"""Proxy tool calls between the mock servers in the run's process and the mocks in a worker.
+"""Proxy tool calls between the servers in the run's process and the mocks in a worker.
 
 `MockProxy` forwards each call from a server to the worker, and `ProxiedConversations` answers it there.
 """
@@ -25,7 +25,6 @@ from agentest.mock_servers.port import (
     CallOutcome,
     Identity,
     ModelAccess,
-    OpenTape,
     ServedAnswer,
     ServedCall,
     SpanRequest,
@@ -33,10 +32,11 @@ from agentest.mock_servers.port import (
     WaitingBlock,
 )
 from agentest.mock_servers.registry import Registry
+from agentest.plugins.servers.server_calls import ServerCalls
+from agentest.runner.call_sources import RunResources
 from agentest.support.errors import AgentError, AgentestError, described
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.workers.channel import Send, can_be_sent, remote
-from agentest.workers.worker_pool import MOCKS
+from agentest.workers.channel import can_be_sent
 
 _TOO_DEEP = TurnTraces(missing="traces incomplete: their content is nested too deeply")
 _WORKER_ENDED = ServedAnswer(
@@ -50,14 +50,15 @@ class MockProxy:
     The worker calls `enter`, `leave`, `said`, `replied`, `request` and `answer`.
     """
 
-    def __init__(
-        self, registry: Registry, send: Send, tasks: TaskGroup, open_tape: OpenTape | None = None
-    ) -> None:
-        """Register a worker. Its conversations are tasks of `tasks`, here with the tapes of this process."""
+    def __init__(self, registry: Registry, worker: Any, tasks: TaskGroup, recordings: Any = None) -> None:
+        """Register a worker. Its conversations are tasks of `tasks`, here with the tapes of this process.
+
+        Args:
+            worker: stands for the `ProxiedConversations` there.
+        """
         self._registry = registry
-        self._open_tape = open_tape
-        self._send = send
-        self._worker: ProxiedConversations = remote(MOCKS, send)
+        self._recordings = recordings
+        self._worker: ProxiedConversations = worker
         self._tasks = tasks
         self._waiting: dict[str, anyio.CancelScope] = {}
         self._under_way: dict[str, _WorkerConversation] = {}
@@ -68,7 +69,7 @@ class MockProxy:
     def enter(self, who: Identity, access: ModelAccess | None = None) -> None:
         """Begin a conversation when the agent's mock servers and its model gateway permit."""
         scope = self._waiting[who.key] = anyio.CancelScope()
-        access = access and replace(access, open_tape=self._open_tape)
+        access = access and replace(access, recordings=self._recordings)
         self._tasks.start_soon(self._stay, who, access, scope)
 
     def leave(self, key: str, at_work_s: float = 0.0, *, failed: bool = True) -> None:
@@ -143,7 +144,8 @@ class MockProxy:
                 conversation = self._under_way[who.key] = _WorkerConversation(
                     period, access.timeout_s if access else 0.0
                 )
-                self._conversation(who.key).begin(
+                self._worker.begin(
+                    who.key,
                     period.addresses,
                     traces=period.traces is not None,
                     model=period.model is not None,
@@ -153,12 +155,8 @@ class MockProxy:
 
     @asynccontextmanager
     async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
-        self._conversation(key).wait()
+        self._worker.wait(key)
         yield
-
-    def _conversation(self, key: str) -> ProxiedConversation:
-        conversation: ProxiedConversation = remote(key, self._send)
-        return conversation
 
     async def _respond(
         self, key: str, number: int, part: str, call: Callable[[object], Awaitable[object]]
@@ -174,7 +172,7 @@ class MockProxy:
             error = problem
         except Exception as problem:  # noqa: BLE001 - the worker's conversation ends, and not the run
             error = described(problem)
-        self._conversation(key).accept(number, result if can_be_sent(result) else _TOO_DEEP, error)
+        self._worker.accept(key, number, result if can_be_sent(result) else _TOO_DEEP, error)
 
 
 @dataclass(slots=True)
@@ -226,10 +224,10 @@ _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the convers
 
 @dataclass(slots=True)
 class ProxiedConversation:
-    """A conversation of this worker. The run's process calls `wait`, `begin` and `accept`.
+    """A conversation of this worker.
 
-    It asks that process for its spans and what its model did (implements `mock_servers.port.SpanSource` and
-    `mock_servers.port.ModelConversation`).
+    It asks the run's process for its spans and what its model did (implements `SpanSource` and
+    `ModelConversation` of `mock_servers.port`).
     """
 
     who: Identity
@@ -301,14 +299,20 @@ class ProxiedConversation:
             del self._requests[number]
 
 
-class ProxiedConversations:
-    """The conversations of this worker that are running or waiting to begin."""
+class ProxiedConversations(ServerCalls):
+    """The conversations of this worker that are running or waiting to begin.
 
-    def __init__(self, send: Send) -> None:
-        self._run: MockProxy = remote(MOCKS, send)
+    The run's process calls `wait`, `begin`, `accept`, `ask` and `cancel` for the conversation with a key.
+
+    Args:
+        run: stands for the `MockProxy` there.
+    """
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(self)
+        self._run: MockProxy = run
         self._tasks: TaskGroup
-        self.hosted: dict[str, ProxiedConversation] = {}
-        """Conversations by their keys. The run's process calls them, and `ask` and `cancel`."""
+        self._hosted: dict[str, ProxiedConversation] = {}
         self._answering: dict[int, anyio.CancelScope] = {}
 
     @asynccontextmanager
@@ -327,9 +331,9 @@ class ProxiedConversations:
         access: ModelAccess | None = None,
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        conversation = self.hosted[who.key] = ProxiedConversation(who, serving, self._run)
+        conversation = self._hosted[who.key] = ProxiedConversation(who, serving, self._run)
         stay = ActivePeriod(conversation.addresses)
-        self._run.enter(who, access and replace(access, open_tape=None))
+        self._run.enter(who, access and replace(access, recordings=None))
         try:
             await conversation.answered.wait()
             if not conversation.begun.is_set():
@@ -343,8 +347,23 @@ class ProxiedConversations:
             stay.failed = True
             raise
         finally:
-            del self.hosted[who.key]
+            del self._hosted[who.key]
             self._run.leave(who.key, stay.at_work_s, failed=stay.failed)
+
+    def wait(self, key: str) -> None:
+        """Let a conversation know that it has to wait for others."""
+        if conversation := self._hosted.get(key):
+            conversation.wait()
+
+    def begin(self, key: str, addresses: Addresses, *, traces: bool, model: bool, lane: int | None) -> None:
+        """Let a conversation begin."""
+        if conversation := self._hosted.get(key):
+            conversation.begin(addresses, traces=traces, model=model, lane=lane)
+
+    def accept(self, key: str, number: int, result: object, error: AgentestError | str | None) -> None:
+        """Deliver what a part of the conversation's `ActivePeriod` returned or raised."""
+        if conversation := self._hosted.get(key):
+            conversation.accept(number, result, error)
 
     def ask(self, number: int, key: str, method: str, *args: object, **options: object) -> None:
         """Call a method of a conversation and send its answer.
@@ -366,7 +385,7 @@ class ProxiedConversations:
         answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with self._answering[number]:
-                if conversation := self.hosted.get(key):
+                if conversation := self._hosted.get(key):
                     answer = await call(conversation.serving)
                     if not can_be_sent(answer):
                         problem = "the mock's answer is nested too deeply"
@@ -378,3 +397,10 @@ class ProxiedConversations:
         finally:
             del self._answering[number]
         self._run.answer(number, answer)
+
+
+async def open_proxied_servers(resources: RunResources, run: Any) -> ProxiedConversations:
+    """Open the servers of the run's process for a worker (`OpenWorkerEnd`)."""
+    conversations = ProxiedConversations(run)
+    await resources.closing.enter_async_context(conversations.answering())
+    return conversations

@@ -25,11 +25,12 @@ from agentest.mock_servers.port import (
     TurnTraces,
 )
 from agentest.mock_servers.registry import Registry, ServerGroup, names_of
+from agentest.plugins.servers.worker_calls import MockProxy, ProxiedConversations
 from agentest.support.errors import AgentError, MockError
 from agentest.support.trace_context import new_key
-from agentest.workers.channel import Link, deliver
-from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
-from agentest.workers.worker_pool import MOCKS
+from agentest.workers.channel import Link, deliver, remote
+
+CALLS = "calls"
 
 
 class Conversation:
@@ -113,18 +114,16 @@ async def scaled(*, exclusive: bool = False) -> Any:
     ours, theirs = socket.socketpair()
     scale = Scale(exclusive=exclusive)
     async with anyio.create_task_group() as tasks:
-        hosted = ProxiedConversations(lambda message: there.send(message))
-        there = await Link.over(
-            theirs, lambda message: deliver(message, {MOCKS: hosted}, hosted.hosted), lambda: None
-        )
+        hosted = ProxiedConversations(remote(CALLS, lambda message: there.send(message)))
+        there = await Link.over(theirs, lambda message: deliver(message, {CALLS: hosted}), lambda: None)
         guests: MockProxy
 
         def on_disconnect() -> None:
             guests.close()
             scale.gone.set()
 
-        here = await Link.over(ours, lambda message: deliver(message, {MOCKS: guests}), on_disconnect)
-        guests = MockProxy(scale.registry, here.send, tasks, lambda key, _: f"tape of {key}")
+        here = await Link.over(ours, lambda message: deliver(message, {CALLS: guests}), on_disconnect)
+        guests = MockProxy(scale.registry, remote(CALLS, here.send), tasks, "the tape")
         async with hosted.answering():
             yield scale, hosted, there
         await there.close()
@@ -331,7 +330,7 @@ class FakeGateway:
         if not self.place.is_set():
             async with outside():
                 await self.place.wait()
-        self.heard.append(access.open_tape("the key", lambda: 0) if access.open_tape else None)
+        self.heard.append(access.recordings)
         yield self
 
     def rest(self, key: str, seconds: float) -> None:
@@ -374,7 +373,7 @@ def test_a_model_gateway_knows_what_a_workers_conversation_says() -> None:
             assert model.lane == 2
             with model.said("hello"):
                 await model.has_heard()
-                assert gateway.heard == ["tape of the key", "hello", "known"]
+                assert gateway.heard == ["the tape", "hello", "known"]
             assert await model.error_of(None) is None
             assert (await model.end_turn()).model_calls == 3
             gateway.problem = MockError("no answer")
