@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from secrets import token_hex
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.error_hints import load_hint
 from agentest.agents.port import (
     AGENT_ANSWERED,
@@ -55,6 +54,9 @@ from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened, turn_name
+
+if TYPE_CHECKING:
+    from agentest.agents.bypassed_tools import MockedTools
 
 MAX_TOOL_ROUNDS = 50
 _MAX_EXCHANGES = 6
@@ -391,6 +393,8 @@ class _Stopwatch:
 
 
 def _mocked_tools(agent: str, mocks: MockResolver, sources: Sequence[CallSource]) -> MockedTools:
+    from agentest.agents.bypassed_tools import MockedTools
+
     leading = next((source for source in sources if source.remedy), None)
     if leading is None:
         return MockedTools(agent, mocks.specs(), exact=True)
