@@ -30,7 +30,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "agentest" / "authoring" / "skill").rglob("*.md")),
+    *sorted((ROOT / "agentest" / "plugins" / "authoring" / "skill").rglob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
