@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -20,7 +20,7 @@ from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugin import PLUGINS, Plugin
+from agentest.plugin import PLUGINS, Plugin, PluginRegistry, core_plugin
 from agentest.scenarios.definition import scenario
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
@@ -116,6 +116,26 @@ def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> Non
     path.write_text("agent:\n  type: Bird\n")
     with pytest.raises(ConfigError, match=r"no agent type 'Bird'\. .* agent speaks: parrot \(a parrot\)"):
         load(path, {})
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"endpoint": "http://h"},
+        {"type": "http", "endpoint": "http://h", "body": {"text": "{{message}}"}},
+        {"type": "asgi", "app": "shop:app"},
+        {"type": "custom", "handler": "shop:answer"},
+    ],
+)
+def test_types_of_the_core_read_no_plugin(agent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration reads the sources of plug-ins only up to the one with its type, overrides too."""
+
+    def unread() -> Iterator[tuple[str, str]]:
+        raise AssertionError("a source of plug-ins was read")
+
+    monkeypatch.setattr("agentest.config.agent_types.PLUGINS", PluginRegistry([core_plugin, unread]))
+    config = Config.model_validate({"agent": agent, "compare": [{"name": "b", "toolVisibility": None}]})
+    assert {config.agent.type, config.compare[0].type} == {agent.get("type", "chat_completions")}
 
 
 @pytest.mark.usefixtures("parrots")

@@ -64,6 +64,7 @@ UNUSED_PARTS = [
     "models.providers",
     "models.structured_output",
     "models.tape",
+    "plugins",
     "report.alignments",
     "report.console.case",
     "report.console.printer",
