@@ -100,10 +100,8 @@ class ChatCompletionsProbe(ProtocolProbe):
         models = await endpoint.get(_MODELS_PATH)
         if models is None or not isinstance(models.json, Mapping) or models.json.get("object") != "list":
             return None
-        return DetectedProtocol(
-            settings={"type": self.kind, "endpoint": urljoin(endpoint.url, CHAT_PATH)},
-            because=f"its {_MODELS_PATH} lists models, as servers with chat completions do",
-        )
+        because = f"its {_MODELS_PATH} lists models, as servers with chat completions do"
+        return self.found(urljoin(endpoint.url, CHAT_PATH), because)
 
 
 class HttpProbe(ProtocolProbe):
@@ -119,8 +117,7 @@ class HttpProbe(ProtocolProbe):
         if chosen is None:
             return None
         url = urljoin(endpoint.url, await _with_first_id(endpoint, chosen.path))
-        settings = {"type": self.kind, "endpoint": url, **chosen.settings}
-        return DetectedProtocol(settings=settings, because=f"its {OPENAPI_PATH} describes POST {chosen.path}")
+        return self.found(url, f"its {OPENAPI_PATH} describes POST {chosen.path}", **chosen.settings)
 
 
 async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:

@@ -115,35 +115,34 @@ class ProtocolProbe:
         """
         if not self.usual_paths:
             return None
-        document = await endpoint.openapi()
+        url, document = endpoint.url, await endpoint.openapi()
         listed = [path for path, post in posts_in(document) if self.is_listed(path, post)]
         if listed and endpoint.only_gets:
-            return self._found(endpoint, listed[0], f"its {OPENAPI_PATH} lists POST {listed[0]}")
+            return self.found(urljoin(url, listed[0]), f"its {OPENAPI_PATH} lists POST {listed[0]}")
         if endpoint.only_gets:
             for path in self.usual_paths:
                 response = await endpoint.get(path) if self.is_listed(path, {}) else None
                 if response is not None and response.status == 405:
-                    return self._found(endpoint, path, f"the server has {path}")
+                    return self.found(urljoin(url, path), f"the server has {path}")
             return None
         for path in listed:
             response = await endpoint.post_message(path)
             shown = self.evidence(response) if response is not None else None
-            return self._found(endpoint, path, shown or f"its {OPENAPI_PATH} lists POST {path}")
+            return self.found(urljoin(url, path), shown or f"its {OPENAPI_PATH} lists POST {path}")
         async for path in endpoint.places(*self.usual_paths):
             response = await endpoint.post_message(path)
             if response is None:
                 continue
+            here = urljoin(url, path)
             if seen := self.evidence(response):
-                return self._found(endpoint, path, seen)
-            names_kind = self.is_listed(urlsplit(urljoin(endpoint.url, path)).path, {})
-            if names_kind and is_missing_model_error(response):
-                because = "it asks for the name of a model, at a path of this protocol"
-                return self._found(endpoint, path, because)
+                return self.found(here, seen)
+            if self.is_listed(urlsplit(here).path, {}) and is_missing_model_error(response):
+                return self.found(here, "it asks for the name of a model, at a path of this protocol")
         return None
 
-    def _found(self, endpoint: EndpointProbe, path: str, because: str) -> DetectedProtocol:
-        url = urljoin(endpoint.url, path) if path else endpoint.url
-        return DetectedProtocol(settings={"type": self.kind, "endpoint": url}, because=because)
+    def found(self, address: str, because: str, **more: Any) -> DetectedProtocol:
+        """Return a finding at an address, with further settings."""
+        return DetectedProtocol(settings={"type": self.kind, "endpoint": address, **more}, because=because)
 
 
 def all_probes() -> list[ProtocolProbe]:

@@ -348,8 +348,5 @@ class A2aProbe(ProtocolProbe):
         for url in dict.fromkeys((endpoint.url, urljoin(endpoint.url, "/"))):
             card = await find_card(url, fetch)
             if card is not None and card.offers:
-                return DetectedProtocol(
-                    settings={"type": self.kind, "endpoint": base_of(url)},
-                    because=f"its agent card offers A2A {card.offers[0].version}",
-                )
+                return self.found(base_of(url), f"its agent card offers A2A {card.offers[0].version}")
         return None

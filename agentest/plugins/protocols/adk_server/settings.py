@@ -77,7 +77,5 @@ class AdkServerProbe(ProtocolProbe):
         if not isinstance(apps, list) or not apps or not all(isinstance(app, str) for app in apps):
             return None
         root = urljoin(endpoint.url, "/").rstrip("/")
-        return DetectedProtocol(
-            settings={"type": self.kind, "endpoint": root, "app_name": apps[0]},
-            because=f"its {_APPS_PATH} lists the apps of google-adk's server",
-        )
+        because = f"its {_APPS_PATH} lists the apps of google-adk's server"
+        return self.found(root, because, app_name=apps[0])

@@ -96,8 +96,5 @@ class GrpcProbe(ProtocolProbe):
     def guess(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         if not any(_HTTP2_SETTINGS in each for each in endpoint.tried):
             return None
-        address = urlsplit(endpoint.url).netloc
-        return DetectedProtocol(
-            settings={"type": self.kind, "endpoint": address, "method": "package.Service/Method"},
-            because="It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`.",
-        )
+        because = "It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`."
+        return self.found(urlsplit(endpoint.url).netloc, because, method="package.Service/Method")

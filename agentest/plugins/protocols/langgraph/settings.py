@@ -100,8 +100,7 @@ class LangGraphProbe(ProtocolProbe):
         graphs = list(
             dict.fromkeys(a["graph_id"] for a in assistants if isinstance(a, Mapping) and "graph_id" in a)
         )
-        settings: dict[str, Any] = {"type": self.kind, "endpoint": urljoin(endpoint.url, "/").rstrip("/")}
-        if graphs:
-            settings["assistant_id"] = graphs[0]
         names = f", with the graphs {', '.join(map(str, graphs))}" if graphs else ""
-        return DetectedProtocol(settings=settings, because=f"its /info is that of a LangGraph server{names}")
+        more = {"assistant_id": graphs[0]} if graphs else {}
+        root = urljoin(endpoint.url, "/").rstrip("/")
+        return self.found(root, f"its /info is that of a LangGraph server{names}", **more)

@@ -39,7 +39,5 @@ class RealtimeProbe(ProtocolProbe):
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         if '"session.created"' not in (await opening_message(endpoint) or ""):
             return None
-        return DetectedProtocol(
-            settings={"type": self.kind, "endpoint": re.sub("^http", "ws", endpoint.url)},
-            because="its first message is `session.created` of OpenAI's Realtime API",
-        )
+        because = "its first message is `session.created` of OpenAI's Realtime API"
+        return self.found(re.sub("^http", "ws", endpoint.url), because)

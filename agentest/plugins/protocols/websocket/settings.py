@@ -155,7 +155,5 @@ class WebSocketProbe(ProtocolProbe):
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         if await opening_message(endpoint) is None:
             return None
-        return DetectedProtocol(
-            settings={"type": self.kind, "endpoint": re.sub("^http", "ws", endpoint.url)},
-            because="a WebSocket opens there (`body` and `reply` say what its messages are)",
-        )
+        because = "a WebSocket opens there (`body` and `reply` say what its messages are)"
+        return self.found(re.sub("^http", "ws", endpoint.url), because)
