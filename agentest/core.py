@@ -10,14 +10,14 @@ plugin.agent_type(
     probe="agentest.agents.core_probes:ChatCompletionsProbe",
     help="a chat-completions endpoint",
     words="openai ollama vllm litellm client-tools",
-    docs="agents/chat-completions",
+    docs="agents",
 )
 plugin.agent_type(
     "asgi",
     settings="agentest.config.agents.chat_completions:AsgiAgent",
     client="agentest.agents.chat_completions:open_agent",
     help="an ASGI application with chat completions",
-    docs="agents/asgi",
+    docs="agents",
 )
 plugin.agent_type(
     "custom",
@@ -28,7 +28,7 @@ plugin.agent_type(
         "python function handler pydanticai openai openaiagents openaiagentssdk googleadk langchain "
         "langgraphserver langgraphplatform"
     ),
-    docs="agents/python",
+    docs="agents-in-python",
 )
 plugin.agent_object(
     "ASGI application",

@@ -150,7 +150,7 @@ class Plugin:
             words: names that people try for it, in lower case without punctuation, and `client-tools` if it
                 hands tool calls to the caller, `session-state` if it sets and reports the session's state,
                 `approvals` if the agent may ask before it acts.
-            docs: page of the documentation about it.
+            docs: address of its documentation; of a type of Agentest, the page without `.md`.
         """
         self._add("agent type", name, client, help, settings=settings, probe=probe, words=words, docs=docs)
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentest.cli.main import cli
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, Plugin
 from agentest.plugins.authoring.commands.docs import Documentation
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +50,14 @@ def test_topics_are_found_as_people_write_them() -> None:
     typo = docs("veridct")
     assert typo.return_value == 2
     assert "did you mean `agentest docs verdict`?" in typo.stderr
+
+
+def test_a_type_of_another_package_is_documented_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the address."""
+    plugin = Plugin("parrots")
+    plugin.agent_type("parrot", settings="", client="", help="a parrot", docs="https://parrots.example")
+    monkeypatch.setitem(PLUGINS._features["agent type"], "parrot", plugin.features[0])
+    assert "type 'parrot' of a plug-in is documented at https://parrots.example" in docs("parrot").stderr
 
 
 def test_a_search_finds_sections() -> None:

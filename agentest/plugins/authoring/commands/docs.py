@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from agentest.cli.options import exits, option, path_option
+from agentest.plugin import PLUGINS
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.lazy_dataclasses import dataclass
@@ -184,15 +185,13 @@ class Documentation:
         raise UsageError(f"there is no page about {topic!r}; {hint}")
 
     def _page_of_type(self, kind: str) -> DocsPage | None:
-        """Return the page to which the table of agents refers for a `type`: that of agents without a link."""
-        agents = self._by_path.get((self.folder / "agents.md").resolve())
-        rows = (row.split("|") for row in agents.source.splitlines() if row.startswith("|")) if agents else ()
-        cells = next((cells for cells in rows if len(cells) > 2 and f"`{kind}`" in cells[2]), None)
-        if agents is None or cells is None:
-            return None
-        link = _LINK.search(cells[-2])
-        file = link[2].partition("#")[0] if link else ""
-        return self._by_path.get((self.folder / file).resolve()) if file else agents
+        """Return the page of an agent type. Raises UsageError if its plug-in documents it elsewhere."""
+        feature = PLUGINS.find("agent type", kind)
+        place = feature.facts.get("docs", "") if feature else ""
+        page = self._by_path.get((self.folder / f"{place}.md").resolve())
+        if place and not page:
+            raise UsageError(f"agent type {kind!r} of a plug-in is documented at {place}")
+        return page
 
     def text(self, page: DocsPage) -> str:
         """Return a page as Markdown for a terminal: without images, and with topics in place of links."""

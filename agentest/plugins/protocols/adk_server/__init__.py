@@ -12,6 +12,6 @@ def hand_in(plugin: Plugin) -> None:
         probe=f"{__name__}.settings:AdkServerProbe",
         help="google-adk's own server",
         words="googleadk session-state",
-        docs="agents/adk",
+        docs="adk-agents",
     )
     plugin.hook("agentest.adk_plugin.FILE", f"{__name__}.settings:PLUGIN_FILE")

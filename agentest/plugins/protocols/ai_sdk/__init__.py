@@ -12,5 +12,5 @@ def hand_in(plugin: Plugin) -> None:
         probe=f"{__name__}.settings:AiSdkProbe",
         help="a chat endpoint of Vercel's AI SDK",
         words="vercel vercelai vercelaisdk usechat nextjs pydanticai client-tools approvals",
-        docs="agents/ai-sdk",
+        docs="agents/vercel-ai-sdk",
     )

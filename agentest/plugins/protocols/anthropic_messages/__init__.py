@@ -12,5 +12,5 @@ def hand_in(plugin: Plugin) -> None:
         probe=f"{__name__}.settings:AnthropicMessagesProbe",
         help="an endpoint of Anthropic's Messages API",
         words="anthropic claude client-tools",
-        docs="agents/anthropic",
+        docs="agents/anthropic-messages",
     )

@@ -12,5 +12,5 @@ def hand_in(plugin: Plugin) -> None:
         probe=f"{__name__}.settings:ResponsesProbe",
         help="an endpoint of OpenAI's Responses API",
         words="openai client-tools",
-        docs="agents/responses",
+        docs="agents/openai-responses",
     )
