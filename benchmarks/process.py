@@ -92,11 +92,13 @@ def environment() -> dict[str, str]:
 
 
 _IMPORT_ALL = """
-import importlib, pkgutil
+import importlib, pathlib
 import agentest
-for module in pkgutil.walk_packages(agentest.__path__, "agentest."):
-    if not module.name.endswith(("__main__", "reaper")):
-        importlib.import_module(module.name)
+folder = pathlib.Path(agentest.__file__).parent
+for path in sorted(folder.rglob("*.py")):
+    if path.stem not in ("__main__", "reaper") and path.parent.name not in ("on_path", "templates"):
+        name = ".".join(("agentest", *path.relative_to(folder).with_suffix("").parts))
+        importlib.import_module(name.removesuffix(".__init__"))
 """
 """What a run imports of ours and of others, but for litellm, which is imported when it is used."""
 

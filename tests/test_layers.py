@@ -14,7 +14,6 @@ PACKAGE = Path(__file__).parent.parent / "agentest"
 
 FLOORS: list[dict[str, str]] = [
     {
-        "plugins": "",
         "support": "",
         "version": "",
     },

@@ -110,13 +110,14 @@ def _server() -> socket.socket:
 def _import_all() -> None:
     """What a command imports, litellm left out: it would cost more than it saves."""
     import importlib
-    import pkgutil
 
     import agentest
 
-    for module in pkgutil.walk_packages(agentest.__path__, "agentest."):
-        if not module.name.endswith(("__main__", "reaper")):
-            importlib.import_module(module.name)
+    folder = Path(agentest.__path__[0])
+    for path in sorted(folder.rglob("*.py")):
+        if path.stem not in ("__main__", "reaper") and path.parent.name not in ("on_path", "templates"):
+            name = ".".join(("agentest", *path.relative_to(folder).with_suffix("").parts))
+            importlib.import_module(name.removesuffix(".__init__"))
 
 
 def _build_all() -> None:

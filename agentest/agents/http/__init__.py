@@ -1,1 +1,0 @@
-"""Client for HTTP agents with a custom API, described by request templates and response paths."""

@@ -1,1 +1,0 @@
-"""The command line: click commands, and one module with the work of each command."""

@@ -1,1 +1,0 @@
-"""Settings of agents, one module per type."""

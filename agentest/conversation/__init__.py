@@ -1,1 +1,0 @@
-"""Conversations: the turn loop between an agent, a simulated user and mocks."""

@@ -1,1 +1,0 @@
-"""Evaluate conversations: deterministic checks, judges, custom metrics and grouping of failures."""

@@ -1,1 +1,0 @@
-"""Servers for an agent's process: MCP and HTTP servers whose tools mocks answer."""

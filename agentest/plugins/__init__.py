@@ -1,1 +1,0 @@
-"""Plug-ins, one folder each: what the core does not need, handed in through `agentest.plugin`."""

@@ -1,1 +1,0 @@
-"""The metrics of evaluation sets."""

@@ -1,1 +1,0 @@
-"""Run agent objects of frameworks in this process, with their tools answered by mocks."""

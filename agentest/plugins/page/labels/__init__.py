@@ -1,1 +1,0 @@
-"""Calibration: measure how well a judge agrees with people who have labeled the same conversations."""

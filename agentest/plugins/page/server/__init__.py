@@ -1,1 +1,0 @@
-"""The web server of `agentest ui`: routes that call the other packages."""

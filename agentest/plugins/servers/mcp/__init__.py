@@ -1,1 +1,0 @@
-"""Mocks behind the Model Context Protocol."""

@@ -1,1 +1,0 @@
-"""Mocks behind an HTTP API that an OpenAPI document describes."""

@@ -1,1 +1,0 @@
-"""The console reporter: live progress on a terminal, plain lines anywhere else."""

@@ -1,1 +1,0 @@
-"""Run history: a folder for each stored run, and the functions that find and read runs."""

@@ -1,1 +1,0 @@
-"""General utilities without knowledge of agents, models or scenarios."""

@@ -1,1 +1,0 @@
-"""HTTP for agents and models: connections, address checks, retries, server-sent events."""

@@ -1,1 +1,0 @@
-"""Statistics without knowledge of agents: intervals, tests of two samples, tests that may stop early."""

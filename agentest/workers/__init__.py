@@ -1,1 +1,0 @@
-"""Run one test run across several worker processes."""
