@@ -102,14 +102,12 @@ def test_a_run(tmp_path: Path, url: str, options: tuple[str, ...]) -> None:
 
 
 def test_an_agent_whose_calls_nobody_tells(tmp_path: Path, url: str) -> None:
-    """A ban is errored, never passed; mocks are refused before the first conversation; chat talks to it."""
+    """A ban is errored, never passed; mocks are refused before the first conversation."""
     project = Project(tmp_path)
     configured(project, url)
     run = project.run("--scenario", "must not")
     assert run.returncode == 2
     assert "calls of agent 'agent' cannot be seen" in run.stdout
-    chat = project.agentest("chat", "--scenario", "must not", typed="Hello\n/quit\n")
-    assert "agent  You said: Hello" in chat.stdout
     project.scenario('scenario("mocked", turns=["Hi"], tools={"pay": 1})')
     run = project.run()
     assert run.returncode == 2

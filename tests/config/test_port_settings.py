@@ -123,7 +123,7 @@ def test_port_placeholders_are_normalized(tmp_path: Path, port: str) -> None:
 
 
 def test_all_addresses_of_an_agent(tmp_path: Path) -> None:
-    """Type http has several; what `{{port}}` saves in a path is something else. WebSockets have theirs."""
+    """Type http has several; what `{{port}}` saves in a path is something else."""
     agent = checked(
         tmp_path,
         {
@@ -145,8 +145,3 @@ def test_all_addresses_of_an_agent(tmp_path: Path) -> None:
         "http://h:7/end",
         "http://h:7/job",
     ]
-    socket = {"type": "websocket", "endpoint": "ws://h:{port}/{{ session_id }}", "server": SERVER}
-    assert checked(tmp_path, socket).agent.at_port(7).address == "ws://h:7/{{ session_id }}"
-    for kind in ("adk", "langgraph", "a2a"):
-        root = {"type": kind, "endpoint": "http://h:{port}", "server": SERVER}
-        assert checked(tmp_path, root).agent.at_port(7).address == "http://h:7"

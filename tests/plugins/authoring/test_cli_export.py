@@ -193,3 +193,16 @@ def test_the_guide_shows_the_file_that_is_there() -> None:
     page = EXAMPLE.parent.parent / "docs" / "testing-an-adk-agent.md"
     shown = page.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
     assert json.loads(shown) == json.loads((EXAMPLE / "evals" / "refund_rubrics.json").read_text("utf-8"))
+
+
+def test_a_journal_serves_as_results(project: Project) -> None:
+    """`export` and `coverage` take the journal of a run that left no results."""
+    project.scenario('scenario("s", turns=["x"], tools={"t": 1}, tags=["task:a", "path:b"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    (project.root / ".agentest" / "results.json").unlink(missing_ok=True)
+    exported = project.agentest("export", ".agentest/journal.jsonl", "--to", "scenario")
+    assert 'scenario(\n    "s' in exported.stdout, exported.stdout + exported.stderr
+    covered = project.agentest("coverage", "--results", ".agentest/journal.jsonl")
+    assert "1 conversation in .agentest/journal.jsonl" in covered.stdout, covered.stdout + covered.stderr

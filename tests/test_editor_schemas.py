@@ -18,7 +18,7 @@ from agentest.config.file import load
 from agentest.scenarios.discovery import discover
 from agentest.support.errors import ConfigError
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[1]
 ENVIRON = {"AGENT_TOKEN": "t", "PORT": "8000", "TURNS": "4", "PARALLEL": "no"}
 
 
