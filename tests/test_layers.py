@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -158,6 +159,17 @@ def test_imports_go_downward(path: Path) -> None:
         if (shown(path), name) in TIES:
             continue
         assert other == mine or other in ALLOWED[mine], f"{shown(path)} imports {name}"
+
+
+def test_the_core_names_no_plugin() -> None:
+    """All outside of agentest/plugins works without that folder, because it asks the door."""
+    named = {
+        (shown(path), module)
+        for path in modules()
+        if not room_of(path).startswith("plugins") and path.name != "plugin.py"
+        for module in re.findall(r"agentest[./]plugins[./][\w./]+\w", path.read_text(encoding="utf-8"))
+    }
+    assert named <= TIES
 
 
 def test_ties_are_real() -> None:

@@ -72,7 +72,7 @@ class MetricDefinition:
         judges_tool_calls: True if the value depends on tool calls, so that invisible calls leave it without
             one.
         question: the judge's question. Empty for ADK's metrics, whose questions include references and
-            rubrics (`agentest.plugins.adk.metrics`).
+            rubrics.
         terms: definitions of the question's words, placed before its points or labels. Questions in one batch
             share them.
         anchors: the meaning of the points of a scale.

@@ -2,55 +2,51 @@
 
 from agentest.plugin import Plugin
 
+_HERE = __package__
+
 plugin = Plugin("frameworks")
 plugin.agent_type(
     "adk_module",
-    settings="agentest.plugins.frameworks.adk_settings:AdkModuleAgent",
-    client="agentest.plugins.frameworks.google_adk:open_agent",
+    settings=f"{_HERE}.adk_settings:AdkModuleAgent",
+    client=f"{_HERE}.google_adk:open_agent",
     help="a google-adk agent in Python",
     words="googleadk session-state",
     docs="adk-agents",
 )
 plugin.agent_object(
-    "pydantic-ai",
-    "agentest.plugins.frameworks.pydantic_ai:open_object",
-    classes="pydantic_ai:AbstractAgent",
-    help="an Agent",
+    "pydantic-ai", f"{_HERE}.pydantic_ai:open_object", classes="pydantic_ai:AbstractAgent", help="an Agent"
 )
 plugin.agent_object(
     "OpenAI Agents SDK",
-    "agentest.plugins.frameworks.openai_agents:open_object",
+    f"{_HERE}.openai_agents:open_object",
     classes="agents.agent:AgentBase",
     help="an Agent",
 )
 plugin.agent_object(
-    "LangGraph",
-    "agentest.plugins.frameworks.langchain:open_graph",
-    classes="langgraph.pregel:Pregel",
-    help="a compiled graph",
+    "LangGraph", f"{_HERE}.langchain:open_graph", classes="langgraph.pregel:Pregel", help="a compiled graph"
 )
 plugin.agent_object(
     "google-adk",
-    "agentest.plugins.frameworks.google_adk:open_object",
+    f"{_HERE}.google_adk:open_object",
     classes="google.adk:BaseAgent google.adk:BaseNode google.adk:App",
     help="an agent or an App",
-    section="agentest.plugins.frameworks.adk_settings:agent_section",
+    section=f"{_HERE}.adk_settings:agent_section",
 )
 plugin.agent_object(
     "LiveKit Agents",
-    "agentest.plugins.frameworks.voice_pipelines:open_livekit",
+    f"{_HERE}.voice_pipelines:open_livekit",
     classes="livekit.agents:Agent livekit.agents:AgentSession",
     help="a function that makes an Agent or a started AgentSession",
 )
 plugin.agent_object(
     "Pipecat",
-    "agentest.plugins.frameworks.voice_pipelines:open_pipecat",
+    f"{_HERE}.voice_pipelines:open_pipecat",
     classes="pipecat.pipeline:Pipeline",
     help="a function that makes a Pipeline without transport",
 )
 plugin.agent_object(
     "LangChain",
-    "agentest.plugins.frameworks.langchain:open_runnable",
+    f"{_HERE}.langchain:open_runnable",
     classes="langchain_core:Runnable",
     help="a Runnable that takes messages",
 )
@@ -62,8 +58,8 @@ plugin.agent_object(
 plugin.agent_object(
     "client of a LangGraph server",
     classes="langgraph.pregel:RemoteGraph",
-    advice="it is a client of a server: test that server (agentest docs agents)",
+    advice="it is a client of a server: test that by `type: langgraph`",
 )
-plugin.hook("agentest.mocks.wrap", "agentest.plugins.frameworks.function_tools:wrap")
+plugin.hook("agentest.mocks.wrap", f"{_HERE}.function_tools:wrap")
 for name in ("adk", "langchain", "openai_agents", "pydantic_ai"):
-    plugin.hook(f"agentest.mocks.{name}", f"agentest.plugins.frameworks.tool_gate:{name}")
+    plugin.hook(f"agentest.mocks.{name}", f"{_HERE}.tool_gate:{name}")
