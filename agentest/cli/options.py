@@ -151,8 +151,6 @@ output_options = _options(
     verbosity_options,
 )
 
-camel_case_option = flag("--camel-case", "Write keys like ADK-TS: evalCases instead of eval_cases.")
-
 
 def _parsed(module: str, parser: str) -> Callable[[click.Context, click.Parameter, str | None], object]:
     """Return a callback that parses a value; the parser is imported on use and raises ValueError."""

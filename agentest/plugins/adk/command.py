@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentest.cli.command_list import RunCommand, with_dashes
-from agentest.cli.options import camel_case_option, exits, flag, option, path_option, run_options, where
+from agentest.cli.options import exits, flag, option, path_option, run_options, where
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
@@ -61,6 +61,9 @@ class EvalCommand(RunCommand):
     """`agentest eval`, whose words may also be files of cases."""
 
     file_endings = (*RunCommand.file_endings, ".test.json", ".evalset.json")
+
+
+camel_case_option = flag("--camel-case", "Write keys like ADK-TS: evalCases instead of eval_cases.")
 
 
 @click.command("eval", cls=EvalCommand)

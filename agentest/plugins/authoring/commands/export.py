@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import FeatureChoice, camel_case_option, exits, flag, option, path_option
+from agentest.cli.options import FeatureChoice, exits, flag, option, path_option
+from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
 from agentest.support.errors import ExitCode
