@@ -12,8 +12,9 @@ import click
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, where
 from agentest.config.file import find_config, load
-from agentest.plugin import KINDS, PLUGINS, Feature, Plugin
+from agentest.plugin import KINDS, PLUGINS, Feature
 from agentest.support.errors import ConfigError, ExitCode
+from agentest.support.features import FeatureOwner
 from agentest.support.terminal import clean, say, tell
 
 _INDENT, _WIDTH = 24, 100
@@ -55,7 +56,7 @@ def _read_configuration(location: Location) -> bool:
     return False
 
 
-def _rows(plugin: Plugin) -> Iterator[str]:
+def _rows(plugin: FeatureOwner) -> Iterator[str]:
     needs = f", needs {plugin.requires}" if plugin.requires else ""
     yield f"{plugin.name} ({plugin.source}{needs})"
     for kind, features in _by_kind(plugin):
@@ -67,13 +68,13 @@ def _rows(plugin: Plugin) -> Iterator[str]:
         )
 
 
-def _by_kind(plugin: Plugin) -> Iterator[tuple[str, Sequence[Feature]]]:
+def _by_kind(plugin: FeatureOwner) -> Iterator[tuple[str, Sequence[Feature]]]:
     for kind in KINDS:
         if features := [feature for feature in plugin.features if feature.kind == kind]:
             yield kind, features
 
 
-def _as_json(plugin: Plugin) -> dict[str, object]:
+def _as_json(plugin: FeatureOwner) -> dict[str, object]:
     adds = {
         kind: [{"name": each.name, "path": each.path, "place": each.place} for each in features]
         for kind, features in _by_kind(plugin)

@@ -135,6 +135,7 @@ def test_help_imports_click_alone(project: Project) -> None:
         "agentest.plugin",
         "agentest.support",
         "agentest.support.errors",
+        "agentest.support.features",
         "agentest.support.interrupts",
         "agentest.support.terminal",
         "agentest.version",
