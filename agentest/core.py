@@ -55,48 +55,16 @@ plugin.reporter("agent", "agentest.report.agent:make_reporter", help="The same f
 plugin.reporter("json", "agentest.report.json:make_reporter", help="All results.", file="results.json")
 plugin.reporter("github-actions", "agentest.report.github:make_reporter", help="Annotations and a summary.")
 plugin.reporter("junit", "agentest.report.junit:make_reporter", help="For CI servers.", file="junit.xml")
-plugin.command(
-    "run",
-    "agentest.cli.run_commands:run",
-    section="Run and compare",
-    help="Run scenarios and report which passed.",
-)
-plugin.command(
-    "runs",
-    "agentest.cli.stored_runs:runs",
-    section="Run and compare",
-    help="List the stored runs.",
-)
-plugin.command(
-    "show",
-    "agentest.cli.stored_runs:show",
-    section="Run and compare",
-    help="Print a stored run again.",
-)
-plugin.command(
-    "compare",
-    "agentest.cli.comparison:compare",
-    section="Run and compare",
-    help="Compare two runs: what regressed, what improved.",
-)
-plugin.command(
-    "merge",
-    "agentest.cli.merge:merge",
-    section="Run and compare",
-    help="Merge the shards of several machines into one run.",
-)
-plugin.command(
-    "judge",
-    "agentest.cli.judge:judge",
-    section="Judges",
-    help="Judge the conversations of a run again.",
-)
-plugin.command(
-    "show-prompts",
-    "agentest.cli.judge:show_prompts",
-    section="Judges",
-    help="Show the prompts of the judges.",
-)
+for section, name, path, help in (
+    ("Run and compare", "run", "run_commands:run", "Run scenarios and report which passed."),
+    ("Run and compare", "runs", "stored_runs:runs", "List the stored runs."),
+    ("Run and compare", "show", "stored_runs:show", "Print a stored run again."),
+    ("Run and compare", "compare", "comparison:compare", "Compare two runs: what regressed, what improved."),
+    ("Run and compare", "merge", "merge:merge", "Merge the shards of several machines into one run."),
+    ("Judges", "judge", "judge:judge", "Judge the conversations of a run again."),
+    ("Judges", "show-prompts", "judge:show_prompts", "Show the prompts of the judges."),
+):
+    plugin.command(name, f"agentest.cli.{path}", section=section, help=help)
 plugin.format(".csv", "agentest.scenarios.rows:csv_rows", of="rows")
 plugin.format(".tsv", "agentest.scenarios.rows:csv_rows", of="rows")
 plugin.format(".jsonl", "agentest.scenarios.rows:json_lines", of="rows")

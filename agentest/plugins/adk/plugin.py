@@ -3,24 +3,12 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("adk")
-plugin.command(
-    "eval",
-    "agentest.plugins.adk.command:evaluate",
-    section="ADK evaluation sets",
-    help="Run evaluation sets against the agent.",
-)
-plugin.command(
-    "eval-set",
-    "agentest.plugins.adk.command:eval_set",
-    section="ADK evaluation sets",
-    help="Create evaluation sets, and add cases.",
-)
-plugin.command(
-    "migrate",
-    "agentest.plugins.adk.command:migrate",
-    section="ADK evaluation sets",
-    help="Convert an old evaluation set.",
-)
+for section, name, path, help in (
+    ("ADK evaluation sets", "eval", "evaluate", "Run evaluation sets against the agent."),
+    ("ADK evaluation sets", "eval-set", "eval_set", "Create evaluation sets, and add cases."),
+    ("ADK evaluation sets", "migrate", "migrate", "Convert an old evaluation set."),
+):
+    plugin.command(name, f"agentest.plugins.adk.command:{path}", section=section, help=help)
 plugin.hook(
     "judge prompts of evaluation sets",
     "agentest.plugins.adk.metrics.grader_factory:PROMPTS",

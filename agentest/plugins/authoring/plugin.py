@@ -3,72 +3,25 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("authoring")
-plugin.command(
-    "init",
-    "agentest.plugins.authoring.commands.project:init",
-    section="Start",
-    help="Write a configuration and a first scenario.",
-)
-plugin.command(
-    "doctor",
-    "agentest.plugins.authoring.commands.project:doctor",
-    section="Start",
-    help="Check that everything a run needs is in place.",
-)
-plugin.command(
-    "docs",
-    "agentest.plugins.authoring.commands.docs:docs",
-    section="Start",
-    help="Print a page of the documentation, or list the topics.",
-)
-plugin.command(
-    "schema",
-    "agentest.plugins.authoring.commands.project:schema",
-    section="Start",
-    help="Print the JSON Schema by which editors check files.",
-)
-plugin.command(
-    "record-tools",
-    "agentest.plugins.authoring.commands.record_tools:record_tools",
-    section="Write tests",
-    help="Record the results of real tools as mocks.",
-)
-plugin.command(
-    "export",
-    "agentest.plugins.authoring.commands.export:export",
-    section="Write tests",
-    help="Turn conversations of a run into test cases.",
-)
-plugin.command(
-    "import",
-    "agentest.plugins.authoring.commands.row_import:import_",
-    section="Write tests",
-    help="Write a scenario file for rows of data.",
-)
-plugin.command(
-    "generate",
-    "agentest.plugins.authoring.commands.generate:generate",
-    section="Write tests",
-    help="Write scenarios for the agent's rules and tools.",
-)
-plugin.command(
-    "coverage",
-    "agentest.plugins.authoring.commands.coverage:coverage",
-    section="Write tests",
-    help="Show what has tests, and which tools were called.",
-)
-plugin.command(
-    "skill",
-    "agentest.plugins.authoring.commands.skill:skill",
-    section="Coding agents",
-    help="Teach a coding agent to write and repair scenarios.",
-)
-plugin.command(
-    "mcp",
-    "agentest.plugins.authoring.commands.mcp:mcp",
-    section="Coding agents",
-    help="Serve Agentest's tools to coding agents over MCP.",
-)
+for section, name, path, help in (
+    ("Start", "init", "project:init", "Write a configuration and a first scenario."),
+    ("Start", "doctor", "project:doctor", "Check that everything a run needs is in place."),
+    ("Start", "docs", "docs:docs", "Print a page of the documentation, or list the topics."),
+    ("Start", "schema", "project:schema", "Print the JSON Schema by which editors check files."),
+    (
+        "Write tests",
+        "record-tools",
+        "record_tools:record_tools",
+        "Record the results of real tools as mocks.",
+    ),
+    ("Write tests", "export", "export:export", "Turn conversations of a run into test cases."),
+    ("Write tests", "import", "row_import:import_", "Write a scenario file for rows of data."),
+    ("Write tests", "generate", "generate:generate", "Write scenarios for the agent's rules and tools."),
+    ("Write tests", "coverage", "coverage:coverage", "Show what has tests, and which tools were called."),
+    ("Coding agents", "skill", "skill:skill", "Teach a coding agent to write and repair scenarios."),
+    ("Coding agents", "mcp", "mcp:mcp", "Serve Agentest's tools to coding agents over MCP."),
+):
+    plugin.command(name, f"agentest.plugins.authoring.commands.{path}", section=section, help=help)
 for form, help in (
     ("otlp", "Spans and logs of OpenTelemetry (GenAI)."),
     ("langfuse", "Traces and observations of Langfuse."),
