@@ -25,8 +25,7 @@ from agentest.agents.port import (
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
-from agentest.conversation.user import NextMessage, User
-from agentest.conversation.user_text import UserLeftRole
+from agentest.conversation.user import NextMessage, User, UserLeftRole
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,

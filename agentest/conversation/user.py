@@ -14,6 +14,7 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Turn
 from agentest.scenarios.model import Scenario
+from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 
@@ -26,6 +27,10 @@ class NextMessage:
     attachments: tuple[Attachment, ...] = ()
     keep: int | None = None
     """How many turns the agent still knows; it is made to forget later ones. None: all of them."""
+
+
+class UserLeftRole(ModelError):
+    """The model that plays the user has taken the part of the assistant: the conversation is invalid."""
 
 
 class User(Protocol):

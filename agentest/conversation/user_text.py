@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from agentest.support.errors import ModelError
+from agentest.conversation.user import UserLeftRole
 from agentest.support.text import shortened
 
 STOP_MARK = "[[STOP]]"
@@ -52,10 +52,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n+")
 _IS_JSON = "`message` contains the JSON of an answer; write only what the user says"
 _LEAST_WORDS = 7
 """A shorter sentence of the prompt may be a coincidence."""
-
-
-class UserLeftRole(ModelError):
-    """The model that plays the user has taken the part of the assistant: the conversation is invalid."""
 
 
 class Said(NamedTuple):

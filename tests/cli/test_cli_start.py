@@ -48,6 +48,7 @@ UNUSED_PARTS = [
     "conversation.server_calls",
     "conversation.simulated_user",
     "conversation.user_prompts",
+    "conversation.user_text",
     "history",
     "judging.answers",
     "judging.custom_metrics",

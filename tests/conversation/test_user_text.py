@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import scenario
+from agentest.conversation.user import UserLeftRole
 from agentest.conversation.user_prompts import RULES, user_prompt
-from agentest.conversation.user_text import Said, UserLeftRole, check_role, said_in, sentences_of
+from agentest.conversation.user_text import Said, check_role, said_in, sentences_of
 from agentest.domain.results import Status
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
