@@ -40,7 +40,7 @@ def test_chat_needs_one_scenario(project: Project) -> None:
 def test_an_agent_whose_calls_nobody_tells(project: Project) -> None:
     """A ban on calls, which no run could judge, keeps nobody from talking."""
     project.scenario('scenario("one", turns=["x"], trajectory={"forbidden": ["pay"]})')
-    with ScriptedAgent(["Yes.", "You said: Hello"]) as agent:
+    with ScriptedAgent(["You said: Hello"]) as agent:
         http = {"type": "http", "body": {"messages": "{{messages}}"}, "reply": "choices[0].message.content"}
         project.config(agent.endpoint, agent={"endpoint": agent.endpoint, **http})
         assert "calls of agent 'agent' cannot be seen" in project.run().stdout
