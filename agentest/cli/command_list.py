@@ -55,6 +55,12 @@ def with_dashes(option: str) -> str:
 
 def all_commands() -> dict[str, Feature]:
     """Return the commands of all plug-ins, also of those that the working directory's configuration names."""
+    read_configured_plugins()
+    return PLUGINS.all("command")
+
+
+def read_configured_plugins() -> None:
+    """Read the plug-ins that the configuration in the working directory names, if there is one."""
     if _names_plugins():
         from pathlib import Path
 
@@ -62,9 +68,8 @@ def all_commands() -> dict[str, Feature]:
 
         try:
             load(find_config(Path.cwd()), dict(os.environ))
-        except UsageError as error:  # the commands that do not need it are there all the same
+        except UsageError as error:  # what does not need it works all the same
             tell(f"agentest: {error}")
-    return PLUGINS.all("command")
 
 
 def _names_plugins() -> bool:

@@ -209,7 +209,10 @@ else:
 
 
 class FeatureChoice(_Choice):
-    """The name of a feature. Plug-ins are read for a name that the core lacks, and for the help."""
+    """The name of a feature. Plug-ins are read for a name that the core lacks, and for the help.
+
+    Options are parsed before the configuration is read, so those that it names are read here.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self.case_sensitive = True
@@ -217,6 +220,9 @@ class FeatureChoice(_Choice):
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        from agentest.cli.command_list import read_configured_plugins
+
+        read_configured_plugins()
         return tuple(PLUGINS.all(self.kind))
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
