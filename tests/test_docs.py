@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,6 +19,7 @@ import yaml
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
+from agentest.plugin import PLUGINS, Plugin
 from agentest.plugins.adk.formats.criteria import parse_criteria
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.scenarios.definition import collect_scenarios
@@ -35,6 +38,19 @@ PAGES = [
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
 _LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
+
+
+@pytest.fixture(autouse=True)
+def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what docs/plugins.md builds be installed: the example, and the module of a project."""
+    house_rules = Plugin("house rules")
+    house_rules.metric("form_of_address", "house_rules:FormOfAddress")
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "plugin"))
+    monkeypatch.setitem(sys.modules, "house_rules", SimpleNamespace(plugin=house_rules))
+    monkeypatch.setattr(PLUGINS, "_features", {kind: {**each} for kind, each in PLUGINS._features.items()})
+    for name in ("plugins", "_modules", "_unread"):
+        monkeypatch.setattr(PLUGINS, name, getattr(PLUGINS, name).copy())
+    PLUGINS.add("acme_agentest.plugin", "examples/plugin")
 
 
 def blocks(*languages: str) -> list[Any]:
@@ -100,6 +116,13 @@ def test_json_blocks_are_evaluation_files(text: str, tmp_path: Path) -> None:
         assert parse_criteria(document, "documentation").criteria
 
 
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_toml_blocks_are_packages(text: str) -> None:
+    """A TOML block describes a package whose plug-in is loaded by an entry point."""
+    document = tomllib.loads(text)
+    assert document["project"]["entry-points"]["agentest.plugins"]
+
+
 @pytest.mark.parametrize("text", blocks("console"))
 def test_commands_exist(text: str) -> None:
     """Every `agentest …` command that is shown parses."""
@@ -121,7 +144,7 @@ def parse(command: click.Command, name: str, words: list[str], parent: click.Con
 
 def test_blocks_have_a_language_that_is_checked() -> None:
     """No block escapes the checks by naming another language, or none."""
-    known = {"python", "yaml", "json", "console", "text"}
+    known = {"python", "yaml", "json", "toml", "console", "text"}
     found = {match[1] for page in PAGES for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))}
     assert found <= known
 

@@ -1,0 +1,1 @@
+"""What Agentest needs to know about Acme's assistants."""
