@@ -1,4 +1,4 @@
-"""Backends of `useChat`: the AI SDK's own in four versions, and pydantic-ai's."""
+"""Backends of `useChat`: the AI SDK's own in three versions, and pydantic-ai's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ BACKENDS = {
     "ai-7": (*NODE, "ai"),
     "ai-6": (*NODE, "ai6"),
     "ai-5": (*NODE, "ai5"),
-    "ai-4": ("node/bin/node", "ai_sdk_4_server.mjs"),
     "pydantic-ai": PYTHON,
 }
 ASKING = ("ai-7", "ai-6", "pydantic-ai")

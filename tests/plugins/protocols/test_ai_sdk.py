@@ -14,7 +14,7 @@ from wire import Answer, http
 from agentest import scenario
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText
-from agentest.plugins.protocols.ai_sdk.client import to_version_4, user_message
+from agentest.plugins.protocols.ai_sdk.client import user_message
 from agentest.plugins.protocols.ai_sdk.stream import AssistantMessage
 from agentest.testing import run_scenarios
 
@@ -47,11 +47,6 @@ def ui(*chunks: Any) -> bytes:
 
 def said(*chunks: Any) -> bytes:
     return ui(start(), *chunks, FINISH, DONE)
-
-
-def lines(*parts: tuple[str, Any]) -> bytes:
-    body = "".join(f"{code}:{json.dumps(value)}\n" for code, value in parts)
-    return http(body.encode(), headers=("content-type: text/plain", "x-vercel-ai-data-stream: v1"))
 
 
 def talk(*answers: Answer, says: tuple[Any, ...] = ("Hi",), tools: Any = None, **config: Any) -> Held:
@@ -295,44 +290,6 @@ def test_a_denied_call_has_bypassed_no_mock() -> None:
     assert told.replies == ["Done."]
 
 
-CALL_4 = ("9", {"toolCallId": "c1", "toolName": "stock", "args": {"item": "lamp"}})
-END_4 = ("d", {"finishReason": "stop", "usage": {"promptTokens": 10, "completionTokens": 5}})
-
-
-def test_version_4() -> None:
-    """Data streams are lines; from then on messages have the form of AI SDK 4, with tools as invocations."""
-    told = talk(
-        lines(
-            ("f", {"messageId": "a-1"}), ("0", "Let me see."), CALL_4, ("d", {"finishReason": "tool-calls"})
-        ),
-        lines(("g", "Hm"), ("2", [1]), ("0", "Thr"), ("0", "ee."), ("z", 1), ("e", {}), END_4),
-        lines(("b", {"toolCallId": "c2", "toolName": "web"}), ("3", "An error occurred.")),
-        says=("Lamps?", "Fail"),
-        tools={"stock": {"left": 3}},
-    )
-    assert told.replies == ["Three."]
-    assert told.conversation.turns[0].usage.prompt_tokens == 10
-    assert told.notes == ["agent 'agent': 1 line of unknown type 'z' was ignored"]
-    assert "reports an error: An error occurred. (the AI SDK's servers report the cause if" in told.problem
-    assert told.conversation.tool_calls[-1].name == "web"
-    result = {
-        "state": "result",
-        "toolCallId": "c1",
-        "toolName": "stock",
-        "args": {"item": "lamp"},
-        "result": {"left": 3},
-    }
-    user, reply = told.requests[1].body["messages"]
-    assert (user["content"], user["parts"]) == ("Lamps?", [{"type": "text", "text": "Lamps?"}])
-    assert reply["toolInvocations"] == [result]
-    assert reply["parts"] == [
-        {"type": "step-start"},
-        {"type": "text", "text": "Let me see."},
-        {"type": "tool-invocation", "toolInvocation": result},
-    ]
-    assert "content" in talk(lines(("0", "Hi."), END_4), version=4).requests[0].body["messages"][0]
-
-
 PLAIN = http("Grüße, Jo".encode(), headers=("content-type: text/plain; charset=utf-8",))
 
 
@@ -380,11 +337,9 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
         (ui({"type": "finish", "finishReason": "error"}, DONE), "finishReason is `error`"),
         (ui(start(), text("Hello")), "the agent's stream was cut: it ended without `finish` and `[DONE]`"),
         (ui(), "ended without `finish`"),
-        (lines(("0", "Hel")), "ended without its `d:` line (finish message)"),
-        (lines(("0", {"a": 1}), END_4), "the `delta` of a text of the agent is not a text"),
         (
             http(b"0:Hello\n", headers=("content-type: text/plain", "x-vercel-ai-data-stream: v1")),
-            "a line of the agent's data stream is not JSON: 'Hello'",
+            "the agent answers with a data stream of AI SDK 4; Agentest speaks versions 5 to 7",
         ),
         (ui("{", DONE), "an event of the agent's stream is not JSON"),
         (ui("[1]", DONE), "an event of the agent's stream is not a JSON object: [1]"),
@@ -396,7 +351,7 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
         (as_json({"error": "no key"}), "agent: the agent answered with an error: no key"),
         (
             as_json({"reply": "Hi"}),
-            "is not a stream of the AI SDK (expected server-sent events, a data stream",
+            "is not a stream of the AI SDK (expected server-sent events or plain",
         ),
         (PAGE, "a web page, not JSON (is the path right? such backends are usually at /api/chat)"),
         (http(b"Not found", "404 Not Found"), "answered 404 (is the path right?"),
@@ -408,9 +363,7 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
         "finish-error",
         "cut",
         "nothing",
-        "cut-4",
-        "odd-text",
-        "no-json-4",
+        "data-stream",
         "no-json",
         "list",
         "no-type",
@@ -487,7 +440,7 @@ def test_parts_of_rare_kinds() -> None:
 
 
 def test_files_of_a_message() -> None:
-    """They go as file parts with their bytes in the address; version 4 has attachments."""
+    """They go as file parts with their bytes in the address."""
     files = (
         Attachment(mime_type="image/png", base64="AA==", name="a.png"),
         Attachment(mime_type="application/pdf", uri="https://h/b.pdf"),
@@ -497,23 +450,16 @@ def test_files_of_a_message() -> None:
         {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": "data:image/png;base64,AA=="},
         {"type": "file", "mediaType": "application/pdf", "url": "https://h/b.pdf"},
     ]
-    (old,) = to_version_4([sent])
-    assert old["experimental_attachments"][0] == {
-        "contentType": "image/png",
-        "url": "data:image/png;base64,AA==",
-        "name": "a.png",
-    }
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"body": {"messages": []}}, "`messages` is written by Agentest"),
-        ({"version": 3}, "4"),
         ({"approvals": "always"}, "approve"),
         ({"headers": {"x": "{{sesion_id}}"}}, "did you mean `session_id`"),
     ],
-    ids=["body", "version", "approvals", "placeholder"],
+    ids=["body", "approvals", "placeholder"],
 )
 def test_settings_that_are_wrong(wrong: dict[str, Any], message: str) -> None:
     """They are refused with what is expected."""

@@ -71,7 +71,7 @@ class _Backend(ProtocolEndpoint):
         """Send a request and read the response into `result`. Raises NoReply."""
 
         async def read(response: DirectResponse) -> None:
-            await read_stream(response, result, self.ignored.note)
+            await read_stream(response, result)
 
         body = {**self.body.filled(values), **payload}
         total.add(await self.sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
@@ -91,7 +91,6 @@ class AiSdkConversation:
         self.name = backend.config.name
         self._backend = backend
         self._messages: list[Wire | AssistantMessage] = []
-        self._version_4 = backend.config.version == 4
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the user's message or the last tool results. Raises NoReply, CannotSend, MockBypassed."""
@@ -144,7 +143,7 @@ class AiSdkConversation:
         last = self._messages[-1]
         payload = {
             "id": ctx.session_id,
-            "messages": to_version_4(wire) if self._version_4 else wire,
+            "messages": wire,
             "trigger": "submit-message",
             **({"messageId": last.id} if isinstance(last, AssistantMessage) else {}),
         }
@@ -154,7 +153,6 @@ class AiSdkConversation:
             raise total.no_reply(error, made(current, ctx.turn_index)) from None
         if last is not current:
             self._messages.append(current)
-        self._version_4 = self._version_4 or result.is_version_4
         total.is_text = total.is_text or result.is_text
         total.usage += result.usage
         total.model_calls += result.model_calls
@@ -289,44 +287,3 @@ def _file(file: Attachment) -> Part:
     name = {"filename": file.name} if file.name else {}
     address = file.uri or f"data:{file.mime_type};base64,{file.base64}"
     return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
-
-
-def to_version_4(messages: Sequence[Wire]) -> list[Wire]:
-    """Convert messages to AI SDK 4: with the text in `content`, and tool calls as invocations."""
-    return [_old_message(message) for message in messages]
-
-
-def _old_message(message: Wire) -> Wire:
-    parts = [old for part in message["parts"] if (old := _old_part(part)) is not None]
-    texts = [part["text"] for part in parts if part["type"] == "text"]
-    made = [part["toolInvocation"] for part in parts if part["type"] == "tool-invocation"]
-    files = [part for part in message["parts"] if part["type"] == "file"]
-    return {
-        "id": message["id"],
-        "role": message["role"],
-        "content": "".join(texts),
-        "parts": parts,
-        **({"toolInvocations": made} if made else {}),
-        **({"experimental_attachments": [*map(_old_file, files)]} if files else {}),
-    }
-
-
-def _old_part(part: Part) -> Part | None:
-    if is_tool(part):
-        return {"type": "tool-invocation", "toolInvocation": _invocation(part)}
-    if part["type"] == "text":
-        return {"type": "text", "text": part["text"]}
-    return {"type": "step-start"} if part["type"] == "step-start" else None
-
-
-def _invocation(part: Part) -> Part:
-    call = {"toolCallId": part["toolCallId"], "toolName": tool_name(part), "args": part.get("input")}
-    if part["state"] == DONE:
-        return {"state": "result", **call, "result": part["output"]}
-    if part["state"] in (FAILED, DENIED):
-        return {"state": "result", **call, "result": {"error": part.get("errorText", "denied")}}
-    return {"state": "call", **call}
-
-
-def _old_file(part: Part) -> Part:
-    return {"contentType": part["mediaType"], "url": part["url"], "name": part.get("filename", "file")}

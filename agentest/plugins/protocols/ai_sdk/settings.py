@@ -31,16 +31,10 @@ class AiSdkAgent(HttpAgent):
     type: Literal["ai_sdk"]
     body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every request, in addition to `id`, `messages` and `trigger`."""
-    version: Literal[4, 5, 6, 7] | None = None
-    """The AI SDK's version. Version 4 has another message form. None: 5 to 7, or 4 once the agent responds
-    so."""
     approvals: Approvals = "ask"
 
 
-_STREAM_HEADERS = {
-    "x-vercel-ai-ui-message-stream": "it answers with a UI message stream",
-    "x-vercel-ai-data-stream": "it answers with a data stream of AI SDK 4",
-}
+_STREAM_HEADER = "x-vercel-ai-ui-message-stream"
 _WANTS_TRIGGER = b"Unable to extract tag using discriminator 'trigger'"
 """How pydantic-ai words it."""
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
@@ -54,14 +48,11 @@ class AiSdkProbe(ProtocolProbe):
 
     def is_spoken(self, response: ProbeResponse) -> bool:
         is_event = response.first_object.get("type") in ("start", "text-start", "tool-input-start")
-        has_header = any(name in response.headers for name in _STREAM_HEADERS)
-        return has_header or is_event or _WANTS_TRIGGER in response.body
+        return _STREAM_HEADER in response.headers or is_event or _WANTS_TRIGGER in response.body
 
     def evidence(self, response: ProbeResponse) -> str | None:
-        for header, because in _STREAM_HEADERS.items():
-            if header in response.headers:
-                return because
-        if response.is_success and detect_type(response) == self.kind:
+        is_stream = response.is_success and detect_type(response) == self.kind
+        if is_stream or _STREAM_HEADER in response.headers:
             return "it answers with a UI message stream"
         wants_trigger = response.status == 422 and b"discriminator 'trigger'" in response.body
         return "it wants a `trigger`, as the AI SDK's client sends it" if wants_trigger else None

@@ -1,7 +1,6 @@
 """The streams of backends of the AI SDK, and the assistant's message that their chunks form.
 
-UI message streams (AI SDK 5 to 7) are server-sent events. Data streams (AI SDK 4) are lines of `code:JSON`,
-which are converted to the same chunks. Text streams contain only the text of the reply.
+UI message streams (AI SDK 5 to 7) are server-sent events. Text streams contain only the text of the reply.
 
 The assembly of the message follows the AI SDK's client (`process-ui-message-stream.ts`), because servers get
 the message back. It is more lenient: a delta without a start counts as a start.
@@ -23,7 +22,6 @@ from agentest.agents.json_reader import (
     read_count,
     read_event,
     read_json,
-    read_text,
     truncated_stream_error,
 )
 from agentest.domain.transcript import Usage
@@ -33,7 +31,6 @@ from agentest.support.http.sse import events
 
 PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
-_LINE = "a line of the agent's data stream"
 _UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
 
 Chunk = Mapping[str, Any]
@@ -277,7 +274,6 @@ class StreamResult:
         self.message = message
         self.finish: Chunk | None = None
         self.is_text = False
-        self.is_version_4 = False
         self._before = message.steps
         self._metadata: dict[str, Any] = {}
         """The message's metadata, as far as this stream has sent it."""
@@ -333,75 +329,7 @@ async def read_ui_messages(events: EventStream, result: StreamResult) -> None:
         raise truncated_stream_error("`finish` and `[DONE]`")
 
 
-async def read_data_stream(
-    pieces: AsyncIterator[bytes],
-    result: StreamResult,
-    on_text: Callable[[], None],
-    on_unknown: Callable[[str, object], None],
-) -> None:
-    """Read a data stream of AI SDK 4, which ends with a `d:` line. Raises AgentError.
-
-    Calls `on_text` for each chunk that has text, and `on_unknown` with `line` and an unknown line's code.
-    """
-    result.is_version_4 = True
-    async for line in _lines(pieces):
-        code, colon, text = line.partition(":")
-        if not colon or len(code) != 1:
-            raise AgentError(f"{_LINE} has no code: {excerpt(line)!r}")
-        for chunk in _chunks(code, read_text(text, _LINE), on_unknown):
-            if result.take(chunk):
-                on_text()
-    if result.finish is None:
-        raise truncated_stream_error("its `d:` line (finish message)")
-
-
-async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    decoder, rest = getincrementaldecoder("utf-8")(errors="replace"), ""
-    async for piece in pieces:
-        *complete, rest = (rest + decoder.decode(piece)).split("\n")
-        for line in complete:
-            if line.strip():
-                yield line.strip()
-    if rest.strip():
-        yield rest.strip()
-
-
-def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) -> list[Chunk]:
-    """Convert a line of a data stream to the chunks of a UI message stream."""
-    chunk = value if isinstance(value, Mapping) else {}
-    call = {key: chunk[key] for key in ("toolCallId", "toolName") if key in chunk}
-    match code:
-        case "0":
-            return [{"type": "text-delta", "id": "0", "delta": value}]
-        case "g":
-            return [{"type": "reasoning-delta", "id": "g", "delta": value}]
-        case "9":
-            return [{"type": "tool-input-available", **call, "input": chunk.get("args")}]
-        case "a":
-            return [{"type": "tool-output-available", **call, "output": chunk.get("result")}]
-        case "b":
-            return [{"type": "tool-input-start", **call}]
-        case "c":
-            delta = chunk.get("argsTextDelta", "")
-            return [{"type": "tool-input-delta", **call, "inputTextDelta": delta}]
-        case "d":
-            return [{**chunk, "type": "finish"}]
-        case "e":
-            # A text after the end of a step is a new text.
-            return [{"type": "text-end", "id": "0"}, {"type": "reasoning-end", "id": "g"}]
-        case "f":
-            return [{"type": "start", "messageId": chunk.get("messageId")}, {"type": "start-step"}]
-        case "3":
-            return [{"type": "error", "errorText": value}]
-        case "2" | "8" | "h" | "i" | "j" | "k":
-            return []
-    on_unknown("line", code)
-    return []
-
-
-async def read_stream(
-    response: DirectResponse, result: StreamResult, on_unknown: Callable[[str, object], None]
-) -> None:
+async def read_stream(response: DirectResponse, result: StreamResult) -> None:
     """Read a stream of any form into `result`. Raises AgentError; `result` then has the earlier chunks."""
     pieces = response.pieces()
     beginning = b""
@@ -415,7 +343,10 @@ async def read_stream(
     if is_ui or beginning.lstrip().startswith(b"data:"):
         await read_ui_messages(EventStream(events(body), response.note_first_token), result)
     elif _DATA_HEADER in response.headers or _DATA_LINE.match(beginning.lstrip()):
-        await read_data_stream(body, result, response.note_first_token, on_unknown)
+        raise AgentError(
+            "the agent answers with a data stream of AI SDK 4; Agentest speaks versions 5 to 7: upgrade its "
+            "package `ai`, or let it send a text stream"
+        )
     elif "text/plain" in content_type and not is_page(beginning):
         await _read_text(body, result, response.note_first_token)
     else:
@@ -443,7 +374,6 @@ def _no_stream_error(body: bytes) -> str:
     if error:
         return f"the agent answered with an error: {excerpt(error)}"
     return (
-        "the agent's answer is not a stream of the AI SDK (expected server-sent events, a data "
-        "stream or plain "
+        "the agent's answer is not a stream of the AI SDK (expected server-sent events or plain "
         f"text), but JSON: {excerpt(data)}"
     )
