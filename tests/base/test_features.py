@@ -1,0 +1,103 @@
+"""The registry of features: it reads as little as it can, and says which plug-in is wrong, and where."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentest.plugin import PluginError, PluginRegistry, core_plugin
+
+Source = Callable[[], Iterator[tuple[str, str]]]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """Write a module that hands in features, and return its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def write(name: str, text: str, requires: str = "") -> str:
+        head = f"from agentest.plugin import Plugin\nplugin = Plugin({name!r}, requires={requires!r})\n"
+        (tmp_path / f"{name}.py").write_text(head + text)
+        return name
+
+    return write
+
+
+def source_of(module: str, read: list[str]) -> Source:
+    """Return a source with one plug-in, which notes that it was read."""
+
+    def source() -> Iterator[tuple[str, str]]:
+        read.append(module)
+        yield module, "test"
+
+    return source
+
+
+def test_sources_are_read_until_the_name_is_found(module: Callable[..., str]) -> None:
+    """A feature of the first source costs no look into the others."""
+    read: list[str] = []
+    first = module("first_plugin", 'plugin.check("a", "first_plugin:plugin")\n')
+    second = module("second_plugin", 'plugin.check("b", "second_plugin:plugin")\n')
+    registry = PluginRegistry([source_of(first, read), source_of(second, read)])
+    found = registry.find("check", "a")
+    assert found is not None
+    assert found.load().name == "first_plugin"
+    assert read == [first]
+    assert registry.find("engine", "a") is None
+    assert read == [first, second]
+    assert list(registry.all("check")) == ["a", "b"]
+
+
+def test_the_first_keeps_a_name(module: Callable[..., str]) -> None:
+    """A configuration's plug-in never replaces what another source has, whatever was looked for before."""
+    told: list[str] = []
+    first = module("early_plugin", 'plugin.check("a", "x:y")\n')
+    later = module("later_plugin", 'plugin.check("a", "z:w")\n')
+    registry = PluginRegistry([source_of(first, []), source_of("not_there", [])], told.append)
+    registry.add(later, "configuration")
+    found = registry.find("check", "a")
+    assert found is not None
+    assert found.path == "x:y"
+    assert len(told) == 1
+    assert "plug-in 'later_plugin' (configuration; " in told[0]
+    assert "later_plugin.py:3) hands in the check 'a', which plug-in 'early_plugin' has already (" in told[0]
+    assert registry.problems == [told[0].removeprefix("agentest: ")]
+
+
+def test_a_broken_plugin_is_reported_and_the_others_work(module: Callable[..., str]) -> None:
+    """The message has the line that failed; a second attempt fails, too."""
+    told: list[str] = []
+    broken = module("broken_plugin", "1 / 0\n")
+    sound = module("sound_plugin", 'plugin.check("a", "x:y")\n')
+    registry = PluginRegistry([source_of(broken, []), source_of(sound, [])], told.append)
+    assert list(registry.all("check")) == ["a"]
+    assert "ZeroDivisionError: division by zero (" in told[0]
+    assert told[0].endswith("broken_plugin.py:3)")
+    for _ in range(2):
+        with pytest.raises(PluginError, match="plug-in 'broken_plugin' \\(again\\) cannot be loaded"):
+            registry.add(broken, "again")
+
+
+def test_a_feature_says_what_it_needs(module: Callable[..., str]) -> None:
+    """A missing package is named with the command that installs it; a wrong path with file and line."""
+    text = 'plugin.engine("far", "package_that_is_missing.engine:open", help="Far.")\n'
+    needy = module("needy_plugin", text, "far-away[fast]")
+    wrong = module("wrong_plugin", 'plugin.check("a", "wrong_plugin:nothing")\n')
+    registry = PluginRegistry([source_of(needy, []), source_of(wrong, [])])
+    with pytest.raises(PluginError, match=r"needs 'far-away\[fast\]': pip install 'far-away\[fast\]'"):
+        registry.all("engine")["far"].load()
+    with pytest.raises(
+        PluginError, match=r"wrong_plugin.py:3\) cannot be imported from 'wrong_plugin:nothing'"
+    ):
+        registry.all("check")["a"].load()
+
+
+def test_the_core_says_which_plugin_it_lacks() -> None:
+    """Without our plug-ins, what the core asks them for is an error of one sentence."""
+    registry = PluginRegistry([core_plugin])
+    with pytest.raises(PluginError, match=r"^agentest run --record-tools needs the plug-in 'authoring'"):
+        registry.hook("agentest run --record-tools", "authoring")
