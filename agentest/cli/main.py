@@ -29,7 +29,7 @@ class LazyCommands(Mapping[str, click.Command]):
         feature = PLUGINS.find("command", name) or all_commands().get(name)
         if feature is None:
             raise KeyError(name)
-        command: click.Command = feature.load()
+        command: click.Command = feature.load(of=click.Command)
         return command
 
     def __iter__(self) -> Iterator[str]:

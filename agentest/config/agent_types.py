@@ -32,7 +32,7 @@ def agent_type(name: str) -> Feature:
 
 def settings_class(name: str) -> type[AnyAgent]:
     """Return the class of the settings of agents of this type. Raises ConfigError."""
-    settings: type[AnyAgent] = agent_type(name).load("settings")
+    settings: type[AnyAgent] = agent_type(name).load("settings", AnyAgent)
     return settings
 
 

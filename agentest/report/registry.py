@@ -93,7 +93,7 @@ def _make(report: ReportRequest, all: Sequence[ReportRequest], context: Reporter
         raise UsageError(f"there is no reporter {report.name!r}: the plug-in that has it is missing")
     paths = (each.path for each in all if each.name != report.name)
     others = tuple(shown_path(path, context.root) for path in paths if path)
-    reporter: Reporter = feature.load()(replace(context, other_files=others), report.path)
+    reporter: Reporter = feature.call(replace(context, other_files=others), report.path)
     return reporter
 
 

@@ -112,7 +112,7 @@ class LocalEngineProvider(EngineProvider):
 
 def engine_of(options: Options) -> EngineProvider:
     """Return the selected engine. Raises UsageError if other options exclude it."""
-    provider: EngineProvider = options.engine_feature.load()()
+    provider: EngineProvider = options.engine_feature.load(of=EngineProvider)()
     provider.check(options)
     if options.ray_address is not None and not provider.is_remote:
         raise UsageError("--ray-address names a cluster for --engine ray: add --engine ray")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from agentest.plugin import PLUGINS, PluginError
+from agentest.plugin import PLUGINS
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -324,9 +324,7 @@ class _Mutations(Mapping[str, Mutation]):
         change = PLUGINS.find("change", name)
         if change is None:
             raise KeyError(name)
-        mutation = change.load()
-        if not isinstance(mutation, Mutation):
-            raise PluginError(f"{change} is not an agentest.scenarios.mutations.Mutation")
+        mutation: Mutation = change.load(of=Mutation)
         return mutation
 
     def __contains__(self, name: object) -> bool:

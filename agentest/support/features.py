@@ -61,16 +61,19 @@ class Feature:
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} of plug-in {self.plugin.name!r} ({self.place})"
 
-    def load(self, fact: str = "") -> Any:
+    def load(self, fact: str = "", of: type = object) -> Any:
         """Import and return what implements the feature, or what one of its facts names.
 
-        Raises PluginError if that cannot be imported.
+        Args:
+            of: the class of which it must be an instance or a subclass.
+
+        Raises PluginError if it cannot be imported, or is something else.
         """
         path = self.facts[fact] if fact else self.path
         module, _, attribute = path.partition(":")
         try:
             target = import_module(module)
-            return getattr(target, attribute) if attribute else target
+            target = getattr(target, attribute) if attribute else target
         except Exception as error:
             requires = self.plugin.requires
             if requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
@@ -78,6 +81,9 @@ class Feature:
                     f"{self.kind} {self.name!r} needs {requires!r}: pip install {requires!r}"
                 ) from error
             raise self.problem(f"cannot be imported from {path!r}", error) from error
+        if not (isinstance(target, of) or (isinstance(target, type) and issubclass(target, of))):
+            raise PluginError(f"{self}: {path!r} is not of the class {of.__module__}.{of.__qualname__}")
+        return target
 
     def call(self, *arguments: Any, fact: str = "") -> Any:
         """Load a function and call it. What it raises becomes a PluginError, except for errors of ours."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentest.plugin import PluginError, PluginRegistry, core_plugin
+from agentest.plugin import Plugin, PluginError, PluginRegistry, core_plugin
+from agentest.support.errors import UsageError
 
 Source = Callable[[], Iterator[tuple[str, str]]]
 
@@ -101,3 +102,24 @@ def test_the_core_says_which_plugin_it_lacks() -> None:
     registry = PluginRegistry([core_plugin])
     with pytest.raises(PluginError, match=r"^agentest run --record-tools needs the plug-in 'authoring'"):
         registry.hook("agentest run --record-tools", "authoring")
+
+
+def test_a_feature_is_of_its_class(module: Callable[..., str]) -> None:
+    """An object of it, or a class below it; anything else is the plug-in's mistake, not a crash."""
+    name = module("classy_plugin", 'plugin.check("a", "classy_plugin:Plugin")\n')
+    (feature,) = PluginRegistry([source_of(name, [])]).all("check").values()
+    assert feature.load(of=Plugin) is Plugin
+    with pytest.raises(
+        PluginError, match=r"classy_plugin.py:3\): 'classy_plugin:Plugin' is not of the class"
+    ):
+        feature.load(of=Path)
+
+
+def test_what_a_plugin_raises_names_its_line(module: Callable[..., str]) -> None:
+    """Unless it is an error of ours: a mistake of the user stays one sentence about it."""
+    text = 'plugin.check("a", "hasty_plugin:fail")\ndef fail(error):\n    raise error\n'
+    (feature,) = PluginRegistry([source_of(module("hasty_plugin", text), [])]).all("check").values()
+    with pytest.raises(PluginError, match=r"failed: KeyError: 'x' \(\S+hasty_plugin.py:5\)$"):
+        feature.call(KeyError("x"))
+    with pytest.raises(UsageError, match=r"^name a file$"):
+        feature.call(UsageError("name a file"))

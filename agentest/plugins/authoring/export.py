@@ -116,7 +116,7 @@ def export(
     if feature is None:
         known = did_you_mean(form, PLUGINS.all("export format"))
         raise UsageError(f"--to: there is no format {form!r}; {known}")
-    chosen: ExportFormat = feature.load()
+    chosen: ExportFormat = feature.load(of=ExportFormat)
     if camel_case and not chosen.has_camel_case:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
