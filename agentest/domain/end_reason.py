@@ -94,10 +94,3 @@ IN_WORDS: Mapping[Ending, str] = MappingProxyType(
     }
 )
 """Reason → its phrase in reports and in judge prompts."""
-
-
-def end_reason_of_older_file(value: str) -> str:
-    """Convert the end reason of results that were written before version 3."""
-    return {"user_stopped": "satisfied", "script_finished": "script", "max_turns": "max turns"}.get(
-        value, value
-    )

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentest.domain.confidence import totals_of, with_figures
-from agentest.domain.end_reason import end_reason_of_older_file
+from agentest.domain.confidence import totals_of
 from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
@@ -93,10 +92,7 @@ def with_conversations(
     """Return a stored scenario with its conversations, and with what depends on them."""
     graded = not scenario.severity_unknown
     graded_conversations = with_severe_failures(tuple(conversations), scenario.errors, graded=graded)
-    result = replace(scenario, conversations=graded_conversations, totals=totals_of(graded_conversations))
-    # Files of older versions have no figures.
-    has_figures = scenario.pass_rate is not None or scenario.intervals
-    return result if has_figures else with_figures(result, graded_conversations)
+    return replace(scenario, conversations=graded_conversations, totals=totals_of(graded_conversations))
 
 
 def mark_vacuous(conversation: Json) -> Json:
@@ -281,7 +277,6 @@ CODECS = Codecs(
             required=("unfinished",),
             only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
-            older={"ending": end_reason_of_older_file},
             derived=_failure_keys,
             completed=_with_failure,
         ),
@@ -362,16 +357,10 @@ CODECS = Codecs(
         CauseExample: Layout(only_if_set=("agent",)),
         CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
         RootCause: Layout(only_if_set=("labels",)),
-        RunHead: Layout(
-            # Files of version 1 have only names.
-            older={"agents": lambda data: {name: {} for name in data} if isinstance(data, list) else data},
-            only_if_set=("calibration", "shard", "joining"),
-        ),
+        RunHead: Layout(only_if_set=("calibration", "shard", "joining")),
         Summary: Layout(
             flat=("counts",),
             only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
-            # Older files have texts of other warnings under this key.
-            older={"warnings": lambda data: [each for each in data if not isinstance(each, str)]},
         ),
         Counts: Layout(only_if_set=("pass_rate", "agent_turn_ms", "agent_cost"), digits={"agent_cost": 6}),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),

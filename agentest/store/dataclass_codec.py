@@ -48,8 +48,6 @@ class Layout:
     """Field → its key, if that is not the field's name in camelCase."""
     digits: Mapping[str, int] = field(default_factory=dict)
     """Field → the number of stored decimals. Fields named `…_ms` have three."""
-    older: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """Field → a function that converts the form of older versions."""
     within: Mapping[type, Layout] = field(default_factory=dict)
     """Dataclass → its layout inside this one, if it differs."""
     derived: Callable[[Any], Json] | None = None
@@ -178,10 +176,7 @@ class Codec(Generic[T]):
         digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
         write = form.write if digits is None else partial(round, ndigits=digits)
         self._writers.append((key, write, default if each.name in layout.only_if_set else MISSING))
-        read = form.read
-        if older := layout.older.get(each.name):
-            read = older if form.read is None else partial(_read_older, older, form.read)
-        self._readers.append((each.name, key, read))
+        self._readers.append((each.name, key, form.read))
         if default is MISSING or each.name in layout.required:
             self.needed.add(key)
 
@@ -244,10 +239,6 @@ def _each_value(convert: Convert) -> Callable[[Mapping[str, Any]], Json]:
 
 def _unless_none(convert: Convert) -> Convert:
     return None if convert is None else lambda value: None if value is None else convert(value)
-
-
-def _read_older(older: Callable[[Any], Any], read: Callable[[Any], Any], value: Any) -> Any:
-    return read(older(value))
 
 
 def _written_number(value: float) -> float | str:

@@ -58,7 +58,6 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, TimeSpent
 from agentest.report.json import JsonReporter
 from agentest.store.codec import CODECS
-from agentest.store.reader import read_results
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 
@@ -136,19 +135,6 @@ def test_results_without_examples_are_read() -> None:
     assert problems(document) == []
     (error,) = document["scenarios"][1]["errors"]
     assert CODECS.read(UniqueError, error) == error_group()
-
-
-def test_results_without_figures_are_read() -> None:
-    """Results of earlier versions have no intervals: they are worked out of the conversations again."""
-    now = scenario_result("a", [conversation_result(), failing_conversation("c2")])
-    document = to_json(run_result(now, scenario_result("b")))
-    assert [each["flaky"] for each in document["scenarios"]] == [True, False]
-    for key in ("intervals", "passRate", "passHatK", "flaky"):
-        assert document["scenarios"][0].pop(key)
-    assert problems(document) == []
-    again = CODECS.read(ScenarioResult, document["scenarios"][0])
-    assert (again.pass_rate, again.intervals, again.flaky) == (now.pass_rate, now.intervals, True)
-    assert again.pass_hat_k == now.pass_hat_k == {1: 0.5, 2: 0.0}
 
 
 def test_what_speaks_of_no_conversation_has_no_figures() -> None:
@@ -397,29 +383,6 @@ def test_error_of_a_conversation(blame: Blame) -> None:
     assert (talk["error"], talk["errorSource"], talk["endedBy"]) == ("cut", blame.value, Ending.ERROR.value)
     assert talk["unfinishedTurn"]["toolCalls"][0]["name"] == "check_availability"
     assert talk["passed"] is False
-
-
-@pytest.mark.parametrize(
-    ("older", "today"),
-    [
-        ("user_stopped", Ending.SATISFIED),
-        ("script_finished", Ending.SCRIPT),
-        ("max_turns", Ending.MAX_TURNS),
-        ("error", Ending.ERROR),
-    ],
-    ids=["user_stopped", "script_finished", "max_turns", "error"],
-)
-def test_endings_of_older_versions_are_read(older: str, today: Ending, tmp_path: Path) -> None:
-    """A results.json of version 2, which had other words for how conversations end, is read in today's."""
-    old = written(run_result(scenario_result()))
-    old["schemaVersion"] = 2
-    for held in old["scenarios"][0]["conversations"]:
-        held["endedBy"] = older
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(old))
-    read = read_results(path).scenarios[0].conversations
-    assert read
-    assert {result.conversation.ending for result in read} == {today}
 
 
 @pytest.mark.parametrize("severity", list(Severity))

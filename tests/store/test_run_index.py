@@ -86,7 +86,7 @@ def test_a_journal_is_followed_however_it_is_cut(
 
 
 def test_a_journal_of_another_version_is_shown_in_today_s_form(tmp_path: Path, written: bytes) -> None:
-    """Keys that an older version did not write are filled in; ADK's own results stay as they are."""
+    """Keys that another version did not write are filled in; ADK's own results stay as they are."""
     path = tmp_path / "journal.jsonl"
     lines = [json.loads(line) for line in written.splitlines()]
     lines[0]["version"] = "0.0.1"
@@ -94,7 +94,7 @@ def test_a_journal_of_another_version_is_shown_in_today_s_form(tmp_path: Path, w
     for line in lines:
         if line["type"] == "conversation":
             del line["conversation"]["time"]
-            line["conversation"] |= {"endedBy": "user_stopped", "evalMetricResultPerInvocation": adk}
+            line["conversation"] |= {"endedBy": "satisfied", "evalMetricResultPerInvocation": adk}
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     index = index_of(path)
     index.refresh()
