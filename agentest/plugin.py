@@ -80,7 +80,7 @@ class Plugin(FeatureOwner):
         """
         self._add("agent object", name, path, help, classes=classes, advice=advice, section=section)
 
-    def call_source(self, name: str, path: str, *, worker: str = "") -> None:
+    def call_source(self, name: str, path: str, *, worker: str = "", tools: str = "") -> None:
         """Hand in a source of tool calls that do not arrive by the agent's protocol.
 
         It serves the agents whose settings have the name in `call_sources`.
@@ -89,8 +89,10 @@ class Plugin(FeatureOwner):
             path: function that opens it for a run, an `agentest.runner.call_sources.OpenCallSources`.
             worker: function that opens its end in a worker, an `OpenWorkerEnd` of the same module. Without
                 one, each process that runs conversations opens a source of its own.
+            tools: function of an agent's settings, the configuration's folder, and the tools that mocks
+                and trajectories name, which returns an `agentest.runner.tools.ServedTools`.
         """
-        self._add("call source", name, path, worker=worker)
+        self._add("call source", name, path, worker=worker, tools=tools)
 
     def engine(self, name: str, path: str, *, help: str) -> None:
         """Hand in an engine: `--engine NAME`. `path` names an `agentest.runner.engines.EngineProvider`."""

@@ -30,26 +30,22 @@ FLOORS: list[dict[str, str]] = [
         "store": "domain plugin support version",
     },
     {
-        "mock_servers": "config domain support",
         "models": "config domain support version",
         "report": "domain plugin store support",
         "scenarios": "config domain mocks plugin support",
     },
     {
-        "agents": "config domain mock_servers mocks plugin support",
+        "agents": "config domain mocks plugin support",
         "trajectory": "domain scenarios support",
     },
     {
-        "conversation": "agents domain mock_servers mocks models scenarios support",
+        "conversation": "agents domain mocks models scenarios support",
         "judging": "config domain models scenarios support trajectory",
-        "plugins/protocols": "agents config domain mock_servers mocks plugin support",
+        "plugins/protocols": "agents config domain mocks plugin support",
     },
     {
         "plugins/frameworks": "agents config domain plugin plugins/protocols support",
-        "runner": (
-            "agents config conversation domain judging mock_servers mocks models plugin scenarios support "
-            "version"
-        ),
+        "runner": ("agents config conversation domain judging mocks models plugin scenarios support version"),
     },
     {
         "history": "domain report runner store support",
@@ -70,7 +66,7 @@ FLOORS: list[dict[str, str]] = [
             "agents cli config conversation domain judging mocks models plugin runner scenarios store support"
         ),
         "plugins/servers": (
-            "agents cli config conversation domain mock_servers mocks models plugin runner scenarios support "
+            "agents cli config conversation domain mocks models plugin runner scenarios support "
             "version workers"
         ),
         "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
@@ -101,14 +97,6 @@ FACES = {
     "mocks/__init__.py",
 }
 """Public doors: they only hand names on."""
-
-
-TIES = {
-    ("runner/tools.py", "agentest.plugins.servers.mcp.real_server"),
-    ("runner/tools.py", "agentest.plugins.servers.rest.document"),
-    ("runner/tools.py", "agentest.plugins.servers.rest.operations"),
-}
-"""Imports that go up, still to be cut: module → module. Only ever fewer."""
 
 
 def modules() -> list[Path]:
@@ -156,8 +144,6 @@ def test_imports_go_downward(path: Path) -> None:
             continue
         assert name != "agentest", f"{shown(path)} imports the package's face; import where it is defined"
         other = room(name)
-        if (shown(path), name) in TIES:
-            continue
         assert other == mine or other in ALLOWED[mine], f"{shown(path)} imports {name}"
 
 
@@ -169,13 +155,7 @@ def test_the_core_names_no_plugin() -> None:
         if not room_of(path).startswith("plugins") and path.name != "plugin.py"
         for module in re.findall(r"agentest[./]plugins[./][\w./]+\w", path.read_text(encoding="utf-8"))
     }
-    assert named <= TIES
-
-
-def test_ties_are_real() -> None:
-    """A tie that was cut is removed from the list."""
-    found = {(shown(path), name) for path in modules() for name in ours(path)}
-    assert found >= TIES
+    assert named == set()
 
 
 def test_the_table_goes_downward() -> None:

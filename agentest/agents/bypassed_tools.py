@@ -19,6 +19,9 @@ from agentest.support.errors import CannotSend
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 
+REFUSED = "Agentest did not answer this call"
+"""The beginning of every refusal message, because agents may report it."""
+
 
 class BypassDetector:
     """The tools that one agent was seen to run itself, over all its conversations."""
@@ -153,8 +156,6 @@ _SHOWN_CHARS = 4000
 
 def refused_by_us(call: ToolCall) -> str | None:
     """Return a mock server's refusal, as the agent reports it; None if there was none."""
-    from agentest.mock_servers.port import REFUSED
-
     text = _text(call)
     at = text.find(REFUSED)
     return text[at:].splitlines()[0].rstrip('"}] ') if at >= 0 else None

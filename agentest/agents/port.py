@@ -27,7 +27,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 if TYPE_CHECKING:
-    from agentest.mock_servers.port import Addresses
+    from agentest.agents.addresses import Addresses
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import field
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agentest.agents.port import (
     AccessDenied,
@@ -41,9 +41,6 @@ from agentest.support.errors import (
     SessionMismatch,
 )
 from agentest.support.lazy_dataclasses import dataclass, replace
-
-if TYPE_CHECKING:
-    from agentest.mock_servers.port import SpanRequest, TurnTraces
 
 
 class CallSource:
@@ -170,35 +167,6 @@ class TurnProgress:
         if reply.model_calls:  # 0 means that the agent does not count its model calls
             self.model_calls = (self.model_calls or 0) + reply.model_calls
         self.count_retries(reply.retries)
-
-    def span_request(self, key: str) -> SpanRequest:
-        """Describe the turn for a search in the spans of the conversation with this key."""
-        from agentest.mock_servers.port import SpanRequest
-
-        return SpanRequest(
-            key=key,
-            turn_index=self.turn_index,
-            began_ns=self.began_ns,
-            asks=self.reply_count,
-            requests=self.named,
-            stays_open=self.stays_open,
-            wait=bool(self.reply_count or self.named),  # an agent that was never reached sends no spans
-        )
-
-    def note_traces(self, traces: TurnTraces) -> None:
-        """Store what spans or the model gateway report, unless the agent's own protocol reports it."""
-        self.calls_hidden = self.calls_hidden or traces.missing
-        self.usage = self.usage if self.usage.total_tokens else traces.usage
-        self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
-        self.model_requests += traces.model_requests
-        self.briefing = traces.briefing or self.briefing
-        self.faults += traces.faults
-
-    def add_model_cost(self, costs: Sequence[float | None]) -> None:
-        """Add the costs of the agent's model in USD. An unknown one makes the sum unknown."""
-        known = [cost for cost in costs if cost is not None]
-        if len(known) == len(costs):
-            self.model_cost = (self.model_cost or 0.0) + sum(known)
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None

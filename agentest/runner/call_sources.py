@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio.abc import TaskGroup
 
@@ -30,9 +30,6 @@ from agentest.runner.prepare import Prepared
 from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
-
-if TYPE_CHECKING:
-    from agentest.mock_servers.registry import UnclaimedCall
 
 WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
 """Opens a block for waiting, during which the conversation's slot is free and its time does not count."""
@@ -86,6 +83,19 @@ class LiveConversation:
         return CallKey(role, self.unit.scope, self.number, sample=self.attempt)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnclaimedCall:
+    """Refused calls to a tool that belonged to no active conversation."""
+
+    agent: str
+    """The first agent that uses the server."""
+    tool: str
+    """"" for a message to the agent's `reply_webhook`."""
+    why: str
+    remedy: str = ""
+    """What to do if the agent makes such calls, in whole sentences."""
+
+
 @dataclass(slots=True)
 class CallObservations:
     """What call sources observed outside of conversations in the whole run."""
@@ -102,8 +112,6 @@ class CallObservations:
 
     def count_stray(self, agent: str, why: str) -> None:
         """Count a message to an agent's `reply_webhook` that belonged to no conversation."""
-        from agentest.mock_servers.registry import UnclaimedCall
-
         self.count_unclaimed(UnclaimedCall(agent=agent, tool="", why=why))
 
     def add_reached(self, reached: Iterable[tuple[str, str]]) -> None:

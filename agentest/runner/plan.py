@@ -38,7 +38,7 @@ from agentest.runner.tools import (
     NamedTool,
     agent_traits,
     misspelled_tool,
-    mock_server_tools_of,
+    served_tools,
     unknown_tools,
 )
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, matches_name, select_by_paths
@@ -402,7 +402,7 @@ def finalized_entries(
     traits = {}
     for name, agent in agents.items():
         scenarios = (unit.scenario for unit in units if unit.agent == name)
-        traits[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
+        traits[name] = agent_traits(name, agent, served_tools(agent, root, scenarios))
     slugs = _slugs(units)
 
     def final(unit: Unit) -> PlanEntry:

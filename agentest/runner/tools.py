@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +21,12 @@ from agentest.config.agent_types import (
     visibility_of_agent,
 )
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.mock_servers import McpMock, RestMock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, format_tools
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
+from agentest.plugin import PLUGINS
 from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
@@ -36,24 +35,13 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 from agentest.support.text import shortened
 
-_FILES = 32
-"""Maximum number of files whose tools are cached."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockServerTools:
-    """The mock servers of an agent, as far as files describe their tools."""
-
-    servers: tuple[McpMock | RestMock, ...] = ()
-    root: Path = Path()
-    """Paths of files are relative to this folder."""
-    mocked: frozenset[str] = frozenset()
-    """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
-    in_trajectories: frozenset[str] = frozenset()
+class ServedTools:
+    """The tools that an agent has from servers of a call source, as far as they are known before a run."""
 
     def tools(self) -> tuple[KnownTool, ...]:
         """Return the tools that they serve. Raises ConfigError for a file that cannot be read."""
-        return tuple(tool for server in self.servers for tool in self._of(server))
+        return ()
 
     def known(self) -> tuple[KnownTool, ...]:
         """Return the tools of readable files. A live run reports the others when it opens its servers."""
@@ -63,109 +51,37 @@ class MockServerTools:
             return ()
 
     def listed(self) -> frozenset[str]:
-        """The names in the servers' own lists, whose every call is visible.
-
-        A mock does not prove that a server has the tool, and the agent may run tools of its requests itself.
-        """
-        names = {tool.name for tool in self.known()}
-        if any(isinstance(server, RestMock) for server in self.servers):
-            names |= {name for name in self.mocked | self.in_trajectories if _is_request(name)}
-        return frozenset(names)
+        """The names in the servers' own lists, whose every call is visible."""
+        return frozenset(tool.name for tool in self.known())
 
     def keys_of(self, names: Collection[str]) -> frozenset[str]:
-        """Return the keys of the servers that have any of these tools, if there are several servers."""
-        if len(self.servers) == 1:
-            return frozenset()
-        lists = {_key(server): self._names(server, names) for server in self.servers}
-        keys = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
-        # A tool that no list has may belong to an MCP server that lists its tools only on request.
-        unlisted = self.mocked.intersection(names).difference(*lists.values())
-        return frozenset(keys | {"mcp_mock"} if unlisted else keys)
-
-    def _names(self, server: McpMock | RestMock, names: Collection[str]) -> set[str]:
-        try:
-            listed = {tool.name for tool in self._of(server)}
-        except ConfigError:
-            listed = set()
-        return listed | {name for name in names if isinstance(server, RestMock) and _is_request(name)}
-
-    def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
-        if isinstance(server, RestMock):
-            path = self.root / Path(server.openapi).expanduser()
-            yield from _operations(path, _changed(path), self.mocked, self.in_trajectories)
-        elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
-            yield from _recorded(path, _changed(path))
+        """Return the keys of the servers that have any of these tools; empty if that does not matter."""
+        del names
+        return frozenset()
 
 
-def mock_server_tools_of(
-    servers: tuple[McpMock | RestMock, ...], scenarios: Iterable[Scenario], root: Path
-) -> MockServerTools:
-    """Return the mock servers of an agent with the tools that its scenarios name."""
-    if not servers:
-        return MockServerTools()
-    used = list(scenarios)
-    return MockServerTools(
-        servers=servers,
-        root=root,
-        mocked=frozenset(tool for each in used for tool in each.tools),
-        in_trajectories=frozenset(tool for each in used for tool in each.named_tools),
-    )
+NO_SERVED_TOOLS = ServedTools()
 
 
-def _key(server: McpMock | RestMock) -> str:
-    return "rest_mock" if isinstance(server, RestMock) else "mcp_mock"
+def served_tools(
+    agent: AnyAgent, root: Path, scenarios: Iterable[Scenario], mocks: Iterable[str] = ()
+) -> ServedTools:
+    """Return the tools from the first call source of an agent that knows tools.
 
-
-def _is_request(name: str) -> bool:
-    method, _, path = name.partition(" ")
-    return method.isupper() and path.startswith("/")
-
-
-@lru_cache(maxsize=_FILES)
-def _operations(
-    path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
-) -> tuple[KnownTool, ...]:
-    del changed  # a changed file is read again
-    from agentest.plugins.servers.rest.document import Document
-    from agentest.plugins.servers.rest.operations import operation_specs, read_api
-
-    api = read_api(Document(path))
-    reads = {each.tool: each.method == "GET" for each in api.named_as(mocked, in_trajectories).operations}
-    specs = operation_specs(api, mocked, in_trajectories)
-    return tuple(replace(_known(each), read_only=reads.get(each.name)) for each in specs)
-
-
-@lru_cache(maxsize=_FILES)
-def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
-    del changed
-    from agentest.plugins.servers.mcp.real_server import read_tools
-
-    try:
-        return tuple(map(_listed, read_tools(path)))
-    except ValueError as error:
-        raise ConfigError(f"{path} {error}") from None
-
-
-def _listed(entry: Mapping[str, Any]) -> KnownTool:
-    description = entry.get("description")
-    text = description if isinstance(description, str) else ""
-    annotations = entry.get("annotations")
-    hint = annotations.get("readOnlyHint") if isinstance(annotations, Mapping) else None
-    returns = entry.get("outputSchema")
-    return KnownTool(
-        name=entry["name"],
-        description=text,
-        parameters=entry["inputSchema"],
-        returns=returns if isinstance(returns, Mapping) else None,
-        read_only=hint if isinstance(hint, bool) else None,
-    )
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+    Args:
+        root: paths of files are relative to this folder.
+        scenarios: those with this agent, which know operations by the names of their mocks and trajectories.
+        mocks: names of further mocks.
+    """
+    for name in agent.call_sources:
+        source = PLUGINS.get("call source", name)
+        if "tools" in source.facts:
+            used = list(scenarios)
+            mocked = {*mocks, *(tool for each in used for tool in each.tools)}
+            named = {tool for each in used for tool in each.named_tools}
+            found: ServedTools = source.load("tools")(agent, root, frozenset(mocked), frozenset(named))
+            return found
+    return NO_SERVED_TOOLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +94,7 @@ class ToolsOfAgent:
     """The tools that its requests declare."""
     told: tuple[ToolSpec, ...] = ()
     """The tools that it offers its model, which count if the configuration lists none."""
-    mock_servers: MockServerTools = MockServerTools()
+    mock_servers: ServedTools = NO_SERVED_TOOLS
 
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
@@ -224,8 +140,8 @@ def tools_of_unit(agent: ToolsOfAgent, mocks: Mapping[str, Mock]) -> tuple[Known
             _configured(agent.configured or ()),
             agent.mock_servers.known(),
             map(_declared, agent.sent),
-            map(_known, told),
-            map(_known, tool_specs(mocks)),
+            map(known_tool, told),
+            map(known_tool, tool_specs(mocks)),
         )
     )
 
@@ -241,7 +157,8 @@ def _declared(tool: AgentTool) -> KnownTool:
     return KnownTool(name=tool.name, description=tool.description or "", parameters=tool.parameters)
 
 
-def _known(spec: ToolSpec) -> KnownTool:
+def known_tool(spec: ToolSpec) -> KnownTool:
+    """Return what a tool's definition says about it."""
     parameters = None if spec.parameters in (ANY_ARGUMENTS, {}) else spec.parameters
     return KnownTool(name=spec.name, description=spec.description, parameters=parameters)
 
@@ -505,7 +422,7 @@ class AgentTraits:
     """Why the time to the first token is unknown; "": it is known."""
 
 
-def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
+def agent_traits(name: str, agent: AnyAgent, served: ServedTools = NO_SERVED_TOOLS) -> AgentTraits:
     """Collect the facts about an agent's calls and tools from its settings and its mock servers."""
     visibility, blind = visibility_of_agent(agent), None
     if visibility is ToolVisibility.UNSEEN:
@@ -531,7 +448,7 @@ def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | Non
         spans_count=_spans_count(agent),
         visible_by_spans_only=_spans_count(agent) and not agent.mock_servers,
         instructions=instructions_of(agent),
-        tools=tools_of(agent, mock_servers),
+        tools=tools_of(agent, served),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
@@ -542,12 +459,10 @@ def instructions_of(agent: AnyAgent) -> str:
     return (agent.instructions or agent.sent_instructions).strip()
 
 
-def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> ToolsOfAgent:
+def tools_of(agent: AnyAgent, served: ServedTools = NO_SERVED_TOOLS) -> ToolsOfAgent:
     """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
-    return ToolsOfAgent(
-        configured=configured, sent=agent.sent_tools, mock_servers=mock_servers or MockServerTools()
-    )
+    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, mock_servers=served)
 
 
 def _spans_count(agent: AnyAgent) -> bool:

@@ -86,7 +86,8 @@ def test_every_argument_has_an_option(name: str) -> None:
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for room in ("cli", "pytest_plugin", "testing", "tracing", "mock_servers/mcp", "mock_servers/rest"):
+    servers = (f"plugins/servers/{name}" for name in ("mcp", "rest", "traces"))
+    for room in ("cli", "pytest_plugin", "testing", *servers):
         for path in sorted((PACKAGE / room).glob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.bypassed_tools import MockedTools
+from agentest.agents.bypassed_tools import REFUSED, MockedTools
 from agentest.agents.port import MockBypassed
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
-from agentest.mock_servers.port import REFUSED
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
 

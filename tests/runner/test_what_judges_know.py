@@ -22,7 +22,7 @@ from agentest.runner.tools import (
     KnownTool,
     agent_traits,
     known_tools,
-    mock_server_tools_of,
+    served_tools,
     tool_lines,
 )
 from agentest.scenarios.model import Scenario
@@ -95,7 +95,7 @@ def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -
     """The lines of which judges are told, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = made(**of_scenario)
-    about = agent_traits("agent", agent, mock_server_tools_of(agent.mock_servers, [held], root))
+    about = agent_traits("agent", agent, served_tools(agent, root, [held]))
     return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
 
 

@@ -19,10 +19,10 @@ from aiohttp import web
 
 from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, ResponsePiece
 from agentest.agents.json_reader import excerpt, read_any
+from agentest.agents.listener import MAX_BODY_BYTES, listen
 from agentest.agents.port import Resources
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
-from agentest.mock_servers.listener import MAX_BODY_BYTES, listen
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.client import Sender

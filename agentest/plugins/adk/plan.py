@@ -46,7 +46,7 @@ from agentest.plugins.adk.metrics.grader import AgentFacts
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
-from agentest.runner.tools import MockServerTools, instructions_of, known_tools, tools_of
+from agentest.runner.tools import instructions_of, known_tools, served_tools, tools_of
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
 from agentest.support.files import read_user_bytes
@@ -252,8 +252,7 @@ def _facts(
 ) -> AgentFacts:
     """Collect the facts about an agent from its settings, and about its tools from mock servers and mocks."""
     mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
-    beside = MockServerTools(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
-    tools = redact(known_tools(tools_of(agent, beside), mocks).text)
+    tools = redact(known_tools(tools_of(agent, served_tools(agent, root, (), mocks)), mocks).text)
     can_call_tools = agent.tools is not None or agent.sent_tools
     return AgentFacts(
         instructions=redact(instructions_of(agent)),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import anyio
 
+from agentest.agents.addresses import model_variables
+from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig
-from agentest.mock_servers.listener import HOST
-from agentest.mock_servers.port import model_variables
 from agentest.runner.call_sources import CallObservations
 
 FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (

@@ -7,6 +7,7 @@ plugin.call_source(
     "servers",
     "agentest.plugins.servers.start:open_servers",
     worker="agentest.plugins.servers.worker_calls:open_proxied_servers",
+    tools="agentest.plugins.servers.served_tools:tools_of_servers",
 )
 plugin.command(
     "mock-server",

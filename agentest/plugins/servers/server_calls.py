@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from agentest.agents.addresses import Addresses
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import Approval, Approve, SeenBy
 from agentest.domain.transcript import Conversation
-from agentest.mock_servers.port import (
+from agentest.mocks.calls import RecordedCall
+from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.port import (
     ActivePeriod,
-    Addresses,
     CallOutcome,
     Conversations,
     Identity,
@@ -27,8 +29,6 @@ from agentest.mock_servers.port import (
     SpanSource,
     TurnTraces,
 )
-from agentest.mocks.calls import RecordedCall
-from agentest.mocks.resolver import MockResolver
 from agentest.runner.call_sources import CallSources, LiveConversation
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import is_one_tool
@@ -243,12 +243,24 @@ class ModelCalls(CallSource):
                 replace(tool, description=self._redact(tool.description)) for tool in briefing.tools
             )
             traces = replace(traces, briefing=replace(briefing, instructions=instructions, tools=tools))
-        turn.note_traces(traces)
+        _note(turn, traces)
         if traces.models:
             from agentest.models.budget import price_of
 
             priced = [(price_of(model), usage) for model, usage in traces.models.items()]
-            turn.add_model_cost([price.cost(usage) if price else None for price, usage in priced])
+            costs = [price.cost(usage) for price, usage in priced if price]
+            if len(costs) == len(priced):  # an unknown one makes the sum unknown
+                turn.model_cost = (turn.model_cost or 0.0) + sum(costs)
+
+
+def _note(turn: TurnProgress, traces: TurnTraces) -> None:
+    """Store what spans or the model gateway report, unless the agent's own protocol reports it."""
+    turn.calls_hidden = turn.calls_hidden or traces.missing
+    turn.usage = turn.usage if turn.usage.total_tokens else traces.usage
+    turn.model_calls = traces.model_calls if turn.model_calls is None else turn.model_calls
+    turn.model_requests += traces.model_requests
+    turn.briefing = traces.briefing or turn.briefing
+    turn.faults += traces.faults
 
 
 class TracedCalls(CallSource):
@@ -276,14 +288,22 @@ class TracedCalls(CallSource):
 
     async def complete(self, turn: TurnProgress) -> None:
         """Wait for the spans of the turn and record their calls. Raises AgentError for an invalid name."""
-        request = turn.span_request(self._key)
+        request = SpanRequest(
+            key=self._key,
+            turn_index=turn.turn_index,
+            began_ns=turn.began_ns,
+            asks=turn.reply_count,
+            requests=turn.named,
+            stays_open=turn.stays_open,
+            wait=bool(turn.reply_count or turn.named),  # an agent that was never reached sends no spans
+        )
         self._stays_open |= request.stays_open
         self._asked[request.turn_index] = request
         traces = await self._spans.spans_of(replace(request, wait=request.wait and not self._stays_open))
         if traces.missing:
             self._missing[request.turn_index] = traces.missing
         self._observe(traces)
-        turn.note_traces(traces if self._alone else replace(traces, missing=None))
+        _note(turn, traces if self._alone else replace(traces, missing=None))
 
     async def complete_late(self) -> None:
         """Record the calls of spans that arrived after their turns had closed. Raises as `complete`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from anyio.abc import TaskGroup
 
+from agentest.agents.addresses import UNUSED_KEYS, Addresses, with_user_variables
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
@@ -22,9 +23,6 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import ToolCall
-from agentest.mock_servers.listener import ServerInputs
-from agentest.mock_servers.port import UNUSED_KEYS, Addresses, Identity, with_user_variables
-from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.plugin import PLUGINS
@@ -37,6 +35,8 @@ from agentest.plugins.servers.mcp.real_server import (
     tools_of,
     tools_path,
 )
+from agentest.plugins.servers.port import Identity
+from agentest.plugins.servers.registry import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
 from agentest.plugins.servers.worker_calls import MockProxy
 from agentest.runner.call_sources import CallObservations, RunResources, ServerReports

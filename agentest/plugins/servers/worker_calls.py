@@ -17,11 +17,11 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.agents.addresses import Addresses
 from agentest.domain.tool_visibility import Approval
-from agentest.mock_servers.port import (
+from agentest.plugins.servers.port import (
     ActiveConversation,
     ActivePeriod,
-    Addresses,
     CallOutcome,
     Identity,
     ModelAccess,
@@ -29,11 +29,10 @@ from agentest.mock_servers.port import (
     ServedCall,
     SpanRequest,
     TurnTraces,
-    WaitingBlock,
 )
-from agentest.mock_servers.registry import Registry
+from agentest.plugins.servers.registry import Registry
 from agentest.plugins.servers.server_calls import ServerCalls
-from agentest.runner.call_sources import RunResources
+from agentest.runner.call_sources import RunResources, WaitingBlock
 from agentest.support.errors import AgentError, AgentestError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import can_be_sent
@@ -227,7 +226,7 @@ class ProxiedConversation:
     """A conversation of this worker.
 
     It asks the run's process for its spans and what its model did (implements `SpanSource` and
-    `ModelConversation` of `mock_servers.port`).
+    `ModelConversation`).
     """
 
     who: Identity

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from agentest import scenario
+from agentest.agents.addresses import Addresses
 from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, unanswered
-from agentest.mock_servers.port import Addresses
 from agentest.plugins.protocols.adk_server.settings import PLUGIN_FILE
 from agentest.plugins.servers.start import with_server_addresses
 from agentest.testing import run_scenarios

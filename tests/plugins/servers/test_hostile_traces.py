@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
+from agentest.plugins.servers.port import Identity, SpanRequest, TurnTraces
 from agentest.plugins.servers.traces.collector import Collector
 from agentest.plugins.servers.traces.conventions import Span
 from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_json

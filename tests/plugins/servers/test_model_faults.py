@@ -19,7 +19,7 @@ from test_model_gateway_run import SCHEMA, configure, project, provider, upstrea
 
 from agentest import fault, scenario
 from agentest.domain.faults import DueFaults, Fault, InjectedFault
-from agentest.mock_servers.port import ModelFaults
+from agentest.plugins.servers.port import ModelFaults
 from agentest.support.errors import ScenarioError
 
 __all__ = ["anyio_backend", "project", "provider", "upstream"]

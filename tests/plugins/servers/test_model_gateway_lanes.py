@@ -21,7 +21,7 @@ from test_model_gateway import Gateway, anyio_backend, gateway, made
 from test_model_gateway_run import SUPPORT, configure
 
 from agentest.config.file import load
-from agentest.mock_servers.port import ModelAccess
+from agentest.plugins.servers.port import ModelAccess
 from agentest.support.errors import ConfigError
 
 __all__ = ["anyio_backend"]

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_provider import Json
 
-from agentest.mock_servers.port import Identity
 from agentest.mocks.binding import bind
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer, normalized
+from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
 
 FORM = ChatCompletions()

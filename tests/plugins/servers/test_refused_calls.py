@@ -11,8 +11,8 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.transcript import Blame
-from agentest.mock_servers.port import Identity
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.errors import MockError, ModelUnavailable
 from agentest.support.trace_context import new_key

@@ -13,8 +13,9 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.mock_servers.port import Addresses, CallOutcome, Identity, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import HEADER, Names, Registry, ServerGroup, names_of
+from agentest.agents.addresses import Addresses
+from agentest.plugins.servers.port import CallOutcome, Identity, ServedAnswer, ServedCall
+from agentest.plugins.servers.registry import HEADER, Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 

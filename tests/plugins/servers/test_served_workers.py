@@ -13,9 +13,9 @@ from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
 from stock_agent import StockAgent
 
-from agentest.mock_servers.port import (
+from agentest.agents.addresses import Addresses
+from agentest.plugins.servers.port import (
     ActivePeriod,
-    Addresses,
     CallOutcome,
     Identity,
     ModelAccess,
@@ -24,7 +24,7 @@ from agentest.mock_servers.port import (
     ServedCall,
     TurnTraces,
 )
-from agentest.mock_servers.registry import Registry, ServerGroup, names_of
+from agentest.plugins.servers.registry import Registry, ServerGroup, names_of
 from agentest.plugins.servers.worker_calls import MockProxy, ProxiedConversations
 from agentest.support.errors import AgentError, MockError
 from agentest.support.trace_context import new_key

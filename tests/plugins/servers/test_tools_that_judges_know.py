@@ -13,8 +13,8 @@ from agentest.config.config import Config
 from agentest.runner.tools import (
     agent_traits,
     known_tools,
-    mock_server_tools_of,
     read_mock_server_tools,
+    served_tools,
 )
 
 
@@ -22,7 +22,7 @@ def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -
     """The lines of which judges are told, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = scenario("s", turns=["Hi."], **of_scenario)
-    about = agent_traits("agent", agent, mock_server_tools_of(agent.mock_servers, [held], root))
+    about = agent_traits("agent", agent, served_tools(agent, root, [held]))
     return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
 
 
@@ -57,7 +57,7 @@ def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
     ):
         assert tools_of(server, tmp_path) == [""]
         settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
-        about = agent_traits("shop", settings, mock_server_tools_of(settings.mock_servers, [], tmp_path))
+        about = agent_traits("shop", settings, served_tools(settings, tmp_path, []))
         [note] = read_mock_server_tools({"shop": about.tools})
         assert note.startswith("judges do not know which tools the mock servers of agent 'shop' serve: ")
         assert "name the tools in the agent's `tools`" in note

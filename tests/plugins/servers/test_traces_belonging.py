@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import anyio
 
+from agentest.agents.listener import listen
 from agentest.config.agents.mock_servers import Traces
-from agentest.mock_servers.listener import listen
-from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
+from agentest.plugins.servers.port import Identity, SpanRequest, TurnTraces
 from agentest.plugins.servers.traces.collector import Collector
 from agentest.plugins.servers.traces.server import spans_in_json, trace_application
 from agentest.plugins.servers.traces.span_calls import MOST_BYTES, MOST_CHARS, SpanWriter

@@ -14,6 +14,7 @@ import pytest
 from project import Project, free_port
 from pydantic import TypeAdapter
 
+from agentest.agents.addresses import Addresses, with_user_variables
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
@@ -21,15 +22,8 @@ from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage
-from agentest.mock_servers.port import (
-    Addresses,
-    Identity,
-    SpanCall,
-    SpanRequest,
-    TurnTraces,
-    with_user_variables,
-)
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.port import Identity, SpanCall, SpanRequest, TurnTraces
 from agentest.plugins.servers.server_calls import MockServerCalls, TracedCalls
 from agentest.runner.tools import agent_traits
 from agentest.store.spans import spans_of

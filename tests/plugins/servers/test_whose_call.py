@@ -21,8 +21,8 @@ from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn
 from agentest.domain.verdict import run_status
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.mock_servers.port import Identity, ServedCall
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.port import Identity, ServedCall
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.scenarios.model import Scenario
 from agentest.support.trace_context import new_key

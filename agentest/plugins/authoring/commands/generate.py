@@ -39,7 +39,7 @@ from agentest.plugins.authoring.generation import (
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, prepare, prepared_for
-from agentest.runner.tools import KnownTool, agent_traits, joined_tools, mock_server_tools_of, tools_of_unit
+from agentest.runner.tools import KnownTool, agent_traits, joined_tools, served_tools, tools_of_unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks
@@ -150,7 +150,7 @@ def gather(
     )
     names, agents = agents_under_test(config, prepared.request.options.agent)
     agent = agents[names[0]]
-    traits = agent_traits(names[0], agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
+    traits = agent_traits(names[0], agent, served_tools(agent, root, scenarios))
     latest = latest_run(output_dir(prepared), (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
     failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)

@@ -19,11 +19,11 @@ import anyio
 from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
+from agentest.agents.addresses import with_user_variables
 from agentest.agents.json_reader import read_text
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.domain.messages import Message
-from agentest.mock_servers.port import with_user_variables
 from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, last_results
 from agentest.support.deadlines import TimeLimit

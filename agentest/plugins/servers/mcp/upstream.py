@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.mock_servers.port import ELICITATION, Elicitation, RealAnswer
 from agentest.plugins.servers.mcp.tool_catalog import failed, value_of
+from agentest.plugins.servers.port import ELICITATION, Elicitation, RealAnswer
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError
 from agentest.support.http.address_guard import RefusedAddress

@@ -15,13 +15,6 @@ import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
-from agentest.mock_servers.port import (
-    ActiveConversation,
-    CallOutcome,
-    Identity,
-    ServedCall,
-    TurnTraces,
-)
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import (
@@ -33,6 +26,7 @@ from agentest.plugins.servers.model_gateway.wire_form import (
     normalized,
     same_text,
 )
+from agentest.plugins.servers.port import ActiveConversation, CallOutcome, Identity, ServedCall, TurnTraces
 from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
@@ -126,7 +120,7 @@ class PendingCall:
 
 @dataclass(slots=True, kw_only=True)
 class GatewayConversation:
-    """A conversation under way (implements `mock_servers.port.ModelConversation`).
+    """A conversation under way (implements `ModelConversation`).
 
     Args:
         mocked: names of the tools whose calls the gateway answers.

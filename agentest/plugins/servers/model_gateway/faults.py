@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from agentest.domain.faults import DueFaults, Fault, InjectedFault
-from agentest.mock_servers.port import ModelFaults
 from agentest.plugins.servers.model_gateway.wire_form import Json, WireRequest, objects
+from agentest.plugins.servers.port import ModelFaults
 
 
 class ConversationFaults:

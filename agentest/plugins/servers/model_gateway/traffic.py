@@ -10,11 +10,12 @@ from dataclasses import field
 import anyio
 
 from agentest.config.agents.mock_servers import Override
-from agentest.mock_servers.port import ActiveConversation, Identity, ModelAccess, WaitingBlock
 from agentest.plugins.servers.agent_tape import agent_tape
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
+from agentest.plugins.servers.port import ActiveConversation, Identity, ModelAccess
+from agentest.runner.call_sources import WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 

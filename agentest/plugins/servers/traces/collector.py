@@ -13,7 +13,7 @@ from dataclasses import field, replace
 
 import anyio
 
-from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
+from agentest.plugins.servers.port import Identity, SpanRequest, TurnTraces
 from agentest.plugins.servers.traces.conventions import Span, is_agentic, model_of, session_of, tool_of
 from agentest.plugins.servers.traces.span_calls import ParsedSpan, SpanWriter, calls_of, usage_of
 from agentest.support.deadlines import TimeLimit
@@ -193,7 +193,7 @@ class Collector:
             conversation.note(lost=f"traces incomplete: spans were refused, {problem}")
 
     async def spans_of(self, request: SpanRequest) -> TurnTraces:
-        """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
+        """Return what the spans of a turn show (`SpanSource`)."""
         conversation = self._running.get(request.key)
         if conversation is None:
             return TurnTraces(missing="traces incomplete: the conversation has ended")

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, Usage
-from agentest.mock_servers.port import Identity, SpanCall
+from agentest.plugins.servers.port import Identity, SpanCall
 from agentest.plugins.servers.traces.conventions import (
     ModelSpan,
     RequestedCall,

@@ -1,62 +1,23 @@
-"""The interface between mock servers and conversations: values and protocols of both sides."""
+"""What servers and conversations exchange: values and protocols of both sides."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from agentest.agents.addresses import Addresses
 from agentest.domain.faults import Fault, InjectedFault
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """The addresses of an agent's servers; None for a server that it does not have."""
-
-    mcp: str | None = None
-    rest: str | None = None
-    model: str | None = None
-    otlp: str | None = None
-    replays_model: bool = False
-    """True if the agent's model is replayed, so that the agent needs no key for it."""
-
-    def of(self, conversation: str) -> Addresses:
-        """Return the addresses at which every call belongs to the conversation with this key."""
-        return replace(
-            self,
-            mcp=self.mcp and f"{self.mcp}/{conversation}",
-            rest=self.rest and f"{self.rest}/c/{conversation}",
-            model=self.model and f"{self.model}/c/{conversation}",
-        )
-
-    def in_lane(self, lane: int | None) -> Addresses:
-        """Return the addresses for one copy of the agent's server; None: it has no copies."""
-        return self if lane is None else replace(self, model=self.model and f"{self.model}/lane/{lane}")
-
-    @property
-    def by_placeholder(self) -> dict[str, str]:
-        """Return the existing addresses by the name of their placeholder."""
-        known = {"mcp_url": self.mcp, "rest_url": self.rest, "model_url": self.model, "otlp_url": self.otlp}
-        return {name: url for name, url in known.items() if url}
-
-    @property
-    def by_variable(self) -> dict[str, str]:
-        """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
-        known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
-        addresses = {name: url for name, url in known.items() if url}
-        if self.model:
-            addresses |= model_variables(self.model)
-        if self.otlp:
-            addresses |= {f"{_OTLP}ENDPOINT": self.otlp, f"{_OTLP}TRACES_ENDPOINT": f"{self.otlp}/v1/traces"}
-            addresses |= _FOR_EXPORTERS
-        return addresses
+if TYPE_CHECKING:
+    from agentest.runner.call_sources import WaitingBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +52,6 @@ class ServedCall:
     """True if the caller itself runs the real tool, if there is no mock and the tool may run."""
     would_run: bool = False
     """True if the server can call the real tool, which happens if there is no mock and the tool may run."""
-
-
-REFUSED = "Agentest did not answer this call"
-"""The beginning of every refusal message, because agents may report it."""
 
 
 class CallOutcome(StrEnum):
@@ -329,10 +286,6 @@ class ActivePeriod:
     """The conversation at the model gateway; None if there is no gateway."""
 
 
-WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
-"""Opens a block for waiting, during which the conversation's slot is free and its time does not count."""
-
-
 class Conversations(Protocol):
     """The active conversations, to which servers pass calls."""
 
@@ -349,61 +302,3 @@ class Conversations(Protocol):
             access: what a model gateway needs to know; None if the agent has no gateway.
         """
         ...
-
-
-def model_variables(gateway: str) -> dict[str, str]:
-    """Return the variables by which clients of model APIs find the gateway.
-
-    Args:
-        gateway: its origin, or an address that names a conversation.
-    """
-    openai, anthropic, google = f"{gateway}/openai/v1", f"{gateway}/anthropic", f"{gateway}/google"
-    return {
-        "AGENTEST_MODEL_URL": gateway,
-        "OPENAI_BASE_URL": openai,
-        "OPENAI_API_BASE": openai,
-        "ANTHROPIC_BASE_URL": anthropic,
-        "ANTHROPIC_API_URL": anthropic,
-        "ANTHROPIC_API_BASE": anthropic,
-        "GOOGLE_GEMINI_BASE_URL": google,
-        "GOOGLE_VERTEX_BASE_URL": google,
-        "GEMINI_API_BASE": f"{google}/v1beta",
-        "AZURE_OPENAI_ENDPOINT": f"{gateway}/azure",
-    }
-
-
-UNUSED_KEYS = {
-    "OPENAI_API_KEY": "unused",
-    "ANTHROPIC_API_KEY": "unused",
-    "GEMINI_API_KEY": "unused",
-    "GOOGLE_GENERATIVE_AI_API_KEY": "unused",
-}
-"""Variables without which clients of model APIs refuse to start, even if no API is called."""
-_OTLP = "OTEL_EXPORTER_OTLP_"
-_OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
-"""Variables for traces → the general variable that they override."""
-_FOR_EXPORTERS = {
-    f"{_OTLP}PROTOCOL": "http/protobuf",
-    f"{_OTLP}TRACES_PROTOCOL": "http/protobuf",
-    "OTEL_SDK_DISABLED": "false",
-    "OTEL_TRACES_EXPORTER": "otlp",
-    "OTEL_METRICS_EXPORTER": "none",
-    "OTEL_LOGS_EXPORTER": "none",
-    "OTEL_TRACES_SAMPLER": "parentbased_always_on",
-    "OTEL_PROPAGATORS": "tracecontext,baggage",
-    # The default of five seconds would deliver spans long after the reply.
-    "OTEL_BSP_SCHEDULE_DELAY": "200",
-    # Without these two, many report names of tools but no arguments.
-    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
-    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
-}
-"""Variables of OpenTelemetry's SDKs, overriding those that the machine has for other backends."""
-
-
-def with_user_variables(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Merge a program's variables with those of the user, which win.
-
-    A general address of the user also wins over our address for traces.
-    """
-    inherited = {name: value for name, value in addresses.items() if _OVERRIDING.get(name) not in settings}
-    return {**inherited, **settings}

@@ -5,22 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import field
-from pathlib import Path
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.config.agents.mock_servers import CompanionServer
-from agentest.domain.messages import ToolSpec
-from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
-from agentest.support.http.client import Client
-from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.redaction import Redactor
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
@@ -132,39 +125,3 @@ async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.Str
     if response.status == 413 or not request.content.is_eof():
         response.force_close()
     return response
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInputs:
-    """The inputs for opening the servers of one group."""
-
-    registry: Registry
-    group: ServerGroup
-    tools: tuple[ToolSpec, ...]
-    """The mocks of all scenarios with these agents, because clients list tools only once, at their start."""
-    only_way: bool
-    """True if one mock server is the only way of mocks to these agents' tools, so it has all of them."""
-    passthrough: bool
-    """True if tools without a mock may run."""
-    root: Path
-    """The folder of the configuration."""
-    client: Client
-    stack: AsyncExitStack
-    """Closes all opened resources at the end of the run."""
-    on_note: Callable[[str], None]
-    """Receives notes for the user, for the end of the run."""
-    redact: Redactor
-    mocked_in: Mapping[str, str] = field(default_factory=dict)
-    """Tool → the location of its mock, which follows the tool's name in errors."""
-    spoken: frozenset[str] = frozenset()
-    """The tools that trajectories name."""
-    left_out: frozenset[str] | None = frozenset()
-    """Names of mocks to omit while real tools are recorded; None if no tool has been named yet."""
-    replays: bool = False
-    """True if no request of the agents to a model may reach the network."""
-    keep_span: Callable[[bytes], object] | None = None
-    """Receives each span of a conversation as a line of JSON; None to discard spans."""
-
-    def key_location(self, key: str) -> str:
-        """Return the location of a key, for errors."""
-        return f"{key} of agent {self.group.agents[0]!r}"

@@ -8,18 +8,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentest.mock_servers.port import (
+from agentest.agents.addresses import Addresses
+from agentest.agents.bypassed_tools import REFUSED
+from agentest.domain.messages import ToolSpec
+from agentest.plugins.servers.port import (
     ELICITATION,
-    REFUSED,
     ActiveConversation,
     ActivePeriod,
-    Addresses,
     CallOutcome,
     CallReal,
     Elicitation,
@@ -27,11 +29,17 @@ from agentest.mock_servers.port import (
     ModelAccess,
     ServedAnswer,
     ServedCall,
-    WaitingBlock,
 )
 from agentest.support.errors import AgentestError
+from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import Redactor
 from agentest.support.trace_context import named_in_baggage, named_in_trace
+
+if TYPE_CHECKING:
+    from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
+    from agentest.plugins.servers.traces.collector import Collector
+    from agentest.runner.call_sources import UnclaimedCall, WaitingBlock
 
 WAYS_TO_NAME = (
     "have the agent pass on the `baggage` or `traceparent` header of our requests (in Python: "
@@ -44,19 +52,6 @@ WAYS_TO_NAME = (
 _SHOWN_TOOL_CHARS = 100
 _MOST_KINDS = 20
 """The maximum kinds of refused calls with a note of their own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnclaimedCall:
-    """Refused calls to a tool that belonged to no active conversation."""
-
-    agent: str
-    """The first agent that uses the server."""
-    tool: str
-    """"" for a message to the agent's `reply_webhook`."""
-    why: str
-    remedy: str = ""
-    """What to do if the agent makes such calls, in whole sentences."""
 
 
 class ServerGroup:
@@ -82,10 +77,8 @@ class ServerGroup:
         self.places = places or {}
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
-        self.traces: Any = None
-        """The `Collector` of its agents' spans, if there is one."""
-        self.model_traffic: Any = None
-        """The `GatewayTraffic` of its model gateway, if there is one."""
+        self.traces: Collector | None = None
+        self.model_traffic: GatewayTraffic | None = None
         self.tools: set[str] = set()
         """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
@@ -297,6 +290,8 @@ class Registry:
         self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_Active]
     ) -> ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
+        from agentest.runner.call_sources import UnclaimedCall
+
         tool, remedy = call.tool[:_SHOWN_TOOL_CHARS], _remedy(group)
         kind = UnclaimedCall(agent=group.agents[0], tool=tool, why=why, remedy=remedy)
         if kind not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
@@ -497,3 +492,39 @@ def names_of(
         found.append((named_in_baggage(text(carrier, "baggage")), f"{where} baggage", False))
         found.append((named_in_trace(text(carrier, "traceparent")), f"{where} traceparent", False))
     return [Name(text=name, location=where, certain=certain) for name, where, certain in found if name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInputs:
+    """The inputs for opening the servers of one group."""
+
+    registry: Registry
+    group: ServerGroup
+    tools: tuple[ToolSpec, ...]
+    """The mocks of all scenarios with these agents, because clients list tools only once, at their start."""
+    only_way: bool
+    """True if one mock server is the only way of mocks to these agents' tools, so it has all of them."""
+    passthrough: bool
+    """True if tools without a mock may run."""
+    root: Path
+    """The folder of the configuration."""
+    client: Client
+    stack: AsyncExitStack
+    """Closes all opened resources at the end of the run."""
+    on_note: Callable[[str], None]
+    """Receives notes for the user, for the end of the run."""
+    redact: Redactor
+    mocked_in: Mapping[str, str] = field(default_factory=dict)
+    """Tool → the location of its mock, which follows the tool's name in errors."""
+    spoken: frozenset[str] = frozenset()
+    """The tools that trajectories name."""
+    left_out: frozenset[str] | None = frozenset()
+    """Names of mocks to omit while real tools are recorded; None if no tool has been named yet."""
+    replays: bool = False
+    """True if no request of the agents to a model may reach the network."""
+    keep_span: Callable[[bytes], object] | None = None
+    """Receives each span of a conversation as a line of JSON; None to discard spans."""
+
+    def key_location(self, key: str) -> str:
+        """Return the location of a key, for errors."""
+        return f"{key} of agent {self.group.agents[0]!r}"
