@@ -15,18 +15,14 @@ from pydantic import ValidationError
 
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
-from agentest.config.agent_types import advice_for_unseen_calls, ways_to_mock
-from agentest.config.agents.http import HttpTemplateAgent
+from agentest.config.agent_types import advice_for_unseen_calls
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.config import Config
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
-from agentest.plugin import PLUGINS
-from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(
@@ -183,54 +179,6 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     [ban] = judged["scenarios"][0]["conversations"]
     assert UNSEEN in ban["trajectory"]["error"]
     assert ban["perTurnTrajectory"][0]["matched"] is True
-
-
-# Ways
-
-
-def agent(**settings: Any) -> Any:
-    return Config.model_validate({"agent": {"endpoint": "http://h", **settings}}).agent
-
-
-def test_ways_are_those_that_there_are() -> None:
-    """What is said of unseen calls names the agent's own settings first, then types that exist."""
-    chat = advice_for_unseen_calls("bot", agent(tool_visibility="unseen"))
-    assert chat.startswith(
-        "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
-        "returned, if it does hand its calls to the caller or set model_gateway: {port: 8900}, and start the "
-        "agent with OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1: agentest docs model-gateway"
-    )
-    adk = agent(type="adk", app_name="a", tool_visibility="unseen")
-    assert "leave out tool_visibility: unseen, as its type reports them or " in advice_for_unseen_calls(
-        "b", adk
-    )
-    itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
-    assert itself.startswith("name the agent object itself")
-    assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
-    first = "set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL=http://127.0.0.1:8900"
-    assert ways_to_mock(adk)[0] == f"{first}/openai/v1 (agentest docs model-gateway)"
-    assert "leave `mocks: false` out of model_gateway" in ways_to_mock(
-        agent(model_gateway={"port": 8900, "mocks": False})
-    )
-    for said in (chat, advice_for_unseen_calls("b", adk), *ways_to_mock(adk)):
-        types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
-        assert set(types) <= {*PLUGINS.all("agent type")}
-
-
-def test_calls_that_nothing_reports_cannot_be_stated() -> None:
-    """A program finds the gateway in its environment; an agent that is already running is started anew."""
-    settings = {"type": "command", "command": ["./bot"], "tool_visibility": "reported"}
-    with pytest.raises(ValidationError) as caught:
-        CommandAgent.model_validate(settings)
-    assert "To see them, set model_gateway: true (agentest docs model-gateway) or let " in str(caught.value)
-    with pytest.raises(ValidationError) as caught:
-        HttpTemplateAgent.model_validate(
-            {"type": "http", "endpoint": "http://h", "reply": "a", "tool_visibility": "reported"}
-        )
-    assert (
-        "To see them, set model_gateway: {port: 8900}, and start the agent with OPENAI_BASE_URL="
-        "http://127.0.0.1:8900/openai/v1 (agentest docs model-gateway) or set where"
-    ) in str(caught.value)
 
 
 class Blind(HttpAgent):

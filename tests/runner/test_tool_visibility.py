@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evalset_documents import case, criteria, eval_set, invocation, response, text, use
 from jsonschema import validate
 from project import Project
 from pydantic import ValidationError
@@ -42,23 +41,6 @@ def agent() -> Iterator[ScriptedAgent]:
     """An agent that never hands a call to the caller: whatever it does, it does itself."""
     with ScriptedAgent(["Reserved."]) as opened:
         yield opened
-
-
-def adk(body: dict[str, Any]) -> Raw:
-    """An ADK server whose agent looks something up by itself, unless it is asked to be quiet."""
-    if "new_message" not in body:
-        return Raw(json.dumps({"id": body["session_id"], "state": body["state"]}).encode())
-    said = body["new_message"]["parts"][0]["text"]
-    call = {"functionCall": {"id": "1", "name": "look", "args": {"at": said}}}
-    answer = {"functionResponse": {"id": "1", "name": "look", "response": {"found": 2}}}
-    parts = [] if said == "Quiet." else [[call], [answer]]
-    events = [{"author": "a", "content": {"parts": each}} for each in [*parts, [{"text": "Done."}]]]
-    return Raw(json.dumps(events).encode())
-
-
-def adk_agent(server: ScriptedAgent, **more: Any) -> dict[str, Any]:
-    endpoint = server.endpoint.removesuffix("/v1/chat/completions")
-    return {"name": "salon", "type": "adk", "endpoint": endpoint, "app_name": "a", **more}
 
 
 def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioResult:
@@ -101,7 +83,10 @@ def test_the_type_says_how_calls_are_seen() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"type": "adk", "tool_visibility": "returned"}, "hands no call to the caller; write `reported`"),
+        (
+            {"type": "http", "body": "{{message}}", "tool_visibility": "returned"},
+            "hands no call to the caller; set where",
+        ),
         ({"tool_visibility": "seen"}, "'returned', 'reported', 'par"),
     ],
 )
@@ -169,26 +154,6 @@ def test_the_metric_of_calls(agent: ScriptedAgent) -> None:
         assert UNSEEN in named.verdict.reasons[0].message
 
 
-def test_metrics_of_evaluation_sets(project: Project, agent: ScriptedAgent) -> None:
-    """What ADK's criteria say of unseen calls is errored, for information alone skipped; what they say of
-    replies is scored."""
-    project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
-    project.write(
-        "a.test.json", text(eval_set("a", case("c", invocation("Hi.", "Reserved.", [use("look")]))))
-    )
-    about_calls = ("tool_trajectory_avg_score", "tool_trajectory_f1", "multi_turn_tool_use_quality_v1")
-    named = criteria(**dict.fromkeys(about_calls, 0), response_match_score=1, tool_call_count_v1=None)
-    project.write("test_config.json", text(named))
-    done = project.agentest("eval", "a.test.json")
-    assert done.returncode == 2, done.stdout + done.stderr
-    [found] = project.results["scenarios"]
-    assert found["averages"] == {"response_match_score": 1.0}
-    unscored = found["conversations"][0]["evaluation"]["conversationMetrics"]
-    assert UNSEEN in unscored.pop("tool_call_count_v1")["skipped"]
-    assert unscored.keys() == {*about_calls}
-    assert all(UNSEEN in metric["error"] for metric in unscored.values())
-
-
 def test_a_ban_that_nobody_saw_broken(project: Project, agent: ScriptedAgent) -> None:
     """On the command line the run is errored and says why; results tell neither that it held nor that not."""
     project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
@@ -210,24 +175,6 @@ def test_a_ban_that_nobody_saw_broken(project: Project, agent: ScriptedAgent) ->
 # Mocks that do not reach
 
 
-@pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("chat", "--scenario", "one")])
-def test_mocks_that_do_not_reach_stop_the_run(project: Project, arguments: tuple[str, ...]) -> None:
-    """Mocks for an agent that runs its own tools are refused before the first conversation."""
-    lines = [f'scenario("{name}", turns=["Hi."], tools={{"look": 1}})' for name in ("one", "two")]
-    project.scenario("\n".join(lines))
-    with ScriptedAgent(adk) as server:
-        project.config("", agent=adk_agent(server))
-        done = project.agentest(*arguments)
-        assert server.requests == []
-    assert done.returncode == 2
-    assert "'one' (a.sim.py:2)" in done.stderr
-    for told in ("agent 'salon'", "unmocked_tools: passthrough", "mcp_mock: true"):
-        assert told in done.stderr
-    assert ("'two' (a.sim.py:3)" in done.stderr) is (arguments[0] == "run")
-    assert "tool_visibility: returned" not in done.stderr  # of no use behind ADK's server
-    assert "To go on:\n  - set model_gateway: {port: 8900}, and start the agent with" in done.stderr
-
-
 def test_mocks_that_do_not_reach_from_python(agent: ScriptedAgent) -> None:
     """So they are for any other agent whose configuration says that it runs its own tools."""
     config = {"endpoint": agent.endpoint, "tool_visibility": "unseen"}
@@ -239,22 +186,6 @@ def test_mocks_that_do_not_reach_from_python(agent: ScriptedAgent) -> None:
     assert agent.requests == []
     ways_out = run_scenarios([scenario("s", turns=["Hi."])], agent=config, unmocked_tools="passthrough")
     assert ways_out.scenarios[0].verdict.passed
-
-
-def test_mocks_of_evaluation_sets(project: Project) -> None:
-    """`eval --mocks` is refused in the same way; answers that a set has recorded are nobody's mocks."""
-    recorded = invocation("Hi.", "Done.", [use("look", at="Hi.")], [response("look", found=1)])
-    project.write("a.test.json", text(eval_set("a", case("c", recorded))))
-    project.write("mocks.py", "tools = {'look': 1}")
-    with ScriptedAgent(adk) as server:
-        project.config("", agent=adk_agent(server))
-        refused = project.agentest("eval", "a.test.json", "--mocks", "mocks.py")
-        assert (refused.returncode, server.requests) == (2, [])
-        done = project.agentest("eval", "a.test.json")
-    assert "the mocks of scenario 'c'" in refused.stderr
-    assert done.returncode == 0, done.stdout + done.stderr
-    [call] = project.results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
-    assert (call["mocked"], call["seenBy"], call["result"]) == (False, "agent", {"found": 2})
 
 
 # Agents that were never seen to call anything
@@ -321,29 +252,6 @@ def test_one_call_anywhere_is_enough(project: Project) -> None:
     assert (call["mocked"], call["seenBy"]) == (True, "caller")
 
 
-def test_each_agent_of_a_comparison_is_looked_at_alone(project: Project) -> None:
-    """A silent agent is reported although another one of the run was seen to call tools."""
-    project.scenario('scenario("ban", turns=["Quiet.", "Hi."], trajectory={"forbidden": ["pay"]})')
-    with ScriptedAgent(adk) as server, ScriptedAgent(["Fine."]) as other:
-        silent = {
-            "name": "other",
-            "type": "chat_completions",
-            "endpoint": other.endpoint,
-            "tools": ["pay", "look"],
-        }
-        project.config("", agent=adk_agent(server), compare=[silent])
-        done = project.run()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "tool calls: reported by the agent" in done.stdout
-    [warning] = project.results["summary"]["warnings"]
-    assert (warning["code"], warning["agent"]) == ("no-call-seen", "other")
-    assert "agent 'other'" in warning["message"]
-    [ban] = project.results["scenarios"]
-    vacuous = [found["conversations"][0]["trajectory"].get("vacuous") for found in ban["agents"]]
-    assert vacuous == [None, True]
-    validate(project.results, SCHEMA)
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -360,22 +268,6 @@ def test_silence_where_nothing_was_said_of_calls(
     """Nothing is told where no scenario speaks of calls."""
     found = run_scenarios([scenario("s", **{"turns": ["Hi."], **options})], agent=agent)
     assert [warning.agent for warning in found.silent] == (["agent"] if told else [])
-
-
-@pytest.mark.parametrize(
-    ("metric", "told"), [("tool_trajectory_avg_score", True), ("response_match_score", False)]
-)
-def test_silence_where_an_evaluation_set_expects_calls(
-    project: Project, agent: ScriptedAgent, metric: str, told: bool
-) -> None:
-    """Calls that a set expects count where a criterion is about calls."""
-    project.config(agent.endpoint)
-    expected = case("c", invocation("Hi.", "Reserved.", [use("look")]))
-    project.write("a.test.json", text(eval_set("a", expected)))
-    project.write("test_config.json", text(criteria(**{metric: 0})))
-    done = project.agentest("eval", "a.test.json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (TOLD in done.stdout) is told
 
 
 def test_an_agent_that_only_breaks_down_is_not_silent() -> None:
