@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -47,11 +47,6 @@ def _match_or_reason(pattern: re.Pattern[str], name: str) -> bool | str:
         return matches_whole(pattern, name)
     except PatternTimeout as error:
         return str(error)
-
-
-def matches_any(wanted: Iterable[ToolName], called: str) -> bool:
-    """Return True if any of the names matches a tool named `called`. Raises PatternTimeout."""
-    return any(name_matches(each, called) for each in wanted)
 
 
 def covers(wider: ToolName, name: ToolName) -> bool:

@@ -83,10 +83,6 @@ def _setting_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
         yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
 
 
-def _is_named(each: ExpectedCall) -> bool:
-    return is_one_tool(each.name)
-
-
 def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
     banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(trajectory.forbidden))
     for call_key, each in (*_calls_with_keys(trajectory.expected or (), calls), *banned):

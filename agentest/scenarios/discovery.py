@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,11 +266,6 @@ class SearchedFiles:
     files: tuple[Path, ...]
     left_out: tuple[Path, ...]
     """Folders that are separate runs and contain matching files."""
-
-
-def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Yield scenario files below `root` that match `include` but not `exclude`, sorted by path."""
-    return iter(search(root, include, exclude).files)
 
 
 def search(

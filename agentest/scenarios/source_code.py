@@ -48,7 +48,6 @@ _CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
 """Parameters of `call()` that are not arguments of the tool."""
 _FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
 _PLACES = {1: "first", -1: "last"}
-_NO_FUNCTIONS: Mapping[str, CopiedFunction] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -303,12 +303,6 @@ def with_turns(scenario: Scenario, texts: Sequence[str]) -> Scenario:
     return replace(scenario, turns=tuple(turns))
 
 
-def with_mocks(scenario: Scenario, tools: Mapping[str, Mock]) -> Scenario:
-    """Return a scenario with other mocks, under the same faults and injections."""
-    plain = replace(scenario, tools=dict(tools))
-    return _with_changes(plain, _changes_of(scenario, tools))
-
-
 def base_mocks(scenario: Scenario) -> dict[str, Mock]:
     """Return the mocks without faults and injections."""
     return {

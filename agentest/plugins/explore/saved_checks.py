@@ -31,7 +31,6 @@ from agentest.scenarios.variations import base_mocks
 from agentest.support.lazy_dataclasses import replace
 
 NEVER = "never"
-CHECK = "check"
 _MISSING_VALUES = {
     "None": r"[^.!?\s] ?None\b(?! of\b)",
     "undefined": r"\bundefined\b",

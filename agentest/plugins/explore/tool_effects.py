@@ -50,14 +50,6 @@ class ToolEffects:
         declared = self._declared(name)
         return declared == "write" if declared else verb_effect(name) == "write"
 
-    def is_read(self, name: str) -> bool:
-        """Return True if a tool is declared, or looks, as if it changes nothing.
-
-        False for a tool whose name tells nothing.
-        """
-        declared = self._declared(name)
-        return declared == "read" if declared else verb_effect(name) == "read"
-
     def is_guess(self, name: str) -> bool:
         """Return True if only the name of a tool shows what it does."""
         return not self._declared(name)

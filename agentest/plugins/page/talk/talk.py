@@ -381,10 +381,6 @@ class PersonUser:
         self._on_listening = on_listening
         self._next: asyncio.Future[NextMessage | Ending] | None = None
 
-    @property
-    def awaited(self) -> bool:
-        return self._next is not None and not self._next.done()
-
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Wait for the next message."""
         del turns  # the person remembers them
