@@ -120,7 +120,7 @@ def report_again(
     verbosity: int = 0,
 ) -> None:
     """Report a stored run again, given its results.json or journal. Raises UsageError."""
-    from agentest.report.registry import ReporterContext, make_reporters
+    from agentest.report.registry import ReporterContext, make_reporters, receives
 
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
@@ -144,7 +144,8 @@ def report_again(
         reporters = [against, *reporters]
     for event in events_of(result):
         for reporter in reporters:
-            reporter.on_event(event)
+            if receives(reporter, type(event)):
+                reporter.on_event(event)
 
 
 def _page_of(results: Path, *, whole: bool) -> Path:

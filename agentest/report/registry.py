@@ -104,10 +104,14 @@ def _progress_log(context: ReporterContext) -> Reporter:
     return ProgressLogReporter(lambda text: context.tell(f"agentest: {text}"), expected_s=expected_s)
 
 
+def receives(reporter: Reporter, kind: type[Event]) -> bool:
+    """Return True if a reporter receives events of this type: those of its `events` if it has any, or all."""
+    return kind in getattr(reporter, "events", (kind,))
+
+
 class Broadcast:
     """Passes events to reporters. A reporter that crashes is reported once and then skipped.
 
-    A reporter receives every event, or only those of the types in its `events` if it has that attribute.
     A reporter that writes its whole report at the end and can do so again (`repeats`) is retried by `finish`
     if it failed for a temporary reason.
 
@@ -138,7 +142,7 @@ class Broadcast:
     def __call__(self, event: Event) -> None:
         kind = type(event)
         if kind not in self._receivers:
-            self._receivers[kind] = [r for r in self._reporters if kind in getattr(r, "events", (kind,))]
+            self._receivers[kind] = [each for each in self._reporters if receives(each, kind)]
         for reporter in self._receivers[kind]:
             try:
                 self._pass_on(reporter, event)

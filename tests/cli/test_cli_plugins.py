@@ -167,3 +167,90 @@ def test_a_broken_package_leaves_the_others(
     project.config("http://localhost:1/v1")
     project.scenario("scenario('one', turns=['hi'])")
     assert project.run("--list", env=found).stderr == ""
+
+
+SPREAD = """
+from contextlib import contextmanager
+
+from agentest.domain.events import RunFinished
+from agentest.runner.engines import EngineProvider
+from agentest.runner.executor import LocalEngine
+from agentest.support.errors import UsageError
+
+
+class Provider(EngineProvider):
+    def check(self, options):
+        if options.workers == 3:
+            raise UsageError("--engine mine has two workers")
+
+    @contextmanager
+    def open(self, prepared, recipe, *, earlier):
+        print("opened", flush=True)
+        yield LocalEngine()
+        print("closed", flush=True)
+
+
+class Notes:
+    name = "notes"
+    events = (RunFinished,)
+    prints_outcome = False
+
+    def __init__(self, path, others):
+        self.path, self.others = path, others
+
+    def on_event(self, event):
+        self.path.write_text(f"{len(event.result.scenarios)} of {', '.join(self.others)}")
+
+
+def make_reporter(context, path):
+    return Notes(path, context.other_files)
+"""
+
+
+@pytest.fixture
+def spreading(project: Project) -> Project:
+    """A project whose plug-in has an engine, and a reporter with a file in the folder of the run."""
+    project.write("mine.py", SPREAD)
+    project.write(
+        "my_plugin.py",
+        plugin_module(
+            'plugin.engine("mine", "mine:Provider", help="Mine.")',
+            'plugin.reporter("notes", "mine:make_reporter", help="Mine.", file="notes.txt")',
+        ),
+    )
+    project.write("agent.py", "async def reply(messages, ctx):\n    return 'fine'\n")
+    agent = {"type": "custom", "name": "h", "handler": "agent:reply"}
+    project.write("agentest.config.yaml", json.dumps({"plugins": ["my_plugin"], "agent": agent}))
+    project.scenario("scenario('one', turns=['hi'])")
+    return project
+
+
+def test_a_project_has_an_engine(spreading: Project) -> None:
+    """It is found by its name, opened around the run, and refuses options."""
+    done = spreading.run("--engine", "mine", "--reporter", "json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "opened\nclosed\n"
+    refused = spreading.run("--engine", "mine", "--workers", "3", "--list")
+    assert (refused.returncode, refused.stderr) == (2, "agentest: --engine mine has two workers\n")
+    unknown = spreading.run("--engine", "mime")
+    assert "'mime' is not one of 'local', 'workers', 'ray', 'mine'." in unknown.stderr
+
+
+def test_a_project_has_a_reporter(spreading: Project) -> None:
+    """Its file is in the folder of the run and in `output_dir`, and is named as other reports are."""
+    done = spreading.run("--reporter", "notes", "--reporter", "junit")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "agentest: passed: 1 passed; .agentest/notes.txt, .agentest/junit.xml\n"
+    (run,) = (spreading.root / ".agentest" / "runs").iterdir()
+    fixed = spreading.root / ".agentest" / "notes.txt"
+    paths = f".agentest/runs/{run.name}/junit.xml, .agentest/runs/{run.name}/results.json"
+    assert fixed.read_text() == (run / "notes.txt").read_text() == f"1 of {paths}"
+    judged = spreading.agentest("judge", "latest", "--reporter", "notes")
+    assert judged.returncode == 0, judged.stderr
+    assert (spreading.root / ".agentest" / "judged-notes.txt").read_text().startswith("1 of ")
+    shown = spreading.agentest(
+        "show", "--reporter", "notes=seen.txt", env={"PYTHONPATH": str(spreading.root)}
+    )
+    assert shown.returncode == 0, shown.stderr
+    misspelled = spreading.run("--reporter", "note")
+    assert "--reporter: there is no reporter 'note'; did you mean `notes`?" in misspelled.stderr
