@@ -23,7 +23,7 @@ from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
-from agentest.testing import run_scenarios
+from agentest.testing import ScriptedAgent, run_scenarios
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
@@ -136,12 +136,11 @@ def project(tmp_path: Path) -> Project:
 def test_a_run_whose_answers_told(project: Project) -> None:
     """Where every turn told, the conversation is judged as that of an agent whose calls are reported, a
     silent one with a warning; results say `reported`. One turn that did not, and it is errored as before."""
-    project.write(
-        "agentest.config.py",
-        "import sys\n"
-        "agent = {'type': 'command', 'command': [sys.executable, '-c', 'print(1)']}\n"
-        "config = {'agent': agent, 'reporters': ['console', 'json']}",
-    )
+    form: dict[str, Any] = {
+        "type": "http",
+        "body": {"messages": "{{messages}}"},
+        "reply": "choices[0].message.content",
+    }
     project.write(
         "a.sim.py",
         """from agentest import scenario
@@ -150,7 +149,10 @@ scenario("ban", turns=["a", turn], trajectory={"forbidden": ["pay"]})
 scenario("turns", turns=["a"], trajectory={"max_turns": 1})
 """,
     )
-    assert project.run().returncode == 2
+    with ScriptedAgent(["1"]) as agent:
+        form |= {"endpoint": agent.endpoint}
+        project.config("", agent=form)
+        assert project.run().returncode == 2
     told = project.results
     assert "tellsCalls" not in json.dumps(told)
     for each in told["scenarios"]:
@@ -170,9 +172,8 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     [ban] = judged["scenarios"][0]["conversations"]
     assert (ban["trajectory"]["vacuous"], ban["perTurnTrajectory"][0]["vacuous"]) == (True, True)
 
-    config = (project.root / "agentest.config.py").read_text()
-    project.write("said.config.py", f"{config}\nagent['tool_visibility'] = 'unseen'\n")
-    assert project.agentest("judge", "told.json", "--config", "said.config.py").returncode == 2
+    project.write("said.yaml", json.dumps({"agent": {**form, "tool_visibility": "unseen"}}))
+    assert project.agentest("judge", "told.json", "--config", "said.yaml").returncode == 2
     assert project.agentest("judge", "partly.json").returncode == 2
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["agents"] == {"agent": {"toolCalls": "unseen"}}
