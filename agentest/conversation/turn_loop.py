@@ -133,8 +133,9 @@ class TurnLoop:
             while ending is None:
                 async with open_conversation(self._agent) as self._connection:
                     ending = await self._talk()
-            await self._complete_late()
-            await self._check_sources()
+            if self._sources:
+                await self._complete_late()
+                await self._check_sources()
             return self._finished(ending)
         except UserLeftRole as error:
             conversation = await self._failed(failure_of(error, self._redact))
@@ -288,8 +289,8 @@ class TurnLoop:
             await source.check(cause_of)
 
     def _check_bypass(self, turn_index: int) -> None:
-        if self._mocked_tools is not None:
-            self._mocked_tools.check(self._mocks.calls_of(turn_index))
+        if self._mocked_tools and (calls := self._mocks.calls_of(turn_index)):
+            self._mocked_tools.check(calls)
 
     async def _complete(self, turn: TurnProgress) -> None:
         """Wait for missing calls of an answered turn. Raises MockBypassed."""
@@ -300,12 +301,11 @@ class TurnLoop:
             self._check_bypass(turn.turn_index)
 
     async def _complete_late(self) -> None:
-        if self._sources:
-            with self._agent_wait:
-                for source in self._sources:
-                    await source.complete_late()
-            for turn in self._turns:
-                self._check_bypass(turn.turn_index)
+        with self._agent_wait:
+            for source in self._sources:
+                await source.complete_late()
+        for turn in self._turns:
+            self._check_bypass(turn.turn_index)
 
     def _doubt_of(self, turn_index: int) -> str | None:
         return next((doubt for each in self._sources if (doubt := each.doubt_of(turn_index))), None)

@@ -163,7 +163,7 @@ class _Scheduler:
         self._undecided: list[UnitProgress] = []
         """Finished units that later conversations may decide: nothing shows so far that a client connected to
         their agent's mock servers, or that the agent, which refused them, answers anything."""
-        self._answering = {
+        self.answering = {
             unit.agent
             for unit in session.prepared.plan.units
             if any(each.conversation.turns for each in unit.finished_part.conversations.values())
@@ -405,13 +405,9 @@ class _Scheduler:
         """Report the conversations that the agent refused. It is to blame if it answered others."""
         unit = progress.unit
         for number, finished in self._denied.pop(unit.scope, {}).items():
-            settled = blamed_on_agent(finished) if unit.agent in self._answering else finished
+            settled = blamed_on_agent(finished) if unit.agent in self.answering else finished
             progress.results[number] = self._retained(unit, settled)
             self._report_finished(unit, number, settled)
-
-    def note_answer(self, agent: str) -> None:
-        """Note that the agent has answered a message."""
-        self._answering.add(agent)
 
     def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
@@ -439,7 +435,7 @@ class _Scheduler:
 
     def _must_wait(self, unit: Unit) -> bool:
         """Return True if a later conversation may still show that the agent is connected, or answers."""
-        is_refused = unit.scope in self._denied and unit.agent not in self._answering
+        is_refused = unit.scope in self._denied and unit.agent not in self.answering
         return is_refused or bool(unreached_servers(unit, self._reached))
 
     async def _decide(self, progress: UnitProgress) -> bool:
@@ -494,7 +490,7 @@ class _RunningConversation:
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit
-        self._scheduler.note_answer(unit.agent)
+        self._scheduler.answering.add(unit.agent)
         if handed_over:
             self._scheduler.trials.hand_over(unit.agent)
         self._scheduler.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))

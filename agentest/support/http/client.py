@@ -196,7 +196,7 @@ class DirectResponse:
             return b"".join([piece async for piece in self._unpacked()])
         pieces: list[bytes] = []
         while not self._raw.content.at_eof():
-            pieces.append(await self._next_piece())
+            pieces.append(self._counted(await self._raw.content.readany()))
         return b"".join(pieces)
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -207,11 +207,8 @@ class DirectResponse:
         if _ENCODING in self._raw.headers:
             async for piece in self._unpacked():
                 yield piece
-        while piece := await self._next_piece():
+        while piece := self._counted(await self._raw.content.readany()):
             yield piece
-
-    async def _next_piece(self) -> bytes:
-        return self._counted(await self._raw.content.readany())
 
     def _counted(self, piece: bytes) -> bytes:
         self._left -= len(piece)
