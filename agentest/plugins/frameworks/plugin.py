@@ -58,7 +58,7 @@ plugin.agent_object(
 plugin.agent_object(
     "client of a LangGraph server",
     classes="langgraph.pregel:RemoteGraph",
-    advice="it is a client of a server: test that by `type: langgraph`",
+    advice="it is a client of a server: test that server (agentest docs agents)",
 )
 plugin.hook("agentest.mocks.wrap", f"{_HERE}.function_tools:wrap")
 for name in ("adk", "langchain", "openai_agents", "pydantic_ai"):
