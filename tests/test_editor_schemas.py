@@ -62,8 +62,13 @@ def documented() -> Iterator[Any]:
 
 @pytest.mark.parametrize("text", list(documented()))
 def test_documented_files_fit_the_schemas(text: str) -> None:
-    """Every configuration and scenario file that users may copy is valid in their editor."""
+    """Every configuration and scenario file that users may copy is valid in their editor.
+
+    The schemas have what Agentest hands in itself, so those of the example plug-in are left out.
+    """
     data = as_editors_read(text)
+    if isinstance(data, dict) and data.get("agent", {}).get("type") == "acme":
+        pytest.skip("an agent type of another package")
     if isinstance(data, dict) and "agent" in data:
         CONFIG.validate(data)
     elif isinstance(data, dict) and "scenarios" in data:
