@@ -160,7 +160,7 @@ def unreported_calls_advice(name: str, agent: AnyAgent) -> str:
 
 
 def _mock_servers(agent: AnyAgent) -> str:
-    return " and ".join(f"`{key}`" for key in agent.beside if key != "traces")
+    return " and ".join(f"`{key}`" for key in agent.call_servers)
 
 
 def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> str:

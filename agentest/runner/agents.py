@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent, OnStray, Resources
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
-from agentest.config.agents.mock_servers import names_of_addresses
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
@@ -325,8 +324,7 @@ def check_mocks(plan: Plan) -> None:
     """Raise ConfigError if scenarios mock tools that the agent runs itself, so that real tools would run."""
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.is_mocked]
-        reached = agent.mock_servers or agent.mocks_calls_of_model
-        if mocked and not returns_calls(agent) and not reached:
+        if mocked and not returns_calls(agent) and not agent.mocks_reach_tools:
             may_run = "remove the mocks (`tools`, --mocks), and set unmocked_tools: passthrough"
             first, *others = ways_to_mock(agent)[:_MOST_WAYS]
             remedies = [first, f"if its real tools may run: {may_run}", *others]
@@ -358,19 +356,10 @@ def agents_without_calls(
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
-            why = _why_silent(plan.agents[name], visibility)
+            untold = f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
+            why = plan.agents[name].why_silent or untold
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
-
-
-def _why_silent(agent: AgentConfig, visibility: ToolVisibility) -> str:
-    """Return what may hide the calls of an agent that needed some."""
-    address = f"the address ({names_of_addresses(agent.beside)})"
-    if agent.mock_servers:
-        return f"its tools never called the mock servers, so the real ones ran: give all of them {address}"
-    if agent.model_gateway:
-        return f"it calls another model without the gateway: give the client of that model {address}, too"
-    return f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
 
 
 def _speaks_of_calls(unit: Unit) -> bool:

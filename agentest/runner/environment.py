@@ -120,12 +120,8 @@ def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
 
 def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     """Yield real servers behind the mock servers that each worker opens."""
-    upstream = {
-        "mcp_mock.upstream": agent.mcp_mock and agent.mcp_mock.upstream_url,
-        "rest_mock.upstream": agent.rest_mock and agent.rest_mock.upstream,
-    }
-    for key, url in upstream.items():
-        if url and is_loopback(url):
+    for key, url in agent.real_tools.items():
+        if is_loopback(url):
             yield (
                 f"the real tools of agent {name!r} (`{key}`: {url})",
                 f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",

@@ -307,8 +307,8 @@ def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -
     observed: dict[str, tuple[str, ...]] = {}
     for name, agent in plan.agents.items():
         if agent.beside and visibilities[name] in (ToolVisibility.REPORTED, ToolVisibility.PARTIAL):
-            by_traces = agent_traits(name, agent).visible_by_spans_only
-            observed[name] = tuple(key for key in agent.beside if key != "traces" or by_traces)
+            by_spans = agent_traits(name, agent).visible_by_spans_only
+            observed[name] = tuple(agent.beside) if by_spans else agent.call_servers
     return observed
 
 

@@ -265,8 +265,7 @@ class LiveConversations:
     def _mocks(self, request: ConversationRequest) -> MockResolver:
         prepared, unit = self.prepared, request.unit
         unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
-        gateway = prepared.plan.agents[unit.agent].model_gateway
-        if gateway and not gateway.mocks:  # calls are only seen
+        if prepared.plan.agents[unit.agent].only_sees_calls:
             unmocked_tools = "passthrough"
         simulates = unit.scenario.simulates_tools or unmocked_tools == "simulate"
         if unmocked_tools == "simulate":

@@ -442,7 +442,7 @@ def agent_traits(name: str, agent: AnyAgent, served: ServedTools = NO_SERVED_TOO
         unreported=unreported_calls_advice(name, agent) if may_withhold else None,
         replies_show_calls=agent.tool_visibility is None,
         queue=_queue_name(name, agent) if agent.exclusive else None,
-        mock_servers=tuple(key for key in agent.beside if key != "traces"),
+        mock_servers=agent.call_servers,
         mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
         tools_on_either_side=agent.tools_on_either_side,
         spans_count=_spans_count(agent),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from agentest.config.agents.mock_servers import names_of_addresses
+from agentest.config.agents.mock_servers import unreached
 from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
@@ -313,19 +313,7 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
     """Return why a unit cannot pass: no client connected to these mock servers in the whole run."""
-    addresses = names_of_addresses(servers)
-    if "model_gateway" in servers:
-        message = (
-            f"no request to a model ever reached model_gateway of agent {unit.agent!r}, so its real tools "
-            f"may have run. Give the client of its model the address ({addresses}): `agentest doctor` prints "
-            "the variable that each framework reads"
-        )
-    else:
-        message = (
-            f"no client ever connected to {' and '.join(servers)} of agent {unit.agent!r}, so its real tools "
-            f"may have run. Give the agent this address in place of the real server's: {addresses}"
-        )
-    return Reason(Status.ERRORED, ReasonKind.CONVERSATION, message)
+    return Reason(Status.ERRORED, ReasonKind.CONVERSATION, unreached(unit.agent, servers))
 
 
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:

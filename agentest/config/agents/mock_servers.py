@@ -31,6 +31,22 @@ def names_of_addresses(keys: Container[str]) -> str:
     return ", ".join(f"{{{{{name}}}}} or AGENTEST_{name.upper()}" for name in names)
 
 
+def unreached(agent: str, servers: Container[str]) -> str:
+    """Return why no call of an agent can have reached the servers with these keys, and what to do."""
+    addresses = names_of_addresses(servers)
+    keys = [key for key in ADDRESSES.values() if key in servers]
+    if "model_gateway" in servers:
+        return (
+            f"no request to a model ever reached model_gateway of agent {agent!r}, so its real tools "
+            f"may have run. Give the client of its model the address ({addresses}): `agentest doctor` prints "
+            "the variable that each framework reads"
+        )
+    return (
+        f"no client ever connected to {' and '.join(keys)} of agent {agent!r}, so its real tools "
+        f"may have run. Give the agent this address in place of the real server's: {addresses}"
+    )
+
+
 class CompanionServer(Section):
     """A server that Agentest runs on this machine."""
 
@@ -204,9 +220,40 @@ class AgentWithServers(Section):
         return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
 
     @property
-    def mocks_calls_of_model(self) -> bool:
-        """True if the model gateway answers calls of mocked tools."""
-        return self.model_gateway is not None and self.model_gateway.mocks
+    def mocks_reach_tools(self) -> bool:
+        """True if mocks answer calls at a server, or in place of the agent at its model gateway."""
+        return bool(self.mock_servers) or (self.model_gateway is not None and self.model_gateway.mocks)
+
+    @property
+    def only_sees_calls(self) -> bool:
+        """True if calls are seen at the model gateway, and the agent runs its tools."""
+        return self.model_gateway is not None and not self.model_gateway.mocks
+
+    @property
+    def call_servers(self) -> tuple[str, ...]:
+        """Keys of the servers at which calls arrive. Traces only report calls."""
+        return tuple(key for key in self.beside if key != "traces")
+
+    @property
+    def real_tools(self) -> dict[str, str]:
+        """Key → URL of the real servers behind mock servers."""
+        mcp, rest = self.mcp_mock, self.rest_mock
+        known = {
+            "mcp_mock.upstream": mcp and mcp.upstream_url,
+            "rest_mock.upstream": rest and rest.upstream,
+        }
+        return {key: url for key, url in known.items() if url}
+
+    @property
+    def why_silent(self) -> str | None:
+        """What may hide the calls of an agent that needed some; None if no server would have seen them."""
+        address = f"the address ({names_of_addresses(self.beside)})"
+        if self.mock_servers:
+            return (
+                f"its tools never called the mock servers, so the real ones ran: give all of them {address}"
+            )
+        gateway = f"it calls another model without the gateway: give the client of that model {address}, too"
+        return gateway if self.model_gateway else None
 
     @model_validator(mode="after")
     def _calls_are_answered_in_one_place(self) -> Self:

@@ -501,8 +501,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """Describe how mocks could reach the agent's tools; []: they already do."""
-    reached = returns_calls(agent) or agent.mock_servers or agent.mocks_calls_of_model
-    return [] if reached else ways_to_mock(agent)
+    return [] if returns_calls(agent) or agent.mocks_reach_tools else ways_to_mock(agent)
 
 
 def prepare_one_conversation(

@@ -331,7 +331,7 @@ def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
     """
     known = {spec.name: spec for spec in ctx.tools}
     configured = {tool.name: tool for tool in config.tools or ()}
-    by_default = () if config.mock_servers or config.mocks_calls_of_model else tuple(known)
+    by_default = () if config.mocks_reach_tools else tuple(known)
     names = by_default if config.client_tools is None else config.client_tools
     return tuple(_with_config(known.get(name) or any_tool(name), configured.get(name)) for name in names)
 
