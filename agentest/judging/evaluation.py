@@ -62,13 +62,14 @@ class ConversationEvaluation:
 
         self._number = number
         self._at_end = at_end or evaluator.judges_at_end
-        self._checked: dict[int, TurnEvaluation] = {}
+        self._checked: dict[int, tuple[object, TurnEvaluation]] = {}
+        """Turn → the calls that were known when it was checked, and what was found."""
         self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
         """Custom metrics by turn; those of the whole conversation under None."""
         self._grades: Mapping[str, GraderResult] = {}
         self._calls: dict[int, tuple[object, ...]] = {}
-        """The known calls of each turn when it closed."""
+        """The newest known calls of each turn."""
         self._rejudged: dict[int, Judgement] = {}
         """Second judgements of turns with late calls, and of the turns after them."""
         self._trajectory: TrajectoryResult | None = None
@@ -83,13 +84,13 @@ class ConversationEvaluation:
             return
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
+            await self._check_turn(turns)
             custom = self._if_custom_metrics(partial(self._measure_turn, turns))
 
             async def judge() -> None:
                 self._judged.append(await self._evaluator.one_turn(turns, self._number))
 
             await self._judge_while_measuring(custom, judge)
-            self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
         except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result
             self._record_problem(error)
 
@@ -97,10 +98,12 @@ class ConversationEvaluation:
         """Evaluate the conversation as a whole, and its turns if they have not been evaluated."""
         try:
             histories = growing_histories(conversation)
-            await self._check(conversation, histories)
             # The first turn whose calls arrived after it closed, and all later ones.
             late = (n for n, each in enumerate(histories) if self._has_late_calls(each[-1]))
             early = histories[next(late, len(histories)) :]
+            if not self._at_end:
+                self._calls |= {each[-1].turn_index: _known_calls(each[-1]) for each in histories}
+            await self._check(conversation, histories)
             others: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
             others += self._if_custom_metrics(partial(self._measure, conversation, histories))
             await self._judge_while_measuring(others, partial(self._judge, conversation))
@@ -137,7 +140,7 @@ class ConversationEvaluation:
         took = {index: ms for each in judgements for index, ms in each.judged_ms.items()}
         turns = []
         for index in sorted(self._checked):
-            turn = self._checked[index]
+            _, turn = self._checked[index]
             metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
@@ -157,11 +160,19 @@ class ConversationEvaluation:
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
         for turns in histories:
-            if self._at_end or self._has_late_calls(turns[-1]):
-                self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
+            await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
         self._whole = await self._evaluator.check_conversation(conversation)
+
+    async def _check_turn(self, turns: Sequence[Turn]) -> None:
+        """Check a turn, unless that was done with the same calls. An older answer never replaces a newer."""
+        index, calls = turns[-1].turn_index, _known_calls(turns[-1])
+        if index in self._checked and self._checked[index][0] == calls:
+            return
+        checked = await self._evaluator.checked_turn(turns)
+        if self._calls.get(index, calls) == calls:  # else more calls have become known meanwhile
+            self._checked[index] = calls, checked
 
     async def _judge(self, conversation: Conversation) -> None:
         if self._evaluator.skip_decided and self._evaluator.judge and self._has_failed(conversation):
@@ -183,7 +194,7 @@ class ConversationEvaluation:
         return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
-        turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
+        turns = _with_last_checks(tuple(turn for _, turn in self._checked.values()), self._final_state)
         result = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
         return conversation_failed(self._with_partial_credit(result))
 

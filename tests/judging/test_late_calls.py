@@ -1,0 +1,119 @@
+"""Calls that become known after their turn closed: what is decided does not depend on the judge's speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import CheckResult, TurnEvaluation
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.judging.evaluation import ConversationEvaluation
+from agentest.judging.judgement import Judgement
+from agentest.scenarios.model import Scenario
+
+CALL = ToolCall("pay", {}, {"ok": True}, True, 0)
+CLOSED = Turn(0, "Pay.", "Paid.")
+LATE = Turn(0, "Pay.", "Paid.", (CALL,))
+
+
+class SlowEvaluator:
+    """Evaluates by the calls of a turn; its judge and its first check end when they are told to."""
+
+    judges_at_end = False
+    skip_decided = False
+    judge = object()
+    custom = ()
+    credited = ()
+    scenario = Scenario("s", "", 0)
+
+    def __init__(self) -> None:
+        self.judge_may_end = anyio.Event()
+        self.checks_wait = anyio.Event()
+        self.check_ends = [self.checks_wait]
+        """One event for each check; the checks after these end at once."""
+        self.checked = 0
+
+    def redact(self, text: str) -> str:
+        return text
+
+    async def one_turn(self, turns: Sequence[Turn], _: int) -> Judgement:
+        if not turns[-1].tool_calls:
+            await self.judge_may_end.wait()
+        return Judgement(turns={turns[-1].turn_index: {}})
+
+    async def judge_conversation(self, *_: object) -> Judgement:
+        return Judgement()
+
+    async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
+        number, self.checked = self.checked, self.checked + 1
+        if number < len(self.check_ends):
+            await self.check_ends[number].wait()
+        made = len(turns[-1].tool_calls)
+        found = CheckResult(check="calls", passed=bool(made), summary=str(made))
+        return TurnEvaluation(turn_index=turns[-1].turn_index, checks=(found,))
+
+    async def trajectory(self, _: object) -> None:
+        return None
+
+    async def final_state(self, _: object) -> tuple[CheckResult, ...]:
+        return ()
+
+    async def check_conversation(self, _: object) -> tuple[CheckResult, ...]:
+        return ()
+
+    async def custom_of_turn(self, *_: object) -> dict[str, Any]:
+        return {}
+
+    async def grade(self, *_: object) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("order", list(product(("check first", "conversation first"), ("judge", "no judge"))))
+def test_a_late_call_is_checked_whatever_ends_first(order: tuple[str, str]) -> None:
+    """The check with the late call wins over that of the closed turn, in every order of their ends."""
+
+    async def go() -> tuple[TurnEvaluation, ...]:
+        evaluator = SlowEvaluator()
+        evaluation = ConversationEvaluation(cast("Any", evaluator), 1)
+        conversation = Conversation("c", (LATE,), Ending.SCRIPT)
+        with anyio.fail_after(20):
+            await run(evaluator, evaluation, conversation)
+        return evaluation.result(conversation).turns
+
+    async def run(
+        evaluator: SlowEvaluator, evaluation: ConversationEvaluation, conversation: Conversation
+    ) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(evaluation.add_turn, (CLOSED,))
+            await anyio.wait_all_tasks_blocked()
+            if order[0] == "check first":
+                evaluator.checks_wait.set()
+                await anyio.wait_all_tasks_blocked()
+            if order[1] == "judge":
+                evaluator.judge_may_end.set()
+            await evaluation.add_conversation(conversation)
+            evaluator.checks_wait.set()
+            evaluator.judge_may_end.set()
+
+    (turn,) = anyio.run(go)
+    assert [check.passed for check in turn.checks] == [True]
+
+
+def test_a_turn_without_late_calls_is_checked_once() -> None:
+    """The end of the conversation repeats no check, which may run users' code."""
+
+    async def go() -> int:
+        evaluator = SlowEvaluator()
+        evaluator.check_ends.clear()
+        evaluator.judge_may_end.set()
+        evaluation = ConversationEvaluation(cast("Any", evaluator), 1)
+        await evaluation.add_turn((CLOSED,))
+        await evaluation.add_conversation(Conversation("c", (CLOSED,), Ending.SCRIPT))
+        return evaluator.checked
+
+    assert anyio.run(go) == 1
