@@ -14,10 +14,6 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
-from agentest.plugins.adk.command import evaluation_run
-from agentest.plugins.adk.plan import EvalRequest
-from agentest.runner.plan import Options
-from agentest.runner.prepare import RunRequest
 from agentest.testing import ScriptedAgent
 
 SCENARIOS = """
@@ -172,16 +168,6 @@ def test_a_filtered_run_resumes_with_its_filters(project: Project) -> None:
     assert "  c  " not in listed.stdout
     assert counted(project) == {"a": 1, "b": 1}
     assert gate.asked == {"a": 1, "b": 1}
-
-
-def test_the_command_that_goes_on_with_evaluation_sets() -> None:
-    """It names the sets, the agent and the number of runs: nothing else would say them."""
-    words = ("my sets", "a.test.json:x")
-    evaluation = EvalRequest(RunRequest(Path(), options=Options(agent="b")), words, num_runs=5)
-    kind = evaluation_run(evaluation, words)
-    assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
-    plain = evaluation_run(EvalRequest(RunRequest(Path()), ("sets",)), ("sets",))
-    assert plain.resumed_by == "agentest eval sets --resume"
 
 
 def test_runs_that_cannot_be_resumed(project: Project) -> None:

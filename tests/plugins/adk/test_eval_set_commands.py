@@ -12,8 +12,12 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
+from agentest.plugins.adk.command import evaluation_run
 from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.adk.plan import EvalRequest
 from agentest.plugins.adk.set_files import SetLocation, add_cases, create_set
+from agentest.runner.plan import Options
+from agentest.runner.prepare import RunRequest
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
@@ -148,3 +152,13 @@ def test_google_adk_reads_what_we_wrote(project: Project) -> None:
     )
     assert [f"'{one}' already exists" in done.stdout for one in IDS_OF_ADK] == [True, True]
     assert len(read_eval_set(place.file).eval_set.eval_cases) == 4
+
+
+def test_the_command_that_goes_on_with_evaluation_sets() -> None:
+    """It names the sets, the agent and the number of runs: nothing else would say them."""
+    words = ("my sets", "a.test.json:x")
+    evaluation = EvalRequest(RunRequest(Path(), options=Options(agent="b")), words, num_runs=5)
+    kind = evaluation_run(evaluation, words)
+    assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
+    plain = evaluation_run(EvalRequest(RunRequest(Path()), ("sets",)), ("sets",))
+    assert plain.resumed_by == "agentest eval sets --resume"

@@ -18,9 +18,7 @@ from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.results.run import WarningCode
 from agentest.testing import run_scenarios
 
-SCHEMA = json.loads(
-    (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
-)
+SCHEMA = json.loads((Path(__file__).parents[3] / "agentest" / "schemas" / "results.schema.json").read_text())
 HIDDEN = "calls of agent 'agent' cannot be seen"
 
 
