@@ -130,8 +130,10 @@ class ConversationEvaluation:
         return self._with_partial_credit(result)
 
     def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
+        if not self._evaluator.credited:
+            return result
         credit = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
-        return replace(result, metrics={**result.metrics, **credit}) if credit else result
+        return replace(result, metrics={**result.metrics, **credit})
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
         judgements = [*self._judged, *self._rejudged.values()]
@@ -150,7 +152,8 @@ class ConversationEvaluation:
         if self._evaluator.judge is not None:
             await run_concurrently([*others, judge])
             return
-        await run_concurrently(others)
+        if others:
+            await run_concurrently(others)
         await judge()
 
     def _if_custom_metrics(self, measuring: MeasurementTask) -> list[MeasurementTask]:
@@ -281,7 +284,7 @@ def partial_credit(
         result: the result with the compared trajectories of the conversation and its turns.
     """
     failure = result.conversation.failure
-    if not names or (failure and failure.blame is not Blame.AGENT):
+    if failure and failure.blame is not Blame.AGENT:
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))

@@ -22,7 +22,6 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.call_sources import (
-    CallSources,
     RunResources,
     ServerReports,
     SourcesOfAgents,
@@ -60,9 +59,8 @@ async def start_servers(
         for_workers: workers run the conversations, so that only the other ends of call sources are needed.
     """
     check_mocks(prepared.plan)
-    say, on_note = reports.say or reports.on_note, reports.on_note
+    say, agents = reports.say or reports.on_note, prepared.plan.agents
     client = await stack.enter_async_context(open_client(AddressGuard()))
-    agents = prepared.plan.agents
     call_sources: SourcesOfAgents = {}
     if any(agent.call_sources for agent in agents.values()):
         async with report_wait("for the mock servers to be ready", say):
@@ -71,7 +69,7 @@ async def start_servers(
     if any(awaits_calls(agent) for agent in agents.values()):
         from agentest.agents.http.webhook import open_receivers
 
-        await open_receivers(tuple(agents.values()), client, stack, on_note)
+        await open_receivers(tuple(agents.values()), client, stack, reports.on_note)
 
     async def start(managed: ManagedServer) -> None:
         limit = f"at most {managed.server.timeout_s:g} s"
@@ -80,9 +78,8 @@ async def start_servers(
             await stack.enter_async_context(running)
 
     servers = prepared.managed_servers.of_any(agents)
-    for _, equal in groupby(servers, lambda managed: managed.agents if managed.lane else managed.name):
-        copies = list(equal)
-        await (start(copies[0]) if len(copies) == 1 else _start_together(start, copies))
+    for _, copies in groupby(servers, lambda managed: managed.agents if managed.lane else managed.name):
+        await _start_together(start, list(copies))
     for name, agent in agents.items():
         async with report_wait(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
@@ -101,10 +98,10 @@ def _running(
     from agentest.agents.server_process import ServerCallbacks, running_server
 
     server, unknown = managed.server, None
-    informing: dict[CallSources, str] = {}  # agents with the same server have the same sources
-    for agent in managed.agents:
-        for source in call_sources.get(agent, {}).values():
-            informing.setdefault(source, agent)
+    # Agents with the same server have the same sources.
+    informing = {
+        source: agent for agent in reversed(managed.agents) for source in call_sources.get(agent, {}).values()
+    }
     for source, agent in informing.items():
         server = source.server_for(agent, server, managed.lane)
         unknown = unknown or source.changing_addresses(agent)
@@ -140,9 +137,11 @@ def awaits_calls(agent: AgentConfig) -> bool:
 
 
 async def _start_together(
-    start: Callable[[ManagedServer], Awaitable[None]], servers: Iterable[ManagedServer]
+    start: Callable[[ManagedServer], Awaitable[None]], servers: Sequence[ManagedServer]
 ) -> None:
     """Start the copies of a server at the same time. Raises the first ServerError."""
+    if len(servers) == 1:
+        return await start(servers[0])
     errors: list[ServerError] = []
 
     async def start_one(managed: ManagedServer) -> None:

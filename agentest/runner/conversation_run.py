@@ -356,17 +356,14 @@ class PartSharing:
         return replace(result, conversation=replace(conversation, turns=turns), turns=evaluations)
 
     def _turn(self, turn: Turn) -> Turn:
-        calls = self._calls(turn.tool_calls)
+        calls = turn.tool_calls
+        if calls and not any(call.args or call.result is not None for call in calls):
+            key = tuple((type(call.args), get_call_metadata(call)) for call in calls)
+            calls = self._first_equal(calls, key)
         usage = _NO_USAGE if turn.usage == _NO_USAGE else turn.usage
         if calls is turn.tool_calls and usage is turn.usage:
             return turn
         return replace(turn, tool_calls=calls, usage=usage)
-
-    def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        if not calls or any(call.args or call.result is not None for call in calls):
-            return calls
-        key = tuple((type(call.args), get_call_metadata(call)) for call in calls)
-        return self._first_equal(calls, key)
 
     def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:
         if evaluation.judged_ms is not None or evaluation != TurnEvaluation(evaluation.turn_index):
