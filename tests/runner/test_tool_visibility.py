@@ -17,7 +17,7 @@ from agentest import scenario
 from agentest.config.agent_types import visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
-from agentest.domain.tool_visibility import SeenBy, ToolVisibility
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugin import PLUGINS
 from agentest.store.reader import read_results
 from agentest.support.errors import ConfigError
@@ -276,24 +276,3 @@ def test_an_agent_that_only_breaks_down_is_not_silent() -> None:
         found = run_scenarios([scenario("s", turns=["Hi."], tools=TOOLS)], agent=server)
     assert found.scenarios[0].verdict.status is Status.FAILED
     assert found.silent == ()
-
-
-# Results of an older version
-
-
-def test_results_of_an_older_version_are_read(project: Project, agent: ScriptedAgent) -> None:
-    """Results whose agents are names alone, and whose calls say nothing of who saw them, are judged again."""
-    project.config(agent.endpoint)
-    project.scenario(QUIET)
-    assert project.run().returncode == 0
-    old = {**project.results, "schemaVersion": 1, "agents": ["agent"]}
-    del old["summary"]["warnings"]
-    [held] = old["scenarios"][0]["conversations"]
-    call = {"name": "look", "args": {}, "result": 1, "mocked": True, "turnIndex": 0}
-    held["turns"][0]["toolCalls"] = [{**call, "invalidArguments": None, "error": None}]
-    project.write("old.json", json.dumps(old))
-    assert project.agentest("judge", "old.json").returncode == 0
-    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
-    [again] = judged["scenarios"][0]["conversations"]
-    assert again["turns"][0]["toolCalls"][0]["seenBy"] == SeenBy.CALLER
-    assert [each["code"] for each in judged["summary"]["warnings"]] == ["unknown-tool"]
