@@ -157,7 +157,7 @@ def best(received: Received) -> Answer:
     schema = received.body["response_format"]["json_schema"]["schema"]
     if "should_stop" in schema["properties"]:
         said = sum(m["role"] == "assistant" for m in received.body["messages"])
-        return completion({"message": f"message {said}", "should_stop": said >= 2})
+        return completion({"message": f"message {said}" * (said < 2), "should_stop": said >= 2})
     if "groups" in schema["properties"]:
         return completion({"groups": []})
     return completion(_best_of(schema, schema.get("$defs", {})))
