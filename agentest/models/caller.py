@@ -13,6 +13,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.admission import Attempt, Call, LocalGate, ModelGate
 from agentest.models.budget import Price
+from agentest.models.circuit import RAISE_TIMEOUT
 from agentest.models.limits import estimate_tokens
 from agentest.models.port import (
     CallKey,
@@ -73,25 +74,29 @@ class _Tries:
     seen: int
     made: int = 0
     certain: int = 0
-    """Failures while other requests were answered."""
+    """Failures while other requests were answered, or that a short `timeout_ms` explains."""
     unclear: int = 0
     """Failures while no request was answered."""
     was_check: bool = False
     """True if the last attempt checked whether the model answers at all."""
+    was_slow: bool = False
+    """True if the last attempt timed out at a model that has not answered in time in this run."""
 
-    def failed(self, answers: int, *, waits: bool) -> bool:
+    def failed(self, error: TransientError, gate: ModelGate) -> bool:
         """Count a failed attempt. Return True if the request is to be given up."""
-        others_were_answered = answers > self.seen or not waits
-        self.seen = answers
+        # A model that never answers within `timeout_ms` would be as late for the request that checks it.
+        self.was_slow = error.late and not gate.answers and not gate.is_down
+        is_certain = gate.answers > self.seen or not gate.waits or self.was_slow
+        self.seen = gate.answers
         self.was_check = False
         self.made += 1
-        self.certain += others_were_answered
-        self.unclear += not others_were_answered
-        return others_were_answered and self.certain > self.retries
+        self.certain += is_certain
+        self.unclear += not is_certain
+        return is_certain and self.certain > self.retries
 
     def need_check(self, gate: ModelGate) -> bool:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
-        if not self.made or not gate.waits:
+        if not self.made or not gate.waits or self.was_slow:
             return False
         is_last = self.certain + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
@@ -202,8 +207,8 @@ class LiveModel:
                     failed: TransientError | ModelUnavailable = error
                     if check:
                         tries.checked(is_up=False)
-                    elif tries.failed(gate.answers, waits=gate.waits):
-                        raise self._given_up(f"{error}{self._attempts_text(tries)}") from None
+                    elif tries.failed(error, gate):
+                        raise self._given_up(f"{error}{self._attempts_text(tries, error)}") from None
                 except ModelUnavailable as error:
                     failed = error
             if isinstance(failed, ModelUnavailable):
@@ -257,7 +262,7 @@ class LiveModel:
                 # If a server reports no tokens, the cost is unknown, not 0.
                 cost = self._price.cost(usage) if usage.total_tokens else None
         except TimeoutError:
-            late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
+            late = TransientError(f"no answer within {self._patience.timeout_s:g} s", late=True)
             attempt.failed(late, alone=False)
             raise late from None
         except ModelError as error:
@@ -282,8 +287,10 @@ class LiveModel:
             raise self._given_up(problem)
         return asked_for
 
-    def _attempts_text(self, tries: _Tries) -> str:
+    def _attempts_text(self, tries: _Tries, error: TransientError) -> str:
         times = f" (tried {tries.made} times)" if tries.made > 1 else ""
+        if error.late:
+            return f"{times}{RAISE_TIMEOUT}"
         advice = "; other requests were answered, so look in the server's log for this one"
         return f"{times}{advice if self._gate.waits else ''}"
 

@@ -23,6 +23,7 @@ _FIRST_PROBE_S = 0.25
 _MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
 _MAX_WAIT_S = 86_400.0
+RAISE_TIMEOUT = "; raise `timeout_ms` if the model takes longer"
 
 
 @dataclass(slots=True)
@@ -34,8 +35,11 @@ class _Streak:
     throttled: int = 0
     misaddressed: bool = True
     """True if a wrong address may have caused all of them."""
+    late: bool = True
+    """True if all of them ended at `timeout_ms`."""
 
     def add(self, error: TransientError) -> None:
+        self.late = self.late and error.late
         self.misaddressed = self.misaddressed and error.misaddressed
         if error.throttled:
             self.throttled += 1
@@ -162,6 +166,11 @@ class Circuit:
         elif self.is_open:
             if self._probe == caller:
                 self._probe_failed(str(error), asked_for, now)
+        elif self.waits and self._may_be_slow:
+            # A call is given up after its retries. The run must not wait for each of thousands like that.
+            if now >= self._give_up_at:
+                self.problem = str(error)
+                self._give_up(now)
         elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s)):
             self._wait(str(error), asked_for, now)
 
@@ -180,6 +189,11 @@ class Circuit:
     def _may_be_wrong(self) -> bool:
         """Return True if nothing shows that a model listens at this address."""
         return not self.answers and self._streak is not None and self._streak.misaddressed
+
+    @property
+    def _may_be_slow(self) -> bool:
+        """Return True if a model that always takes longer than `timeout_ms` explains all failures."""
+        return not self.answers and self._streak is not None and self._streak.late
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:
         self.is_open, self._refuses, self.problem = True, False, problem
@@ -222,6 +236,8 @@ class Circuit:
         self._refuse(self.problem, max(self._probe_at, now + _COOL_DOWN_S))
         if self._may_be_wrong:
             self._advice = "; check its address (`provider_options.base_url`)"
+        elif self._may_be_slow:
+            self._advice = RAISE_TIMEOUT
 
     def _refuse(self, problem: str, again_at: float) -> None:
         if self._refuses and self._probe is None:

@@ -95,7 +95,8 @@ class TransientError(ModelError):
     """A failure that a retry may fix: 408, 409, 429, 5xx, a timeout, a broken connection.
 
     `throttled`: the model is up but received too many requests (429). `misaddressed`: there may be no model
-    at this address, because the connection fails or the server does not respond like one.
+    at this address, because the connection fails or the server does not respond like one. `late`: no answer
+    came within `timeout_ms`.
     """
 
     def __init__(
@@ -105,11 +106,13 @@ class TransientError(ModelError):
         *,
         throttled: bool = False,
         misaddressed: bool = False,
+        late: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.throttled = throttled
         self.misaddressed = misaddressed
+        self.late = late
 
 
 class RequestRefused(ModelError):

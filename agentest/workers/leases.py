@@ -153,7 +153,11 @@ class LeasedAttempt:
         problem = self._gate.gates.redact(str(error))
         if isinstance(error, TransientError):
             self._error = TransientError(
-                problem, error.retry_after, throttled=error.throttled, misaddressed=error.misaddressed
+                problem,
+                error.retry_after,
+                throttled=error.throttled,
+                misaddressed=error.misaddressed,
+                late=error.late,
             )
         elif isinstance(error, ModelUnavailable) and error.permanent:
             self._error = ModelUnavailable(problem, permanent=True)

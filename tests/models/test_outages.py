@@ -215,6 +215,30 @@ def test_a_model_that_hangs_for_good() -> None:
     assert len(model.asked_at) < 20 * 10 + 100
 
 
+def test_a_model_that_is_slower_than_its_time_limit() -> None:
+    """A model that never answers within `timeout_ms` is not waited for: its calls end after their retries."""
+    model = Model(lasts=0.5)
+    done = Run(model, timeout_s=0.1, retries=1)(conversations=40)
+    assert len(done.failed) == 40
+    assert set(done.errors) == {
+        "the simulated user: model m: no answer within 0.1 s (tried 2 times); "
+        "raise `timeout_ms` if the model takes longer"
+    }
+    assert len(model.asked_at) == 2 * 40
+    assert done.notes == []
+
+
+def test_a_model_that_hangs_from_the_beginning() -> None:
+    """A large run does not wait for the retries of each call. It ends soon after one deadline."""
+    model = Model(lasts=1e6)
+    done = Run(model, deadline_s=60, timeout_s=10)(conversations=1000)
+    assert len(done.failed) == 1000
+    assert done.took < 10 + 60 + 12
+    assert len(model.asked_at) < 20 * 10 + 100
+    assert "is down: no answer within 10 s" in done.errors[-1]
+    assert "raise `timeout_ms`" in done.errors[-1]
+
+
 @pytest.mark.parametrize("at_once", [1, 20])
 def test_a_wrong_address_ends_a_run_after_a_minute(at_once: int) -> None:
     """Where nobody listens from the beginning, all calls end after a minute, with the reason and advice."""
