@@ -107,23 +107,13 @@ def agent() -> Iterator[ScriptedAgent]:
 
 # Tools
 
-FORMS: dict[str, Any] = {
-    "chat_completions": {"tools": [{"type": "function", "function": BOOK}]},
-    "responses": {"tools": [{"type": "function", **BOOK}, {"type": "web_search"}]},
-    "anthropic_messages": {
-        "tools": [{"name": "book", "description": BOOK["description"], "input_schema": BOOK["parameters"]}]
-    },
-}
 
-
-@pytest.mark.parametrize("type", FORMS)
-def test_tools_that_requests_declare(type: str) -> None:
-    """The tools of a request are known in the form of each protocol; what is none is left out."""
-    more = ["web_search"] if type == "responses" else []
-    assert tools_of({"type": type, "body": FORMS[type]}) == [BOOK_LINE, *more]
+def test_tools_that_requests_declare() -> None:
+    """The tools of a request are known; what is none is left out."""
+    assert tools_of({"body": {"tools": [{"type": "function", "function": BOOK}]}}) == [BOOK_LINE]
     broken = {"tools": [3, {}, {"name": ""}, {"name": "a", "parameters": [], "description": 1}]}
-    assert tools_of({"type": type, "body": broken}) == ["a"]
-    assert tools_of({"type": type, "body": {"tools": "x"}}) == [""]
+    assert tools_of({"body": broken}) == ["a"]
+    assert tools_of({"body": {"tools": "x"}}) == [""]
 
 
 def test_tools_of_mocks() -> None:
@@ -181,32 +171,20 @@ def system(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": text}, {"role": "user", "content": "x"}]}
 
 
-SENT: dict[str, Any] = {
-    "chat_completions": [
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
         (system(RULES), RULES),
         ({"messages": [{"role": "developer", "content": [{"type": "text", "text": RULES}]}]}, RULES),
         ({"messages": [{"role": "user", "content": RULES}, {"role": "system"}]}, ""),
     ],
-    "responses": [
-        ({"instructions": RULES}, RULES),
-        ({"instructions": "A.", "input": [{"role": "developer", "content": "B."}]}, "A.\n\nB."),
-        ({"instructions": 3}, ""),
-    ],
-    "anthropic_messages": [
-        ({"system": RULES}, RULES),
-        ({"system": [{"type": "text", "text": "A."}, {"type": "text", "text": "B."}]}, "A.\n\nB."),
-    ],
-}
-
-
-@pytest.mark.parametrize("type", SENT)
-def test_instructions_that_requests_bring(type: str) -> None:
+)
+def test_instructions_that_requests_bring(body: dict[str, Any], told: str) -> None:
     """What requests tell the agent counts as its instructions, unless the configuration says others."""
-    for body, told in SENT[type]:
-        given = {"type": type, "endpoint": "http://h", "body": body}
-        sent = Config.model_validate({"agent": given}).agent
-        own = Config.model_validate({"agent": {**given, "instructions": "Own."}}).agent
-        assert [agent_traits("a", each).instructions for each in (sent, own)] == [told, "Own."]
+    given = {"endpoint": "http://h", "body": body}
+    sent = Config.model_validate({"agent": given}).agent
+    own = Config.model_validate({"agent": {**given, "instructions": "Own."}}).agent
+    assert [agent_traits("a", each).instructions for each in (sent, own)] == [told, "Own."]
 
 
 def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
