@@ -67,6 +67,11 @@ class Fault:
     """The field that is wrong for `schema`, `wrong_entity` and `plausible_lie`, such as `items[0].price`;
     "": the first that fits."""
 
+    @property
+    def place(self) -> str:
+        """The tool, as an injection has it."""
+        return self.tool or ""
+
     def then(self, mock: Any) -> ChangedAnswers:
         """Return a mock whose calls meet this fault, and are otherwise answered by `mock`."""
         return changed(mock, (self,))

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentest.domain.faults import Fault
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
@@ -57,6 +59,12 @@ class Injection:
         return self.at[len(self.place) :].removeprefix(".")
 
     @property
+    def index(self) -> int:
+        """The number of the user message or the fact that it stands in."""
+        found = re.search(r"\d+", self.path)
+        return int(found.group()) if found else 0
+
+    @property
     def marker(self) -> str:
         """Two unusual words that a `text` injection wants in the reply; the same in every run."""
         digest = hashlib.sha256(f"{self.technique} {self.at} {self.goal}".encode()).digest()
@@ -72,6 +80,10 @@ class Injection:
     def payload(self) -> str:
         """The injected text."""
         return TECHNIQUES[self.technique](self.instruction, self)
+
+
+Change = Fault | Injection
+"""What a scenario changes in what an agent reads: an answer, a text of the user, or a fact."""
 
 
 def injection(

@@ -35,7 +35,6 @@ from agentest.scenarios.model import (
     ScriptedTurn,
     parse_approve,
     parse_criteria,
-    parse_model_faults,
     parse_session,
 )
 from agentest.scenarios.options import parse_check, parse_profile, parse_state, parse_tools, parse_user_tools
@@ -427,7 +426,9 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     return changes(new) if changes else new
 
 
-_CHANGES = frozenset(("faults", "inject", "mutate", "never", "secrets", "consent", "explore", "user"))
+_CHANGES = frozenset(
+    ("faults", "model_faults", "inject", "mutate", "never", "secrets", "consent", "explore", "user")
+)
 """Options of `variations`, which is imported only for them."""
 
 
@@ -542,7 +543,6 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "skip": _skip,
     "session": parse_session,
     "approve": parse_approve,
-    "model_faults": parse_model_faults,
     "state": parse_state,
     "final_state": parse_expected_state,
     "check": parse_check,

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from agentest.config.models import RequestedModel
-from agentest.domain.faults import MODEL_FAULTS, Fault, fault
+from agentest.domain.faults import Fault
 from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat_setting import Repeat
@@ -21,7 +21,6 @@ from agentest.scenarios.parser import boolean, checked, has_text_keys, kind_of, 
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
     from agentest.domain.attacks import Attack
@@ -297,31 +296,6 @@ def parse_approve(value: Any, key: str = "approve") -> Approve:
         )
         boolean(answer, f"{key}.{tool}")
     return dict(value)
-
-
-def parse_model_faults(value: Any, key: str = "model_faults") -> tuple[Fault, ...]:
-    """Parse `fault(…)` values, kinds, and `{"kind": …, "at": …}`, in order. Raises ValueError."""
-    is_list = isinstance(value, Sequence) and not isinstance(value, str | Mapping)
-    checked(value, key, "a list of fault(…) values", is_list)
-    return tuple(_model_fault(item, f"{key}[{n}]") for n, item in enumerate(value))
-
-
-def _model_fault(item: Any, key: str) -> Fault:
-    if isinstance(item, Mapping):
-        known = known_keys(item, ("kind", "at", "times", "tool"), key)
-        if "kind" not in known:
-            raise ValueError(f"{key}.kind: is missing; valid are: {', '.join(MODEL_FAULTS)}")
-    else:
-        known = {"kind": item}
-    try:
-        value = item if isinstance(item, Fault) else fault(**known)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-    if value.kind not in MODEL_FAULTS:
-        raise ValueError(
-            f"{key}: {value.kind!r} is not a fault of a model; {did_you_mean(value.kind, MODEL_FAULTS)}"
-        )
-    return value
 
 
 def parse_session(value: Any, key: str = "session") -> Session | None:

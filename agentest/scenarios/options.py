@@ -39,6 +39,9 @@ CHECK_PARAMETERS = ("conversation", "state")
 """Parameters that a `check` may have."""
 
 
+OF_MODEL = "a fault of the agent's model; write it in `model_faults`"
+
+
 def parse_profile(value: Any, key: str) -> str | Persona:
     """Parse a text, a `Persona`, or a dict with the arguments of `persona`. Raises ValueError."""
     if isinstance(value, str | Persona):
@@ -188,9 +191,7 @@ MOCK_FORMS: Mapping[str, tuple[type, Callable[[Any, str], Any]]] = {
 def _checked_mock(mock: Any, key: str) -> Mock:
     if isinstance(mock, ChangedAnswers):
         if kinds := [each.kind for each in mock.changes if getattr(each, "kind", "error") not in TOOL_FAULTS]:
-            raise ValueError(
-                f"{key}: {kinds[0]!r} is a fault of the agent's model; write it in `model_faults`"
-            )
+            raise ValueError(f"{key}: {kinds[0]!r} is {OF_MODEL}")
         return ChangedAnswers(_checked_mock(mock.mock, key), mock.changes)
     if isinstance(mock, Fault):
         raise ValueError(f"{key}: is a fault without an answer; write fault({mock.kind!r}, …).then(answer)")

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentest.domain.faults import Fault
-from agentest.domain.injections import Injection
+from agentest.domain.injections import Change
 from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
@@ -269,10 +269,10 @@ def _scenario_call(
         if plain.tools
         else None,
         "state": value_of(dict(plain.state), ".state") if plain.state else None,
-        "faults": _list_if(map(_fault, (each for each in changes if isinstance(each, Fault)))),
-        "inject": _list_if(map(_injection, (each for each in changes if not isinstance(each, Fault)))),
+        "faults": _list_if(map(_change, (each for each in changes if isinstance(each, Fault)))),
+        "inject": _list_if(map(_change, (each for each in changes if not isinstance(each, Fault)))),
         "mutate": node(list(plain.mutations)) if plain.mutations else None,
-        "model_faults": _list_if(map(_fault, plain.model_faults)),
+        "model_faults": _list_if(map(_change, plain.model_faults)),
         "secrets": node(list(plain.secrets)) if plain.secrets else None,
         "consent": node(dict(plain.consent)) if plain.consent else None,
         "approve": None if plain.approve is None else node(plain.approve),
@@ -403,15 +403,10 @@ def _turn(turn: ScriptedTurn) -> SourceNode:
     return mapping([("user_message", message), *options.items()]) if options else message
 
 
-def _fault(value: Fault) -> SourceNode:
-    options = {name: each for name, each in _set_fields(value) if name != "kind"}
-    return call_of("fault", [StringLiteral(value.kind)], {name: node(each) for name, each in options.items()})
-
-
-def _injection(value: Injection) -> SourceNode:
-    options = {name: each for name, each in _set_fields(value) if name != "technique"}
-    named = {name: node(each) for name, each in options.items()}
-    return call_of("injection", [StringLiteral(value.technique)], named)
+def _change(value: Change) -> SourceNode:
+    word = "fault" if isinstance(value, Fault) else "injection"
+    (_, name), *options = _set_fields(value)
+    return call_of(word, [StringLiteral(name)], {key: node(each) for key, each in options})
 
 
 def _list_if(nodes: Iterable[SourceNode]) -> SourceNode | None:

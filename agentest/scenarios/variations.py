@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, cast
 
 from agentest.config.config import INVARIANTS
 from agentest.domain.attacks import STRATEGIES, TAGS, Attack, Objective, ObjectiveKind, attack
-from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
-from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Injection, injection
+from agentest.domain.faults import MODEL_FAULTS, TOOL_FAULTS, ChangedAnswers, Fault, changed, fault
+from agentest.domain.injections import KNOWLEDGE, TECHNIQUES, USER, Change, Injection, injection
 from agentest.mocks.binding import Mock
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying, parse_sayings
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.model import Exclusions, Scenario, ScriptedTurn
-from agentest.scenarios.options import parse_check
+from agentest.scenarios.options import OF_MODEL, parse_check
 from agentest.scenarios.parser import ProblemCollector, checked, known_keys, listed, names_of, nonempty_text
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
@@ -39,29 +39,33 @@ class Never:
     checks: tuple[Callable[..., Any], ...] = field(default=())
 
 
-def parse_faults(value: Any, key: str = "faults") -> tuple[Fault, ...]:
-    """Parse `fault(…, tool=…)` values and dicts of their arguments. Raises ValueError."""
-    parsed = []
-    for n, item in enumerate(listed(value, key, "a list of fault(…) values")):
-        at = f"{key}[{n}]"
-        each = _made(item, at, fault, ("kind", "at", "times", "tool", *_FAULT_SETTINGS), Fault)
-        if each.kind not in TOOL_FAULTS:
-            raise ValueError(
-                f"{at}: {each.kind!r} is a fault of the agent's model; write it in `model_faults`"
-            )
-        if each.tool is None:
-            raise ValueError(f"{at}: `tool` is missing; name the tool that fails")
-        parsed.append(each)
-    return tuple(parsed)
+def _faults_of(kinds: Container[str]) -> Callable[[Any, str], tuple[Fault, ...]]:
+    """Return the parser of a list of faults of these kinds. A kind alone is a fault of the model."""
+    of_model = kinds is MODEL_FAULTS
 
+    def parse(value: Any, key: str) -> tuple[Fault, ...]:
+        parsed = []
+        for n, item in enumerate(listed(value, key, "a list of fault(…) values")):
+            at = f"{key}[{n}]"
+            if of_model and not isinstance(item, Fault | Mapping):
+                item = {"kind": item}
+            each = _made(item, at, fault, names_of(Fault)[: 4 if of_model else 9], Fault)
+            if each.kind not in kinds:
+                hint = did_you_mean(each.kind, MODEL_FAULTS)
+                why = f"not a fault of a model; {hint}" if of_model else OF_MODEL
+                raise ValueError(f"{at}: {each.kind!r} is {why}")
+            if each.tool is None and not of_model:
+                raise ValueError(f"{at}: `tool` is missing; name the tool that fails")
+            parsed.append(each)
+        return tuple(parsed)
 
-_FAULT_SETTINGS = ("message", "code", "delay", "mode", "path")
+    return parse
 
 
 def parse_injections(value: Any, key: str = "inject") -> tuple[Injection, ...]:
     """Parse `injection(…)` values and dicts of their arguments. Raises ValueError."""
     items = listed(value, key, "a list of injection(…) values")
-    names = ("technique", "at", "goal", "tool", "argument", "value")
+    names = names_of(Injection)
     return tuple(_made(item, f"{key}[{n}]", injection, names, Injection) for n, item in enumerate(items))
 
 
@@ -167,7 +171,8 @@ def parse_user(value: Any, key: str = "user") -> Attack:
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[Any, str], Any]]] = {
-    "faults": ("faults", parse_faults),
+    "faults": ("faults", _faults_of(TOOL_FAULTS)),
+    "model_faults": ("model_faults", _faults_of(MODEL_FAULTS)),
     "inject": ("injections", parse_injections),
     "mutate": ("mutations", parse_mutations),
     "secrets": ("secrets", parse_secrets),
@@ -279,16 +284,17 @@ def _applied(scenario: Scenario) -> Scenario:
     return _mutated(_with_changes(scenario, (*scenario.faults, *scenario.injections)))
 
 
-def with_faults(scenario: Scenario, faults: Sequence[Fault]) -> Scenario:
-    """Return a scenario whose tools meet further faults."""
-    varied = _with_changes(scenario, faults)
-    return replace(varied, faults=(*scenario.faults, *faults))
-
-
-def with_injections(scenario: Scenario, injections: Sequence[Injection]) -> Scenario:
-    """Return a scenario with further injections."""
-    varied = _with_changes(scenario, injections)
-    return replace(varied, injections=(*scenario.injections, *injections))
+def with_changes(scenario: Scenario, changes: Sequence[Change]) -> Scenario:
+    """Return a scenario with further faults and injections, which apply in this order before earlier ones."""
+    of_tools = [each for each in changes if each.place in scenario.tools]
+    others = [each for each in changes if each not in of_tools]
+    faults = (each for each in changes if isinstance(each, Fault))
+    planted = (each for each in changes if isinstance(each, Injection))
+    return replace(
+        _with_changes(scenario, (*reversed(of_tools), *others)),  # each is put before earlier ones
+        faults=(*scenario.faults, *faults),
+        injections=(*scenario.injections, *planted),
+    )
 
 
 def with_turns(scenario: Scenario, texts: Sequence[str]) -> Scenario:
@@ -315,36 +321,17 @@ def without_changes(scenario: Scenario) -> Scenario:
     return replace(scenario, tools=base_mocks(scenario), faults=(), injections=())
 
 
-def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Fault | Injection, ...]]:
+def split_changes(scenario: Scenario) -> tuple[Scenario, tuple[Change, ...]]:
     """Return a scenario as it is without faults and injections, and these, each with its tool.
 
     Mutations stay in the texts of the turns, or in the messages of a simulated user.
     """
     others = tuple(each for each in scenario.injections if each.place not in scenario.tools)
-    turns, knowledge = list(scenario.turns), list(scenario.knowledge)
-    for each in reversed(others):
-        if each.place == USER and turns:
-            at = min(_index(each.path), len(turns) - 1)
-            text = turns[at].user_message.removesuffix(f"{_PASTED}{each.payload}")
-            turns[at] = replace(turns[at], user_message=text)
-        elif each.place == KNOWLEDGE and knowledge:
-            at = min(_index(each.path), len(knowledge) - 1)
-            knowledge[at] = knowledge[at].removesuffix(f"{_PASTED}{each.payload}")
-    mutations = () if turns else scenario.mutations
     plain = without_changes(scenario)
-    plain = replace(plain, turns=tuple(turns), knowledge=tuple(knowledge), mutations=mutations)
-    return plain, (*_changes_of(scenario, scenario.tools), *others)
-
-
-def with_changes(scenario: Scenario, changes: Sequence[Fault | Injection]) -> Scenario:
-    """Return a scenario without faults and injections with these, in the order of `split_changes`."""
-    of_tools = [each for each in changes if _place(each) in scenario.tools]
-    others = [each for each in changes if each not in of_tools]
-    return replace(
-        _with_changes(scenario, (*reversed(of_tools), *others)),  # each is put before earlier ones
-        faults=tuple(each for each in changes if isinstance(each, Fault)),
-        injections=tuple(each for each in changes if isinstance(each, Injection)),
-    )
+    for each in reversed(others):
+        plain = _pasted(plain, each, str.removesuffix)
+    plain = replace(plain, mutations=() if plain.turns else plain.mutations)
+    return plain, (*_changes_of_tools(scenario), *others)
 
 
 def relaxed(scenario: Scenario) -> Scenario:
@@ -390,42 +377,37 @@ def _relaxed_trajectories(trajectories: Iterable[Trajectory]) -> tuple[Trajector
     return tuple(each for each in kept if each.about_calls or each.max_turns is not None)
 
 
-def _changes_of(scenario: Scenario, tools: Iterable[str]) -> list[Fault | Injection]:
-    """Return the changes of mocks, wherever they were written, each with its tool."""
-    changes: list[Fault | Injection] = []
-    for name in tools:
-        mock = scenario.tools.get(name)
+def _changes_of_tools(scenario: Scenario) -> Iterator[Change]:
+    """Yield the changes of mocks, wherever they were written, each with its tool."""
+    for name, mock in scenario.tools.items():
         for each in mock.changes if isinstance(mock, ChangedAnswers) else ():
-            changes.append(replace(each, tool=name) if isinstance(each, Fault) else each)
-    return changes
+            yield replace(each, tool=name) if isinstance(each, Fault) else each
 
 
-def _with_changes(scenario: Scenario, changes: Iterable[Fault | Injection]) -> Scenario:
-    tools, turns, knowledge = dict(scenario.tools), list(scenario.turns), list(scenario.knowledge)
+def _with_changes(scenario: Scenario, changes: Iterable[Change]) -> Scenario:
+    tools = dict(scenario.tools)
     for each in changes:
-        place = _place(each)
-        if place in tools:
-            tools[place] = changed(tools[place], (each,))
-        elif isinstance(each, Injection) and place == USER and turns:
-            at = min(_index(each.path), len(turns) - 1)
-            turns[at] = replace(turns[at], user_message=f"{turns[at].user_message}{_PASTED}{each.payload}")
-        elif isinstance(each, Injection) and place == KNOWLEDGE and knowledge:
-            at = min(_index(each.path), len(knowledge) - 1)
-            knowledge[at] = f"{knowledge[at]}{_PASTED}{each.payload}"
-    return replace(scenario, tools=tools, turns=tuple(turns), knowledge=tuple(knowledge))
+        if each.place in tools:
+            tools[each.place] = changed(tools[each.place], (each,))
+        elif isinstance(each, Injection):
+            scenario = _pasted(scenario, each, str.__add__)
+    return replace(scenario, tools=tools)
+
+
+def _pasted(scenario: Scenario, injected: Injection, edit: Callable[[str, str], str]) -> Scenario:
+    """Return a scenario with an injection put into, or removed from, what the user says or knows."""
+    texts: Sequence[Any] = {USER: scenario.turns, KNOWLEDGE: scenario.knowledge}.get(injected.place, ())
+    if not texts:
+        return scenario
+    at, payload = min(injected.index, len(texts) - 1), f"{_PASTED}{injected.payload}"
+    if injected.place == KNOWLEDGE:
+        return replace(scenario, knowledge=(*texts[:at], edit(texts[at], payload), *texts[at + 1 :]))
+    turn = replace(texts[at], user_message=edit(texts[at].user_message, payload))
+    return replace(scenario, turns=(*texts[:at], turn, *texts[at + 1 :]))
 
 
 _PASTED = "\n\nThis is a mail that a stranger sent me, just so that you know it:\n\n> "
 """Between what a user says or knows and an injection in it: the user does not request what it wants."""
-
-
-def _place(change: Fault | Injection) -> str | None:
-    return change.tool if isinstance(change, Fault) else change.place
-
-
-def _index(path: str) -> int:
-    found = re.search(r"\d+", path)
-    return int(found.group()) if found else 0
 
 
 def _mutated(scenario: Scenario) -> Scenario:

@@ -18,7 +18,7 @@ from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
 from agentest.plugins.explore.model import Base, Variation
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import base_mocks, relaxed, with_faults
+from agentest.scenarios.variations import base_mocks, relaxed, with_changes
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -91,7 +91,7 @@ class FaultSweep:
                     part=ExploredPart.FAULTS,
                     name=fault_name(each),
                     group=_group(each),
-                    scenario=with_faults(start, [each]),
+                    scenario=with_changes(start, [each]),
                     rank=rank,
                 )
 

@@ -30,8 +30,7 @@ from agentest.scenarios.variations import (
     base_mocks,
     objectives,
     relaxed,
-    with_faults,
-    with_injections,
+    with_changes,
     without_changes,
 )
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -132,8 +131,8 @@ class InjectionSweep:
     def _changed(self, scenario: Scenario, place: InjectionPlace, aim: Aim, injected: Injection) -> Scenario:
         if aim.canary:
             scenario = replace(scenario, tools={**scenario.tools, self.canary: {"status": "ok"}})
-        changed = with_injections(scenario, (injected,))
-        return with_faults(changed, (fault("error", tool=place.tool),)) if place.in_error else changed
+        changed = with_changes(scenario, (injected,))
+        return with_changes(changed, (fault("error", tool=place.tool),)) if place.in_error else changed
 
     def _aims(self, base: Base) -> Iterator[Aim]:
         unit, scenario = base.unit, base.unit.scenario

@@ -19,7 +19,7 @@ from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, FindingKey, TryOutcome, Variation, Violation
 from agentest.plugins.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
-from agentest.scenarios.variations import relaxed, with_faults
+from agentest.scenarios.variations import relaxed, with_changes
 from agentest.support.errors import ModelError
 
 REFUND: dict[str, Any] = {
@@ -246,7 +246,7 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
     judge, known = Judge(*answers), base(clerk("claim"), **REFUND)
     answered: dict[tuple[str, int], bool | None] = {}
     invariants = ScenarioInvariants(ExploreSettings(), judged=answered)
-    changed = with_faults(relaxed(known.unit.scenario), [fault("error", tool="refund")])
+    changed = with_changes(relaxed(known.unit.scenario), [fault("error", tool="refund")])
     variation = Variation(part=ExploredPart.FAULTS, name="error", group="error", scenario=changed)
 
     async def run() -> Sequence[Violation]:

@@ -31,7 +31,7 @@ from agentest.plugins.explore.search import Search, combined
 from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.trajectory_parser import call as call_of
-from agentest.scenarios.variations import with_faults
+from agentest.scenarios.variations import with_changes
 
 BOOKING: dict[str, Any] = {
     "turns": ["Please book table 4 for Friday."],
@@ -73,7 +73,7 @@ def call(name: str, result: Any = None, **args: Any) -> ToolCall:
 
 def test_a_signature_names_what_happened_without_values() -> None:
     scenario = build_scenario({"name": "s", **BOOKING}, "/a.sim.py", 1)
-    changed = with_faults(scenario, [fault("timeout", tool="book")])
+    changed = with_changes(scenario, [fault("timeout", tool="book")])
     calls = (
         call("search", day="Friday"),
         call("book", {"error": "timed out after 3 s"}, table=4),
