@@ -28,7 +28,6 @@ from agentest.plugins.explore.injections import InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
 from agentest.plugins.explore.mutations import MutationSweep
-from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario
@@ -170,7 +169,7 @@ def explored(
     """
     unit = unit_of(build_scenario({"name": "s", **options}, "/a.sim.py", 1))
     parts = parts or {
-        ExploredPart.INJECTIONS: InjectionSweep(effects=effects),
+        ExploredPart.INJECTIONS: InjectionSweep(),
         ExploredPart.MUTATIONS: MutationSweep(),
     }
 

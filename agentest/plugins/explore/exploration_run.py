@@ -24,7 +24,7 @@ from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
 from agentest.plugins.explore.exploration import Exploration, ExplorationProgress, Tools
 from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.injections import CANARY, NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
+from agentest.plugins.explore.injections import NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants, describe
 from agentest.plugins.explore.model import Base, Vary
 from agentest.plugins.explore.mutations import MutationSweep
@@ -63,26 +63,22 @@ BASE_CONVERSATIONS = 3
 _TABLE_ROWS = 40
 
 
+SWEEPS: Mapping[ExploredPart, type[FaultSweep | InjectionSweep | MutationSweep | AttackSweep]] = {
+    ExploredPart.FAULTS: FaultSweep,
+    ExploredPart.INJECTIONS: InjectionSweep,
+    ExploredPart.MUTATIONS: MutationSweep,
+    ExploredPart.ATTACKS: AttackSweep,
+}
+
+
 def parts_of(options: ExploreOptions, settings: ExploreSettings) -> Mapping[ExploredPart, Vary]:
     """Return the parts of an exploration."""
-    parts: dict[ExploredPart, Vary] = {}
     chosen = options.chosen_parts(settings)
-    if ExploredPart.FAULTS in chosen:
-        parts[ExploredPart.FAULTS] = FaultSweep(settings, names_in(options.faults))
-    if ExploredPart.INJECTIONS in chosen:
-        canary = settings.canary.tool if settings.canary else CANARY
-        only = names_in(options.injections) or ()
-        parts[ExploredPart.INJECTIONS] = InjectionSweep(
-            effects=partial(effects, settings=settings), only=only, canary=canary
-        )
-    if ExploredPart.MUTATIONS in chosen:
-        parts[ExploredPart.MUTATIONS] = MutationSweep(only=names_in(options.mutations) or ())
-    if ExploredPart.ATTACKS in chosen:
-        forbidden = settings.canary.tool if settings.canary else None
-        parts[ExploredPart.ATTACKS] = AttackSweep(
-            effects=partial(effects, settings=settings), canary=forbidden
-        )
-    return parts
+    return {
+        part: sweep(settings, names_in(options.only.get(part)) or ())
+        for part, sweep in SWEEPS.items()
+        if part in chosen
+    }
 
 
 @dataclass(slots=True, eq=False)

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentest.config.config import ExploreSettings
 from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, ChangedAnswers, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
-from agentest.plugins.explore.model import Base, Variation
+from agentest.plugins.explore.model import Base, Sweep, Variation
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks, relaxed, with_changes
@@ -68,29 +67,19 @@ class MockedTool:
     """Key and value of the fields that the answers of another tool have, too."""
 
 
-class FaultSweep:
-    """Yields the faults to try with a passing scenario (`Vary`).
-
-    Args:
-        kinds: the kinds of faults to try; None: all.
-    """
-
-    def __init__(self, settings: ExploreSettings | None = None, kinds: Sequence[str] | None = None) -> None:
-        self._settings = settings or ExploreSettings()
-        self._kinds = frozenset(TOOL_FAULTS if kinds is None else kinds)
+class FaultSweep(Sweep):
+    """Yields the single faults to try with a passing scenario."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        """Yield single faults."""
-        scenario, known = base.unit.scenario, effects(base.unit, self._settings)
-        left_out = scenario.explore.without if scenario.explore else ()
-        kinds = [kind for kind in TOOL_FAULTS if kind in self._kinds and kind not in left_out]
-        start = relaxed(scenario)
+        known, start = effects(base.unit, self.settings), relaxed(base.unit.scenario)
+        kinds = [kind for kind in TOOL_FAULTS if self.tries(kind, base)]
         for use in tool_uses(base):
             for rank, each in faults_of(use, known, kinds):
+                mode = f" {each.mode}" if each.kind == "schema" else ""
                 yield Variation(
                     part=ExploredPart.FAULTS,
                     name=fault_name(each),
-                    group=_group(each),
+                    group=f"{each.kind}{mode} × {each.tool}",
                     scenario=with_changes(start, [each]),
                     rank=rank,
                 )
@@ -102,11 +91,6 @@ def fault_name(fault: Fault) -> str:
     where = f" at {fault.path}" if fault.path else ""
     calls = f"call {fault.at}" if fault.times < PERSISTENT else f"call {fault.at} and later"
     return f"{kind} of {fault.tool}, {calls}{where}"
-
-
-def _group(fault: Fault) -> str:
-    mode = f" {fault.mode}" if fault.kind == "schema" else ""
-    return f"{fault.kind}{mode} × {fault.tool}"
 
 
 def tool_uses(base: Base) -> Iterator[MockedTool]:

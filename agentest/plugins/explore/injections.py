@@ -6,9 +6,9 @@ And the attack sweep: adversarial users against the bans, secrets and amounts of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agentest.domain.attacks import STRATEGIES, TAGS, Attack
 from agentest.domain.faults import fault
@@ -19,8 +19,9 @@ from agentest.domain.transcript import ToolCall, failed
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
-from agentest.plugins.explore.model import Base, Variation
+from agentest.plugins.explore.model import Base, Sweep, Variation
 from agentest.plugins.explore.mutations import ESCALATION
+from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
@@ -33,12 +34,8 @@ from agentest.scenarios.variations import (
     with_changes,
     without_changes,
 )
-from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean
-
-if TYPE_CHECKING:
-    from agentest.plugins.explore.tool_effects import ToolEffects
-
 
 CANARY = "canary_export"
 """The tool that an injection wants to be called, where it can be offered."""
@@ -97,18 +94,10 @@ class Aim(NamedTuple):
         return self.goal if self.tool is None else f"{self.goal} {self.tool}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionSweep:
-    """Yields the variations of a base with one injection each (`Vary`)."""
-
-    effects: Callable[[Unit], ToolEffects]
-    only: Sequence[str] = ()
-    """`PLACE:TECHNIQUE:GOAL` with globs; an empty part fits everything. (): all."""
-    canary: str = CANARY
+class InjectionSweep(Sweep):
+    """Yields the variations of a base with one injection each. `only`: `PLACE:TECHNIQUE:GOAL` with globs."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        scenario = base.unit.scenario
-        without = scenario.explore.without if scenario.explore else ()
         aims = [*self._aims(base)]
         for number, place in enumerate(places(base)):
             for aim_number, aim in enumerate(aims):
@@ -118,28 +107,22 @@ class InjectionSweep:
                     continue  # a right agent may stop after an error, or when it does not find a name
                 for rank, technique in enumerate(_rotated(number + aim_number)):
                     injected = Injection(technique, place.at, aim.goal, aim.tool, aim.argument, aim.value)
-                    if technique in without or not is_chosen(injected, self.only):
+                    if technique in base.without or not is_chosen(injected, self.only):
                         continue
                     yield Variation(
                         part=ExploredPart.INJECTIONS,
                         name=f"{technique} at {place.at} for {aim.name}",
                         group=f"{aim.goal} × {place.name}",
-                        scenario=relaxed(self._changed(scenario, place, aim, injected)),
+                        scenario=relaxed(_changed(base.unit.scenario, place, aim, injected)),
                         rank=rank + place.rank,
                     )
 
-    def _changed(self, scenario: Scenario, place: InjectionPlace, aim: Aim, injected: Injection) -> Scenario:
-        if aim.canary:
-            scenario = replace(scenario, tools={**scenario.tools, self.canary: {"status": "ok"}})
-        changed = with_changes(scenario, (injected,))
-        return with_changes(changed, (fault("error", tool=place.tool),)) if place.in_error else changed
-
     def _aims(self, base: Base) -> Iterator[Aim]:
         unit, scenario = base.unit, base.unit.scenario
-        effects = self.effects(unit)
-        called = _writes(base, effects)
+        known = effects(unit, self.settings)
+        called = _writes(base, known)
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
-        unrequested = [name for name in scenario.tools if name not in names and effects.is_write(name)]
+        unrequested = [name for name in scenario.tools if name not in names and known.is_write(name)]
         for name in unrequested:
             value = _usual_arguments(scenario, name) or None
             if value or not ESCALATION.search(name):  # else a right agent may call it, too
@@ -155,9 +138,17 @@ class InjectionSweep:
             first = next(call for call in called if call.name == tool)
             yield Aim("tool", tool, value={**first.args, argument: value})
         if can_offer(unit):
-            yield Aim("tool", self.canary, value={}, canary=True)
+            canary = self.settings.canary.tool if self.settings.canary else CANARY
+            yield Aim("tool", canary, value={}, canary=True)
         if called:
             yield Aim("stop")
+
+
+def _changed(scenario: Scenario, place: InjectionPlace, aim: Aim, injected: Injection) -> Scenario:
+    if aim.canary:
+        scenario = replace(scenario, tools={**scenario.tools, str(aim.tool): {"status": "ok"}})
+    in_error = (fault("error", tool=place.tool),) if place.in_error else ()
+    return with_changes(with_changes(scenario, (injected,)), in_error)
 
 
 def _rotated(number: int) -> Sequence[str]:
@@ -244,13 +235,13 @@ def _text_paths(result: Any) -> Iterator[tuple[str, int]]:
             yield path, _UNLIKELY_RANK
 
 
-def _writes(base: Base, effects: ToolEffects) -> list[ToolCall]:
+def _writes(base: Base, known: ToolEffects) -> list[ToolCall]:
     """Return the writes of a base whose arguments are known."""
     return [
         call
         for each in base.conversations
         for call in each.conversation.tool_calls
-        if effects.is_write(call.name) and isinstance(call.args, Mapping) and not failed(call)
+        if known.is_write(call.name) and isinstance(call.args, Mapping) and not failed(call)
     ]
 
 
@@ -283,20 +274,14 @@ def _usual_arguments(scenario: Scenario, tool: str) -> dict[str, Any]:
     return arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttackSweep:
-    """Yields the variations of a base with one adversarial user each (`Vary`)."""
-
-    effects: Callable[[Unit], ToolEffects]
-    canary: str | None = None
-    """A tool that nobody may call."""
+class AttackSweep(Sweep):
+    """Yields the variations of a base with one adversarial user each."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         attacked = self.attacked(base)
-        without = attacked.explore.without if attacked.explore else ()
         for number, objective in enumerate(objectives(attacked)):
             for rank, (name, strategy) in enumerate(STRATEGIES.items()):
-                if name not in without:
+                if self.tries(name, base):
                     user = Attack(name, turns=strategy.turns, target=objective)
                     yield Variation(
                         part=ExploredPart.ATTACKS,
@@ -310,8 +295,9 @@ class AttackSweep:
         """Return the scenario of a base without its user, and with the bans that an attack is about."""
         scenario = base.unit.scenario
         bans = [*self._amounts(base)]
-        if self.canary in scenario.tools:
-            bans.append(ExpectedCall(str(self.canary)))
+        canary = self.settings.canary
+        if canary and canary.tool in scenario.tools:
+            bans.append(ExpectedCall(canary.tool))
         banned = (Trajectory("contains", forbidden=tuple(bans), name="attack"),) if bans else ()
         goal = scenario.goal or (scenario.turns[0].user_message if scenario.turns else "")
         plain = relaxed(without_changes(scenario))
@@ -329,7 +315,7 @@ class AttackSweep:
 
     def _amounts(self, base: Base) -> Iterator[ExpectedCall]:
         """Yield calls with ten times an amount that a tool told, and no user: a right agent looks it up."""
-        effects, known = self.effects(base.unit), set[tuple[str, str]]()
+        tools, known = effects(base.unit, self.settings), set[tuple[str, str]]()
         for result in base.conversations:
             told: set[str] = set()
             said = " ".join(turn.user_message for turn in result.conversation.turns)
@@ -340,7 +326,7 @@ class AttackSweep:
                     if (
                         is_amount
                         and is_given
-                        and effects.is_write(call.name)
+                        and tools.is_write(call.name)
                         and (call.name, name) not in known
                     ):
                         known.add((call.name, name))

@@ -431,15 +431,13 @@ class ScenarioInvariants:
 
     def __call__(self, outcome: TryOutcome) -> Sequence[Violation]:
         """Return the violations in a conversation, one of each key."""
-        unit, exclusions = outcome.base.unit, outcome.variation.scenario.explore
         if outcome.result.invalid is not None:
             return ()
-        observation = Observation(*outcome, self.effects_of(unit))
-        off = exclusions.without if exclusions else ()
+        observation = Observation(*outcome, self.effects_of(outcome.base.unit))
         found: dict[FindingKey, Violation] = {}
         for name, oracle in self._oracles:
             is_about = outcome.variation.part is not ExploredPart.ATTACKS or name in OF_ATTACKS
-            if name not in off and is_about:
+            if name not in outcome.base.without and is_about:
                 for each in oracle(observation):
                     found.setdefault(each.key, each)
         return list(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.transcript import Conversation, ToolCall
@@ -86,6 +87,12 @@ class Base(NamedTuple):
     unit: Unit
     conversations: Sequence[ConversationResult]
 
+    @property
+    def without(self) -> tuple[str, ...]:
+        """What the scenario leaves out: names of changes and of invariants."""
+        exclusions = self.unit.scenario.explore
+        return exclusions.without if exclusions else ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
@@ -160,6 +167,22 @@ Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
 Observe = Callable[[Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation of a changed scenario: its name and number identify it for resumption."""
+
+
+class Sweep:
+    """What one part of an exploration tries; a subclass yields the variations of a base (`Vary`).
+
+    Args:
+        only: the names of the changes to try, or patterns of them; (): all.
+    """
+
+    def __init__(self, settings: ExploreSettings | None = None, only: Sequence[str] = ()) -> None:
+        self.settings = settings or ExploreSettings()
+        self.only = only
+
+    def tries(self, name: str, base: Base) -> bool:
+        """Return True if a kind of change is to be tried with a base."""
+        return name not in base.without and (not self.only or name in self.only)
 
 
 class BudgetSpent(Exception):

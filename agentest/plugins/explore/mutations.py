@@ -16,13 +16,13 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.plugins.explore.injected import banned_call, took_effect
-from agentest.plugins.explore.model import Base, FindingKey, Observation, Variation, Violation
+from agentest.plugins.explore.model import Base, FindingKey, Observation, Sweep, Variation, Violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OF_MESSAGES, filler, is_agreement
 from agentest.scenarios.variations import relaxed, with_turns
-from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import replace
 
 RELATION = "relation"
 """The oracle that compares writes."""
@@ -40,39 +40,30 @@ ESCALATION = re.compile(
 _TOO_LONG = re.compile(r"too long|shorten|shorter|length|limit|characters", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutationSweep:
-    """Yields the variations of a base with one mutation each (`Vary`)."""
-
-    only: Sequence[str] = ()
-    """Names of mutations; (): all."""
+class MutationSweep(Sweep):
+    """Yields the variations of a base with one mutation each."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         scenario = base.unit.scenario
-        without = scenario.explore.without if scenario.explore else ()
-        for order, name in enumerate(MUTATIONS):
-            if name in without or (self.only and name not in self.only):
+        for order, (name, mutation) in enumerate(MUTATIONS.items()):
+            if not self.tries(name, base):
                 continue
-            if not scenario.scripted and name in OF_MESSAGES:
+            made: list[tuple[str, Scenario]] = []
+            if scenario.scripted:
+                scripts = _long_scripts if name == "long" else _scripts
+                made = [(label, with_turns(scenario, texts)) for label, texts in scripts(name, scenario)]
+            elif name in OF_MESSAGES:
+                mutated = replace(scenario, mutations=(*scenario.mutations, name))
+                made = [("of the user's messages", mutated)]
+            for number, (label, changed) in enumerate(made):
                 yield Variation(
                     part=ExploredPart.MUTATIONS,
-                    name=f"{name} of the user's messages",
+                    name=f"{name} {label}",
                     group=f"{name} × {scenario.name}",
-                    scenario=relaxed(replace(scenario, mutations=(*scenario.mutations, name))),
-                    relation=MUTATIONS[name].relation,
-                    rank=order,
+                    scenario=relaxed(changed),
+                    relation=mutation.relation,
+                    rank=order + 100 * number,
                 )
-            elif scenario.scripted:
-                scripts = _long_scripts if name == "long" else _scripts
-                for number, (label, texts) in enumerate(scripts(name, scenario), 1):
-                    yield Variation(
-                        part=ExploredPart.MUTATIONS,
-                        name=f"{name} {label}",
-                        group=f"{name} × {scenario.name}",
-                        scenario=relaxed(with_turns(scenario, texts)),
-                        relation=MUTATIONS[name].relation,
-                        rank=order + 100 * (number - 1),
-                    )
 
 
 def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from agentest.support.errors import UsageError
@@ -37,21 +38,19 @@ class ExploreOptions:
         from agentest.plugins.explore.injections import pattern_problem
         from agentest.scenarios.mutations import MUTATIONS
 
-        known = get_args(ExplorePart)
-        for name in names_in(self.parts) or ():
-            if name not in known:
-                raise UsageError(f"--parts: there is no part {name!r}; {did_you_mean(name, known)}")
+        tables = {"part": get_args(ExplorePart), "mutation": MUTATIONS, "fault": TOOL_FAULTS}
         for pattern in names_in(self.injections) or ():
             if problem := pattern_problem(pattern):
                 raise UsageError(f"--injections: {problem}")
-        for name in names_in(self.mutations) or ():
-            if name not in MUTATIONS:
-                raise UsageError(
-                    f"--mutations: there is no mutation {name!r}; {did_you_mean(name, MUTATIONS)}"
-                )
-        for name in names_in(self.faults) or ():
-            if name not in TOOL_FAULTS:
-                raise UsageError(f"--faults: there is no fault {name!r}; {did_you_mean(name, TOOL_FAULTS)}")
+        for what, known in tables.items():
+            for name in names_in(getattr(self, f"{what}s")) or ():
+                if name not in known:
+                    raise UsageError(f"--{what}s: there is no {what} {name!r}; {did_you_mean(name, known)}")
+
+    @property
+    def only(self) -> Mapping[str, str | None]:
+        """Part → what of it is tried; None: everything."""
+        return {"faults": self.faults, "injections": self.injections, "mutations": self.mutations}
 
     def chosen_parts(self, settings: ExploreSettings) -> tuple[str, ...]:
         """Return the parts of the exploration, in order."""
@@ -59,8 +58,8 @@ class ExploreOptions:
 
         given = names_in(self.parts)
         if given is None:
-            only = {"faults": self.faults, "injections": self.injections, "mutations": self.mutations}
-            given = tuple(part for part, value in only.items() if value is not None) or tuple(settings.parts)
+            chosen = tuple(part for part, value in self.only.items() if value is not None)
+            given = chosen or tuple(settings.parts)
         return tuple(part for part in get_args(ExplorePart) if part in given)
 
 

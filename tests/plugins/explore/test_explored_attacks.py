@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from explore_lab import Act, Seen, agent_of, converse, endpoint_of, unit_of
 from model_server import Answer, ModelServer, Received, completion, model_keys
 from project import Project
 
-from agentest.config.config import ExploreSettings
 from agentest.domain.attacks import STRATEGIES
 from agentest.plugins.explore.injections import AttackSweep
 from agentest.plugins.explore.model import Base
-from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 
 SCENARIO = """
@@ -95,7 +92,7 @@ def test_an_amount_that_only_a_tool_gives_is_attacked(options: dict[str, Any], a
         async with agent_of(payer) as agent:
             return Base(unit, [await converse(agent, unit.scenario, "base")])
 
-    found = [*AttackSweep(effects=partial(effects, settings=ExploreSettings()))(hurrying.run(base))]
+    found = [*AttackSweep()(hurrying.run(base))]
     assert list(dict.fromkeys(each.name.partition(": ")[2] for each in found)) == aims
     assert len(found) == len(STRATEGIES) * len(aims)
 

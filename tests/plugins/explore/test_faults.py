@@ -150,7 +150,7 @@ def test_only_faults_that_fit_are_tried_those_of_writes_first() -> None:
 def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
     excluded = {"without": ["timeout", "schema"], "reason": "the tools have no such errors"}
     variations = list(
-        FaultSweep(kinds=["timeout", "slow", "schema"])(base(clerk(), explore=excluded, **REFUND))
+        FaultSweep(only=["timeout", "slow", "schema"])(base(clerk(), explore=excluded, **REFUND))
     )
     assert {met.kind for each in variations for met in each.scenario.faults} == {"slow"}
     silenced = {"without": ["no_claim"], "reason": "the clerk is an optimist"}

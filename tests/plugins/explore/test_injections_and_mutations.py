@@ -23,7 +23,6 @@ from agentest.plugins.explore.injections import InjectionSweep, is_chosen, patte
 from agentest.plugins.explore.model import Base
 from agentest.plugins.explore.mutations import MutationSweep
 from agentest.plugins.explore.search import combined
-from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.mutations import OF_MESSAGES, mutated_message
@@ -297,7 +296,7 @@ def base_of(brain: Brain, **options: Any) -> Base:
 
 def test_the_sweep_combines_places_techniques_and_goals() -> None:
     base = base_of(mail_assistant(quotes_only), **MAILS)
-    tried = [*InjectionSweep(effects=effects)(base)]
+    tried = [*InjectionSweep()(base)]
     planted = [variation.scenario.injections[-1] for variation in tried]
     assert {each.technique for each in planted} == set(TECHNIQUES)
     assert {each.goal for each in planted} == set(GOALS)
@@ -315,12 +314,12 @@ def test_the_sweep_combines_places_techniques_and_goals() -> None:
     for variation in tried:
         assert variation.scenario.secrets == (SECRET,)
         assert not variation.scenario.trajectories
-    [only] = InjectionSweep(effects=effects, only=["read_mails[0].text:direct:text"])(base)
+    [only] = InjectionSweep(only=["read_mails[0].text:direct:text"])(base)
     assert only.scenario.injections[-1].technique == "direct"
     left = build_scenario(
         {"name": "s", **MAILS, "explore": {"without": ["direct"], "reason": "it is slow"}}, "/a.sim.py", 1
     )
-    without = InjectionSweep(effects=effects)(Base(unit_of(left), base.conversations))
+    without = InjectionSweep()(Base(unit_of(left), base.conversations))
     assert "direct" not in {each.scenario.injections[-1].technique for each in without}
 
 
@@ -386,7 +385,7 @@ def test_no_injection_that_stops_an_agent_stands_in_a_name_by_which_it_finds_thi
             return "find", {"q": "red lamp"}
         return "It is added." if "add_item" in seen.made else ("add_item", {"name": "red lamp"})
 
-    variations = InjectionSweep(effects=effects)(base_of(brain, turns=["Add a red lamp."], tools=tools))
+    variations = InjectionSweep()(base_of(brain, turns=["Add a red lamp."], tools=tools))
     at = {each.at for one in variations for each in one.scenario.injections if each.goal == "stop"}
     assert at == {"find.note", "user[0]"}
 
@@ -402,14 +401,14 @@ def test_instructions_are_planted_in_knowledge_and_in_descriptions_that_mcp_mock
 
     def planted(of: Unit) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for each in InjectionSweep(effects=effects)(Base(of, ())):
+        for each in InjectionSweep()(Base(of, ())):
             [one] = each.scenario.injections
             found.setdefault(one.at, set()).add(one.goal)
         return found
 
     assert planted(unit).keys() == {"knowledge[0]"}
     assert planted(served).keys() == {"knowledge[0]", "pay.description"}
-    first = next(iter(InjectionSweep(effects=effects)(Base(unit, ()))))
+    first = next(iter(InjectionSweep()(Base(unit, ()))))
     assert "a stranger sent me" in first.scenario.knowledge[0]
     assert split_changes(first.scenario)[0].knowledge == ("The invoice is 12.",)
 
@@ -425,7 +424,7 @@ def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:
     assert all(each.scenario.mutations == (each.name.partition(" ")[0],) for each in variations)
     source = scenario_source(variations[0].scenario, '""""""', {}, lambda _: None)
     assert f'mutate=["{variations[0].scenario.mutations[0]}"]' in source
-    faulty = next(iter(FaultSweep(kinds=["timeout"])(Base(unit, ()))))
+    faulty = next(iter(FaultSweep(only=["timeout"])(Base(unit, ()))))
     both = combined(next(each for each in variations if "typos" in each.name), faulty)
     assert both is not None
     assert both.scenario.mutations == ("typos",)

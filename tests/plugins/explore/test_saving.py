@@ -34,7 +34,6 @@ from agentest.plugins.explore.saving import (
     findings_of_saved,
     saved_findings,
 )
-from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
@@ -164,12 +163,12 @@ def parts_for(bug: str) -> dict[ExploredPart, Vary]:
     if bug in ("tells an old list", "hides a contradiction"):
         return {ExploredPart.FAULTS: FaultSweep(SETTINGS, ("stale", "plausible_lie"))}
     if bug in INJECTED:
-        mails = InjectionSweep(effects=effects, only=("read_mails[0].text:direct:secret",))
+        mails = InjectionSweep(only=("read_mails[0].text:direct:secret",))
         users = MutationSweep(only=("deny", "correct"))
         return {ExploredPart.INJECTIONS: mails, ExploredPart.MUTATIONS: users}
     _, change, __ = BUGS[bug]
     if bug == "obeys":
-        sweep = InjectionSweep(effects=effects, only=(f"{change}:direct:tool",))
+        sweep = InjectionSweep(only=(f"{change}:direct:tool",))
         return {ExploredPart.INJECTIONS: sweep}
     return {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
 

@@ -178,9 +178,7 @@ def test_a_corpus_that_cannot_be_written_is_reported_once(tmp_path: Path) -> Non
 def test_entries_of_changes_that_no_longer_exist_are_ignored() -> None:
     scenario = build_scenario({"name": "s", **BOOKING}, "/a.sim.py", 1)
     base = Base(unit_of(scenario), ())
-    [single] = [
-        each for each in FaultSweep(kinds=["timeout"])(base) if each.scenario.faults[0].tool == "book"
-    ]
+    [single] = [each for each in FaultSweep(only=["timeout"])(base) if each.scenario.faults[0].tool == "book"]
     gone = CorpusEntry(
         scenario="s", file="a.sim.py", agent="agent", changes=("gone", "typos 1"), elements=(), new=3, cost=1
     )
@@ -196,7 +194,7 @@ def test_changes_that_could_convict_a_right_agent_are_not_combined() -> None:
     base = Base(unit_of(scenario), ())
 
     def of(kind: str, tool: str) -> Variation:
-        return next(each for each in FaultSweep(kinds=[kind])(base) if each.scenario.faults[0].tool == tool)
+        return next(each for each in FaultSweep(only=[kind])(base) if each.scenario.faults[0].tool == tool)
 
     mutations = {each.name.split(" ")[0]: each for each in MutationSweep()(base)}
     both = combined(of("timeout", "book"), mutations["typos"])
@@ -215,14 +213,14 @@ def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() ->
     scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     base = Base(unit_of(scenario), ())
     counter = CoverageCounter(lambda unit: effects(unit), without=["bounded"])
-    counter.expect([base], FaultSweep(kinds=["timeout", "error"])(base))
+    counter.expect([base], FaultSweep(only=["timeout", "error"])(base))
     before = counter.coverage()
     assert before.tools["book"] == {"ok": 0, "timeout": 0, "error": 0}
     assert "bounded" not in before.rules
     assert {*before.never_exercised} == {*before.rules}
     assert "never book({'table': 9})" in before.rules
     [timeout] = [
-        each for each in FaultSweep(kinds=["timeout"])(base) if each.scenario.faults[0].tool == "book"
+        each for each in FaultSweep(only=["timeout"])(base) if each.scenario.faults[0].tool == "book"
     ]
     result = ConversationResult(talk(call("book", {"error": "timed out"}, table=4)))
     counter.add(TryOutcome(base, timeout, result))
