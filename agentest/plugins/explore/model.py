@@ -70,6 +70,9 @@ def violation(
     outcome: str = "",
     turn_index: int | None = None,
     severity: Severity | None = None,
+    least_rate: float = 0.0,
+    banned: ExpectedCall | None = None,
+    wanted: ExpectedCall | None = None,
 ) -> Violation:
     """Return a violation of an invariant, with its usual severity unless given."""
     return Violation(
@@ -78,6 +81,9 @@ def violation(
         title=title,
         text=text,
         turn_index=turn_index,
+        least_rate=least_rate,
+        banned=banned,
+        wanted=wanted,
     )
 
 

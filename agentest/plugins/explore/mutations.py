@@ -16,7 +16,7 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.plugins.explore.injected import banned_call, took_effect
-from agentest.plugins.explore.model import Base, FindingKey, Observation, Sweep, Variation, Violation
+from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
@@ -168,14 +168,15 @@ class Relations:
 
 
 def _ban(
-    made: _Made, outcome: str, title: str, text: str, path: str = "", severity: Severity = Severity.HIGH
+    made: _Made, outcome: str, title: str, text: str, path: str = "", severity: Severity | None = None
 ) -> Violation:
-    tool = made.write.tool
-    return Violation(
-        key=FindingKey(RELATION, tool, outcome=outcome),
+    return violation(
+        RELATION,
+        title,
+        text,
+        tool=made.write.tool,
+        outcome=outcome,
         severity=severity,
-        title=title,
-        text=text,
         turn_index=made.turn_index,
         banned=banned_call(made.call, path),
     )
@@ -297,11 +298,12 @@ def _lost(name: str, lost: Counter[_Write], seen: Observation, *, is_long: bool)
     for write in lost:
         if write.tool not in made:
             why = " when the message is long" if is_long else ", and nobody says so"
-            yield Violation(
-                key=FindingKey(RELATION, write.tool, outcome="lost"),
-                severity=Severity.HIGH,
-                title=f"{write.tool} is not called{why}",
-                text=f"the unchanged script calls {write.tool}; this one ends with {last[:100]!r} ({name})",
+            yield violation(
+                RELATION,
+                f"{write.tool} is not called{why}",
+                f"the unchanged script calls {write.tool}; this one ends with {last[:100]!r} ({name})",
+                tool=write.tool,
+                outcome="lost",
                 turn_index=turns[-1].turn_index,
                 wanted=ExpectedCall(write.tool),
             )
