@@ -13,6 +13,8 @@ from itertools import pairwise
 from agentest.plugin import PLUGINS
 from agentest.support.lazy_dataclasses import dataclass
 
+_Change = Callable[[Sequence[str], random.Random], list[str] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
@@ -20,8 +22,29 @@ class Mutation:
 
     relation: str
     """How the agent's writes relate to those without it: `same`, `fewer` (a subset) or `new`."""
-    change: Callable[[Sequence[str], random.Random], list[str] | None]
+    change: _Change
     """Returns the changed messages; None if it cannot change them."""
+
+
+def _at(
+    places: Callable[[Sequence[str]], Sequence[int]],
+    change: Callable[[Sequence[str], int, random.Random], list[str]],
+) -> _Change:
+    """Return a mutation at one of the places that messages have for it, drawn by chance."""
+
+    def mutate(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+        found = places(texts)
+        return change(texts, rng.choice(found), rng) if found else None
+
+    return mutate
+
+
+def _if_different(change: Callable[[Sequence[str], random.Random], list[str]]) -> _Change:
+    def mutate(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+        changed = change(texts, rng)
+        return changed if changed != list(texts) else None
+
+    return mutate
 
 
 _AGREEMENT = re.compile(
@@ -94,14 +117,11 @@ def _sentences(text: str) -> list[str]:
 
 def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     """Move sentences of a message, or swap two messages that do not refer to others."""
-    several = [
-        at for at in _requests(texts) if len(_sentences(texts[at])) > 1 and not _REFERS.search(texts[at])
-    ]
-    if several:
+    free = [at for at in _requests(texts) if not _REFERS.search(texts[at])]
+    if several := [at for at in free if len(_sentences(texts[at])) > 1]:
         at = rng.choice(several)
         sentences = _sentences(texts[at])
         return _with(texts, at, " ".join([*sentences[1:], sentences[0]]))
-    free = [at for at in _requests(texts) if not _REFERS.search(texts[at])]
     neighbors = [
         first for first, second in pairwise(free) if second == first + 1 and texts[first] != texts[second]
     ]
@@ -127,12 +147,12 @@ def _cuts(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
             yield found.span()
 
 
-def _merge(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Send two requests in one message. A yes stays apart: it answers something."""
-    pairs = [first for first, second in pairwise(_requests(texts)) if second == first + 1]
-    if not pairs:
-        return None
-    at = rng.choice(pairs)
+def _pairs(texts: Sequence[str]) -> list[int]:
+    """Return the places of requests before another one. A yes stays apart: it answers something."""
+    return [first for first, second in pairwise(_requests(texts)) if second == first + 1]
+
+
+def _merge(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
     return [*texts[:at], f"{texts[at].rstrip()} {texts[at + 1].lstrip()}", *texts[at + 2 :]]
 
 
@@ -150,15 +170,13 @@ def _drop(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     return _with(texts, at, " ".join(sentences))
 
 
-def _duplicate(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    at = rng.randrange(len(texts))
+def _twice(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
     return _with(texts, at, texts[at], texts[at])
 
 
-def _typos(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+def _typos(texts: Sequence[str], rng: random.Random) -> list[str]:
     """Swap two letters in some words that are neither names nor values nor a yes."""
-    changed = [text if is_agreement(text) else _mistyped(text, rng) for text in texts]
-    return changed if changed != list(texts) else None
+    return [text if is_agreement(text) else _mistyped(text, rng) for text in texts]
 
 
 def _mistyped(text: str, rng: random.Random) -> str:
@@ -174,13 +192,11 @@ def _in_fact(text: str, at: int) -> bool:
     return any(found.start() <= at < found.end() for found in _FACT.finditer(text))
 
 
-def _case(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+def _case(texts: Sequence[str], rng: random.Random) -> list[str]:
     """Write everything in capitals or small letters, except values and quotations."""
     convert = rng.choice((str.upper, str.lower))
     changed = [_outside_facts(text, convert) for text in texts]
-    if changed == list(texts):
-        changed = [_outside_facts(text, str.upper) for text in texts]
-    return changed if changed != list(texts) else None
+    return changed if changed != list(texts) else [_outside_facts(text, str.upper) for text in texts]
 
 
 def _outside_facts(text: str, convert: Callable[[str], str]) -> str:
@@ -191,18 +207,14 @@ def _outside_facts(text: str, convert: Callable[[str], str]) -> str:
     return "".join([*parts, convert(text[end:])])
 
 
-def _language(texts: Sequence[str], _: random.Random) -> list[str] | None:
+def _language(texts: Sequence[str], _: random.Random) -> list[str]:
     """Say greetings, please, thanks and yes in Spanish."""
-    changed = [_TRANSLATED.sub(lambda found: _TRANSLATIONS[found.group().lower()], text) for text in texts]
-    return changed if changed != list(texts) else None
+    return [_TRANSLATED.sub(lambda found: _TRANSLATIONS[found.group().lower()], text) for text in texts]
 
 
-def _long(texts: Sequence[str], rng: random.Random) -> list[str] | None:
+def _long(texts: Sequence[str], at: int, rng: random.Random) -> list[str]:
     """Say much before a request."""
-    requests = _requests(texts)
-    if not requests:
-        return None
-    at, size = rng.choice(requests), rng.randint(_SHORTEST_LONG, _LONGEST_LONG)
+    size = rng.randint(_SHORTEST_LONG, _LONGEST_LONG)
     return _with(texts, at, f"{filler(size, rng)}\n\n{texts[at]}")
 
 
@@ -215,22 +227,16 @@ def filler(size: int, rng: random.Random) -> str:
     return " ".join(sentences)
 
 
-def _inserted(message: Callable[[random.Random], str]) -> Callable[[Sequence[str], random.Random], list[str]]:
-    def insert(texts: Sequence[str], rng: random.Random) -> list[str]:
-        # Not before a yes: it would no longer answer what it answers.
-        places = [at for at in range(1, len(texts) + 1) if at == len(texts) or not is_agreement(texts[at])]
-        at = rng.choice(places)
-        return [*texts[:at], message(rng), *texts[at:]]
-
-    return insert
+def _inserted(message: Callable[[random.Random], str]) -> _Change:
+    # Not before a yes: it would no longer answer what it answers.
+    return _at(
+        lambda texts: [n for n in range(1, len(texts) + 1) if n == len(texts) or not is_agreement(texts[n])],
+        lambda texts, at, rng: [*texts[:at], message(rng), *texts[at:]],
+    )
 
 
-def _interrupt(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Ask something else in the middle of a task."""
-    if len(texts) < 2:
-        return None
-    at = rng.randrange(1, len(texts))
-    return [*texts[:at], _INTERRUPTION, *texts[at:]]
+def _after_first(texts: Sequence[str]) -> range:
+    return range(1, len(texts))
 
 
 def _values(texts: Sequence[str]) -> list[tuple[int, str]]:
@@ -266,51 +272,31 @@ def _contradict(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     return _with(texts, at, f"{texts[at].rstrip()} {other}")
 
 
-def _two_goals(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    requests = _requests(texts)
-    if not requests:
-        return None
-    at = rng.choice(requests)
+def _two_goals(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
     return _with(texts, at, f"{texts[at].rstrip()} {_SECOND_GOAL}")
 
 
-def _stop_early(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    return list(texts[: rng.randrange(1, len(texts))]) if len(texts) > 1 else None
-
-
-def _deny(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Say no where the script says yes, and end there."""
-    agreements = _agreements(texts)
-    return [*texts[: rng.choice(agreements)], DENIAL] if agreements else None
-
-
-def _repeat_yes(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    agreements = _agreements(texts)
-    if not agreements:
-        return None
-    at = rng.choice(agreements)
-    return _with(texts, at, texts[at], texts[at])
-
-
 OURS: Mapping[str, Mutation] = {
-    "duplicate": Mutation("same", _duplicate),
+    "duplicate": Mutation("same", _at(lambda texts: range(len(texts)), _twice)),
     "correct": Mutation("new", _correct),
-    "deny": Mutation("fewer", _deny),
-    "repeat_yes": Mutation("same", _repeat_yes),
-    "stop_early": Mutation("fewer", _stop_early),
+    "deny": Mutation("fewer", _at(_agreements, lambda texts, at, _: [*texts[:at], DENIAL])),
+    "repeat_yes": Mutation("same", _at(_agreements, _twice)),
+    "stop_early": Mutation("fewer", _at(_after_first, lambda texts, at, _: [*texts[:at]])),
     "split": Mutation("same", _split),
-    "merge": Mutation("same", _merge),
-    "interrupt": Mutation("fewer", _interrupt),
+    "merge": Mutation("same", _at(_pairs, _merge)),
+    "interrupt": Mutation(
+        "fewer", _at(_after_first, lambda texts, at, _: [*texts[:at], _INTERRUPTION, *texts[at:]])
+    ),
     "empty": Mutation("fewer", _inserted(lambda _: "")),
-    "typos": Mutation("same", _typos),
-    "case": Mutation("same", _case),
-    "long": Mutation("same", _long),
+    "typos": Mutation("same", _if_different(_typos)),
+    "case": Mutation("same", _if_different(_case)),
+    "long": Mutation("same", _at(_requests, _long)),
     "reorder": Mutation("same", _reorder),
     "drop": Mutation("fewer", _drop),
     "contradict": Mutation("new", _contradict),
-    "language": Mutation("same", _language),
+    "language": Mutation("same", _if_different(_language)),
     "off_topic": Mutation("same", _inserted(lambda rng: rng.choice(_OFF_TOPIC))),
-    "two_goals": Mutation("same", _two_goals),
+    "two_goals": Mutation("same", _at(_requests, _two_goals)),
 }
 """Those that find most come first."""
 
