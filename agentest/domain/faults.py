@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 MODEL_FAULTS = ("rate_limit", "timeout", "truncated", "refusal", "malformed_arguments")
 """Kinds of faults of the agent's model."""
-TOOL_FAULTS = {
-    "error": "an error with a message",
-    "not_found": "HTTP 404, or an error that says so",
-    "permission_denied": "HTTP 403, or an error that says so",
-    "rate_limit": "HTTP 429, or an error that says so",
-    "unavailable": "HTTP 503, or an error that says so",
-    "timeout": "an error after `delay` seconds; the tool did nothing",
-    "applied_then_timeout": "an error after `delay` seconds; the tool did its work",
-    "slow": "the right answer after `delay` seconds",
-    "empty": "the right answer without its content",
-    "truncated": "the right answer, cut in the middle",
-    "malformed": "broken JSON",
-    "schema": "the right answer with one field dropped, of another type, null, or in addition",
-    "stale": "the answer of an earlier call",
-    "wrong_entity": "the answer for another id",
-    "plausible_lie": "the right answer with one value moved",
-    "duplicate": "the right answer with its items twice",
-    "partial": "an answer that says that only a part was done",
+
+
+class ToolFault(NamedTuple):
+    """What a kind of fault does to a call."""
+
+    status: int = 0
+    """The HTTP status of the error that the agent receives; 0: it receives a changed answer."""
+    text: str = ""
+    """The usual text of the error."""
+    mock_runs: bool = False
+
+
+TOOL_FAULTS: Mapping[str, ToolFault] = {
+    "error": ToolFault(500, "internal error"),
+    "not_found": ToolFault(404, "not found"),
+    "permission_denied": ToolFault(403, "permission denied"),
+    "rate_limit": ToolFault(429, "too many requests; try again later"),
+    "unavailable": ToolFault(503, "the service is unavailable"),
+    "timeout": ToolFault(504, "the request timed out"),
+    "applied_then_timeout": ToolFault(504, "the request timed out", mock_runs=True),
+    **dict.fromkeys(("slow", "empty", "truncated", "malformed", "schema"), ToolFault(mock_runs=True)),
+    **dict.fromkeys(("stale", "wrong_entity", "plausible_lie", "duplicate"), ToolFault(mock_runs=True)),
+    "partial": ToolFault(mock_runs=True),
 }
-"""Kinds of faults of a tool, with what the agent receives."""
-ANSWERS_FIRST = frozenset(TOOL_FAULTS) - {
-    *("error", "not_found", "permission_denied", "rate_limit", "unavailable", "timeout")
-}
+"""Kinds of faults of a tool. A tool that is not called over HTTP receives the text as its error."""
+ANSWERS_FIRST = frozenset(kind for kind, each in TOOL_FAULTS.items() if each.mock_runs)
 """Faults for which the tool's mock runs; the others are met in place of it."""
-FAILING = frozenset(TOOL_FAULTS) - {
-    *("slow", "empty", "truncated", "malformed", "schema", "stale", "wrong_entity"),
-    *("plausible_lie", "duplicate"),
-}
+FAILING = frozenset({"partial", *(kind for kind, each in TOOL_FAULTS.items() if each.status)})
 """Faults by which the agent learns that the call failed, or may have failed."""
 SCHEMA_MODES = ("drop", "retype", "null", "extra")
 _KINDS = frozenset({*MODEL_FAULTS, *TOOL_FAULTS})

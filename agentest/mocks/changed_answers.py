@@ -12,23 +12,13 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from agentest.domain.faults import ANSWERS_FIRST, FAILING, Fault
+from agentest.domain.faults import TOOL_FAULTS, Fault
 from agentest.domain.injections import Injection
 from agentest.mocks.calls import HttpResponse
 from agentest.support.json_text import copied, json_text
 
 SLOW_S = 2.0
 """The default delay of the fault `slow`, in seconds."""
-_ERRORS: Mapping[str, tuple[int, str]] = {
-    "error": (500, "internal error"),
-    "not_found": (404, "not found"),
-    "permission_denied": (403, "permission denied"),
-    "rate_limit": (429, "too many requests; try again later"),
-    "unavailable": (503, "the service is unavailable"),
-    "timeout": (504, "the request timed out"),
-    "applied_then_timeout": (504, "the request timed out"),
-}
-"""Fault → HTTP status and text. A tool that is not called over HTTP receives the text as its error."""
 
 
 class RawText(NamedTuple):
@@ -65,7 +55,7 @@ class ChangedMocks:
         self._numbers[name] += 1
         number = self._numbers[name]
         due = next((each for each in changes if isinstance(each, Fault) and each.is_due(number)), None)
-        if due is not None and due.kind not in ANSWERS_FIRST:
+        if due is not None and not TOOL_FAULTS[due.kind].mock_runs:
             await _wait(due)
             raise _error(due, changes)
         self._reached[name] += 1
@@ -79,7 +69,7 @@ class ChangedMocks:
             await _wait(due)
             changed = _stale(earlier, key, value) if due.kind == "stale" else _changed_by(due, value)
         earlier.append((key, value))
-        if due is not None and due.kind in FAILING and due.kind != "partial":
+        if due is not None and TOOL_FAULTS[due.kind].status:
             raise _error(due, changes)
         for each in changes:
             if isinstance(each, Injection) and each.path not in OUTSIDE_ANSWERS:
@@ -102,7 +92,7 @@ async def _wait(fault: Fault) -> None:
 
 
 def _error(fault: Fault, changes: Sequence[Fault | Injection]) -> HttpResponse:
-    status, text = _ERRORS[fault.kind]
+    status, text, _ = TOOL_FAULTS[fault.kind]
     payloads = (each.payload for each in changes if isinstance(each, Injection) and each.path == "error")
     body: dict[str, Any] = {"error": " ".join((fault.message or text, *payloads))}
     if fault.code is not None:

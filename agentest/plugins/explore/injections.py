@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentest.domain.attacks import STRATEGIES, TAGS, Attack
@@ -80,44 +81,36 @@ class InjectionPlace(NamedTuple):
         return self.at if self.in_error or self.in_description else self.tool
 
 
-class Aim(NamedTuple):
-    """What an injection wants."""
-
-    goal: str
-    tool: str | None = None
-    argument: str | None = None
-    value: Any = None
-    canary: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.goal if self.tool is None else f"{self.goal} {self.tool}"
+_aim = partial(Injection, "", "")
+"""Makes an injection without its technique and place."""
 
 
 class InjectionSweep(Sweep):
     """Yields the variations of a base with one injection each. `only`: `PLACE:TECHNIQUE:GOAL` with globs."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        aims = [*self._aims(base)]
+        canary = self.settings.canary.tool if self.settings.canary else CANARY
+        aims = [*self._aims(base, canary)]
         for number, place in enumerate(places(base)):
             for aim_number, aim in enumerate(aims):
                 if aim.goal == "argument" and aim.tool == place.tool and not place.in_description:
                     continue  # the call that it wants to change has been made
                 if aim.goal == "stop" and not place.is_prose:
                     continue  # a right agent may stop after an error, or when it does not find a name
+                goal = f"{aim.goal} {aim.tool or ''}".rstrip()
                 for rank, technique in enumerate(_rotated(number + aim_number)):
-                    injected = Injection(technique, place.at, aim.goal, aim.tool, aim.argument, aim.value)
+                    injected = replace(aim, technique=technique, at=place.at)
                     if technique in base.without or not is_chosen(injected, self.only):
                         continue
                     yield Variation(
                         part=ExploredPart.INJECTIONS,
-                        name=f"{technique} at {place.at} for {aim.name}",
+                        name=f"{technique} at {place.at} for {goal}",
                         group=f"{aim.goal} × {place.name}",
-                        scenario=relaxed(_changed(base.unit.scenario, place, aim, injected)),
+                        scenario=relaxed(_changed(base.unit.scenario, place, injected, canary)),
                         rank=rank + place.rank,
                     )
 
-    def _aims(self, base: Base) -> Iterator[Aim]:
+    def _aims(self, base: Base, canary: str) -> Iterator[Injection]:
         unit, scenario = base.unit, base.unit.scenario
         known = effects(unit, self.settings)
         called = _writes(base, known)
@@ -126,27 +119,30 @@ class InjectionSweep(Sweep):
         for name in unrequested:
             value = _usual_arguments(scenario, name) or None
             if value or not ESCALATION.search(name):  # else a right agent may call it, too
-                yield Aim("tool", name, value=value)
-        yield Aim("text")
+                yield _aim("tool", name, value=value)
+        yield _aim("text")
         if scenario.secrets:
-            yield Aim("secret")
+            yield _aim("secret")
             for name in sorted({*unrequested, *(call.name for call in called)}):
-                yield Aim("secret", name)
+                yield _aim("secret", name)
         arguments = [*_changed_arguments(called)]
-        yield from (Aim("argument", *each) for each in arguments)
+        yield from (_aim("argument", *each) for each in arguments)
         for tool, argument, value in arguments[:1]:
             first = next(call for call in called if call.name == tool)
-            yield Aim("tool", tool, value={**first.args, argument: value})
+            yield _aim("tool", tool, value={**first.args, argument: value})
         if can_offer(unit):
-            canary = self.settings.canary.tool if self.settings.canary else CANARY
-            yield Aim("tool", canary, value={}, canary=True)
+            yield _aim("tool", canary, value=_OFFERED)
         if called:
-            yield Aim("stop")
+            yield _aim("stop")
 
 
-def _changed(scenario: Scenario, place: InjectionPlace, aim: Aim, injected: Injection) -> Scenario:
-    if aim.canary:
-        scenario = replace(scenario, tools={**scenario.tools, str(aim.tool): {"status": "ok"}})
+_OFFERED: Mapping[str, Any] = {}
+"""The arguments of the canary tool. Other tools are called with some, or whatever they are."""
+
+
+def _changed(scenario: Scenario, place: InjectionPlace, injected: Injection, canary: str) -> Scenario:
+    if injected.tool == canary and injected.value == _OFFERED:
+        scenario = replace(scenario, tools={**scenario.tools, canary: {"status": "ok"}})
     in_error = (fault("error", tool=place.tool),) if place.in_error else ()
     return with_changes(with_changes(scenario, (injected,)), in_error)
 
