@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
@@ -195,40 +195,21 @@ class BudgetSpent(Exception):
     """The budget of conversations, time or cost is spent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduced:
-    """A confirmed candidate in its final form."""
+class Reduced(NamedTuple):
+    """A confirmed candidate, in its final form or on the way to it."""
 
     scenario: Scenario
     example: ConversationResult
     violation: Violation
     """In the example."""
     rate: FindingRate
-    minimal: bool
+    minimal: bool = False
 
 
-class Reduce(Protocol):
-    """Confirms, reduces and measures a candidate."""
-
-    async def __call__(
-        self,
-        scenario: Scenario,
-        name: str,
-        observe: Observe,
-        violation_in: Callable[[Scenario, ConversationResult], Violation | None],
-    ) -> Reduced | None:
-        """Return the reduced candidate; None if it never occurred again.
-
-        Args:
-            name: prefix for the names of conversations.
-            violation_in: returns the violation of the candidate's key in a conversation, if it is there.
-        """
-        ...
-
-
-class Save(Protocol):
-    """Saves a finding as a scenario."""
-
-    def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
-        """Return the path of the file, relative to the project; None if it was not saved."""
-        ...
+ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
+"""Returns the violation of a candidate's key in a conversation, if it is there."""
+Reduce = Callable[[Scenario, str, Observe, ViolationIn], Awaitable[Reduced | None]]
+"""Confirms, reduces and measures a candidate; None if it never occurred again. The text is a prefix for the
+names of conversations."""
+Save = Callable[[FindingKey, Reduced, Unit, Variation], str | None]
+"""Saves a finding; returns the path of the file, relative to the project, or None if it was not saved."""

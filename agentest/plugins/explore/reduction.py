@@ -7,8 +7,8 @@ conversation decides, until one contradicts that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import anyio
 
@@ -17,7 +17,7 @@ from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.domain.verdict import conversation_passed
-from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, Violation
+from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, ViolationIn
 from agentest.plugins.explore.reductions import (
     NEED_CONTROL,
     REDUCTIONS,
@@ -36,8 +36,6 @@ _REJECTED_SHARE = 0.25
 """The share of that rate at which a reduced scenario counts as lost."""
 _MISSED = 0.1
 """The chance of rejecting a reduced scenario that fails often enough."""
-
-ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
 
 
 class ReductionBySteps:
@@ -73,27 +71,10 @@ class ReductionBySteps:
             measured = await trial.measure(smallest, "second rate")
         if measured is None and (trial.is_steady or not self._settings.report_rate):
             measured = trial.measured(smallest.scenario, [smallest.example])
-        if measured is None or not measured.failing:
+        if measured is None or not measured.rate.k:
             # Nothing is known of the smaller form, or it was accepted by chance.
             smallest = measured = confirmed
-        return Reduced(
-            scenario=measured.scenario,
-            example=measured.example,
-            violation=measured.violation,
-            rate=measured.rate,
-            minimal=smallest.is_minimal,
-        )
-
-
-class _FailingForm(NamedTuple):
-    """A form of the scenario, with a conversation in which it failed."""
-
-    scenario: Scenario
-    example: ConversationResult
-    violation: Violation
-    rate: FindingRate
-    failing: int = 1
-    is_minimal: bool = False
+        return measured._replace(minimal=smallest.minimal)
 
 
 class _Trial:
@@ -113,11 +94,11 @@ class _Trial:
         self.is_steady = False
         """True if one conversation decides, because those that confirmed were equal."""
 
-    async def confirm(self, scenario: Scenario) -> _FailingForm | None:
+    async def confirm(self, scenario: Scenario) -> Reduced | None:
         """Return the scenario with its rate; None if it never failed again. Raises BudgetSpent."""
         results = await self._observe_all(scenario, "confirm", self._settings.confirm)
         form = self.measured(scenario, results)
-        if form is None or not form.failing:
+        if form is None or not form.rate.k:
             if len(results) < self._settings.confirm:
                 raise BudgetSpent
             return None
@@ -125,19 +106,19 @@ class _Trial:
             return None
         self._first = form.example.conversation
         talks = [_essence(each.conversation) for each in results]
-        self.is_steady = form.failing == len(talks) > 1 and all(each == talks[0] for each in talks)
+        self.is_steady = form.rate.k == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form
 
-    async def measure(self, form: _FailingForm, what: str) -> _FailingForm | None:
+    async def measure(self, form: Reduced, what: str) -> Reduced | None:
         """Return the form with the rate in fresh conversations; None if there were none."""
         results = await self._observe_all(form.scenario, what, self._settings.report_rate)
         return self.measured(form.scenario, results)
 
-    def surprised_by(self, measured: _FailingForm) -> bool:
+    def surprised_by(self, measured: Reduced) -> bool:
         """Return True if one conversation decided, and fresh ones show that it should not have."""
         return self.is_steady and measured.rate.k < measured.rate.n
 
-    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> _FailingForm | None:
+    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> Reduced | None:
         found = [(each, self._violation_in(scenario, each)) for each in results]
         violated = [(result, violation) for result, violation in found if violation is not None]
         interval = wilson(len(violated), len(results))
@@ -145,8 +126,8 @@ class _Trial:
             return None
         rate = FindingRate(len(violated), len(results), interval.low, interval.high)
         if not violated:
-            return _FailingForm(scenario, results[0], _NOTHING, rate, 0)
-        return _FailingForm(scenario, *violated[0], rate, len(violated))
+            return Reduced(scenario, results[0], _NOTHING, rate)
+        return Reduced(scenario, *violated[0], rate)
 
     async def _observe_all(self, scenario: Scenario, what: str, count: int) -> list[ConversationResult]:
         """Run several conversations at once; fewer if the budget is spent."""
@@ -163,8 +144,8 @@ class _Trial:
                 tasks.start_soon(run, number)
         return [results[number] for number in sorted(results)]
 
-    async def shrink(self, form: _FailingForm, reductions: Sequence[Reduction]) -> _FailingForm:
-        """Return the smallest form that the budget allows, `is_minimal` if every smaller one was rejected."""
+    async def shrink(self, form: Reduced, reductions: Sequence[Reduction]) -> Reduced:
+        """Return the smallest form that the budget allows, `minimal` if every smaller one was rejected."""
         rejected: set[str] = set()
         try:
             while True:
@@ -173,13 +154,13 @@ class _Trial:
                     form, decided = await self._reduced_by(reduction, form, rejected)
                     complete = complete and decided
                 if form is before:
-                    return form._replace(is_minimal=complete)
+                    return form._replace(minimal=complete)
         except _OutOfBudget as stop:
             return stop.form
 
     async def _reduced_by(
-        self, reduction: Reduction, form: _FailingForm, rejected: set[str]
-    ) -> tuple[_FailingForm, bool]:
+        self, reduction: Reduction, form: Reduced, rejected: set[str]
+    ) -> tuple[Reduced, bool]:
         """Apply one reduction until it finds nothing smaller. Returns False if a decision stayed open."""
         control = await self._control(form) if reduction in NEED_CONTROL else None
         has_changes = bool(split_changes(form.scenario)[1])
@@ -201,8 +182,8 @@ class _Trial:
                 return form, complete
 
     async def _decide(
-        self, form: _FailingForm, candidate: Scenario, control: Conversation | None
-    ) -> tuple[_FailingForm | None, bool]:
+        self, form: Reduced, candidate: Scenario, control: Conversation | None
+    ) -> tuple[Reduced | None, bool]:
         """Return the candidate's form, None if it does not fail often enough, and if that was decided."""
         self._steps += 1
         step = f"step {self._steps}"
@@ -216,32 +197,32 @@ class _Trial:
         return smaller, decided
 
     async def _still_fails(
-        self, form: _FailingForm, candidate: Scenario, step: str
-    ) -> tuple[_FailingForm | None, bool]:
+        self, form: Reduced, candidate: Scenario, step: str
+    ) -> tuple[Reduced | None, bool]:
         test = self._test(form)
         hits = values = 0
-        found: _FailingForm | None = None
+        found: Reduced | None = None
         while test.is_open(values, hits):
             result = await self._run(form, candidate, step, values + 1)
             violation = self._violation_in(candidate, result)
             values += 1
             if violation is not None:
                 hits += 1
-                found = found or _FailingForm(candidate, result, violation, form.rate)
+                found = found or Reduced(candidate, result, violation, form.rate)
             if self.is_steady:
                 return found, True
         decision = test.standing(values, hits)
         is_accepted = decision is SequentialDecision.HOLDS
         return found if is_accepted else None, decision is not SequentialDecision.OPEN
 
-    def _test(self, form: _FailingForm) -> RatioTest:
+    def _test(self, form: Reduced) -> RatioTest:
         # The rate is the one of the original form, so that rates do not drift down.
         high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
         shrink = self._settings.shrink
         errors = ErrorRates(missed=_MISSED, holds=shrink.error)
         return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
 
-    async def _control(self, form: _FailingForm) -> Conversation | None:
+    async def _control(self, form: Reduced) -> Conversation | None:
         """Run the form without faults and injections. Returns None if there are none, or it goes wrong."""
         plain, changes = split_changes(form.scenario)
         if not changes:
@@ -253,9 +234,7 @@ class _Trial:
             self._controls[mark] = result.conversation if _goes_well(result) else None
         return self._controls[mark]
 
-    async def _run(
-        self, form: _FailingForm, scenario: Scenario, step: str, number: int
-    ) -> ConversationResult:
+    async def _run(self, form: Reduced, scenario: Scenario, step: str, number: int) -> ConversationResult:
         if self._left <= 0:
             raise _OutOfBudget(form)
         self._left -= 1
@@ -268,7 +247,7 @@ class _Trial:
 class _OutOfBudget(Exception):
     """The budget of a reduction is spent; `form` is the smallest so far."""
 
-    def __init__(self, form: _FailingForm) -> None:
+    def __init__(self, form: Reduced) -> None:
         super().__init__()
         self.form = form
 
