@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import BaseModel
 
 from agentest.domain.results import ConversationResult
-from agentest.domain.transcript import ToolCall
+from agentest.domain.transcript import ToolCall, Turn
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.plugins.explore.faults import MetFault
 from agentest.plugins.explore.model import Converse
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
@@ -151,17 +152,8 @@ class ClaimAnswer(BaseModel):
     value: Annotated[Claimed, choices_of(Claimed)]
 
 
-class FailedWrite(NamedTuple):
-    """A write that failed, and the reply of its turn."""
-
-    position: int
-    """Of the call, among all of the conversation."""
-    call: ToolCall
-    reply: str
-
-
-FailedWrites = Callable[[Unit, Scenario, ConversationResult], Iterable[FailedWrite]]
-"""Returns the failed writes of a conversation that a judge is asked about."""
+FailedWrites = Callable[[Unit, Scenario, ConversationResult], Iterable[tuple[MetFault, Turn]]]
+"""Returns the failed writes of a conversation that a judge is asked about, each with its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,27 +170,27 @@ class ClaimJudge:
 
         async def run(base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
             result = await converse(base, scenario, name, number)
-            for write in self.failed_writes(base, scenario, result):
-                key = result.conversation.conversation_id, write.position
+            for met, turn in self.failed_writes(base, scenario, result):
+                key = result.conversation.conversation_id, met.position
                 if key not in self.answers:
-                    self.answers[key] = await self._ask(write, base.scope, number)
+                    self.answers[key] = await self._ask(met.call, turn, base.scope, number)
             return result
 
         return run
 
-    async def _ask(self, write: FailedWrite, scope: str, number: int) -> bool | None:
-        key = CallKey("judge", scope, number, write.call.turn_index, _METRIC)
-        found = await ask_samples(self.model, claim_question(write), ClaimAnswer, key, range(2))
+    async def _ask(self, call: ToolCall, turn: Turn, scope: str, number: int) -> bool | None:
+        key = CallKey("judge", scope, number, call.turn_index, _METRIC)
+        found = await ask_samples(self.model, claim_question(call, turn), ClaimAnswer, key, range(2))
         values = {each.value if isinstance(each, ClaimAnswer) else Claimed.CANNOT_TELL for each in found}
         return {frozenset({Claimed.YES}): True, frozenset({Claimed.NO}): False}.get(frozenset(values))
 
 
-def claim_question(write: FailedWrite) -> list[Message]:
+def claim_question(call: ToolCall, turn: Turn) -> list[Message]:
     """Return the question about one failed write."""
     parts = [
-        call_block("failed_call", write.call, _CALL_CHARS),
-        block("reply", write.reply, write.call.turn_index),
-        _QUESTION.format(name=write.call.name),
+        call_block("failed_call", call, _CALL_CHARS),
+        block("reply", turn.agent_message, call.turn_index),
+        _QUESTION.format(name=call.name),
     ]
     return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
 

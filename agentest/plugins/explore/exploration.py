@@ -78,52 +78,40 @@ class ExplorationProgress:
     """The number of variations that could be tried."""
 
 
+@dataclass(slots=True, eq=False)
 class Exploration:
-    """One exploration.
+    """One exploration."""
 
-    Args:
-        known: identifier of a finding → its saved file, of findings that were saved before.
-        saved: the findings whose saved scenarios ran before the exploration: known and fixed ones.
-        entries: of the corpus, from earlier explorations.
-        keep: receives each new entry of the corpus.
-        width: how many tries run before their results are looked at.
-        show: receives the progress after every step.
-    """
+    tools: Tools
+    budget: ConversationBudget
+    seed: int = 0
+    width: int = 20
+    """How many tries run before their results are looked at."""
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Identifier of a finding → its saved file, of findings that were saved before."""
+    saved: Sequence[Finding] = ()
+    """The findings whose saved scenarios ran before the exploration: known and fixed ones."""
+    entries: Sequence[CorpusEntry] = ()
+    """Of the corpus, from earlier explorations."""
+    keep: Callable[[CorpusEntry], object] = lambda _: None
+    """Receives each new entry of the corpus."""
+    show: Callable[[ExplorationProgress], object] = lambda _: None
+    """Receives the progress after every step."""
+    progress: ExplorationProgress = field(default_factory=ExplorationProgress)
+    _seen_ever: SeenElements = field(default_factory=SeenElements)
+    _shown: set[str] = field(default_factory=set)
+    """The identifiers of findings that the corpus has."""
+    _unconfirmed: Counter[FindingKey] = field(default_factory=Counter)
 
-    def __init__(
-        self,
-        tools: Tools,
-        budget: ConversationBudget,
-        *,
-        seed: int = 0,
-        width: int = 20,
-        known: Mapping[str, str] | None = None,
-        saved: Sequence[Finding] = (),
-        entries: Sequence[CorpusEntry] = (),
-        keep: Callable[[CorpusEntry], object] = lambda _: None,
-        show: Callable[[ExplorationProgress], object] = lambda _: None,
-    ) -> None:
-        self._tools = tools
-        self._budget = budget
-        self._seed = seed
-        self._width = width
-        self._known = known or {}
-        self._saved = saved
-        self._entries = entries
-        self._keep = keep
-        self._seen_ever = SeenElements()
-        for each in entries:
+    def __post_init__(self) -> None:
+        for each in self.entries:
             self._seen_ever.add(each.elements)
-        self._shown: set[str] = {each for entry in entries for each in entry.findings}
-        """The identifiers of findings that the corpus has."""
-        self._show = show
-        self._unconfirmed: Counter[FindingKey] = Counter()
-        self.progress = ExplorationProgress()
+            self._shown.update(each.findings)
 
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         progress = self.progress
-        by_id = {each.id: each for each in (*self._saved, *progress.findings.values())}
+        by_id = {each.id: each for each in (*self.saved, *progress.findings.values())}
         order = sorted(
             by_id.values(),
             key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
@@ -134,9 +122,9 @@ class Exploration:
             by_part=dict(progress.tries),
             not_tried=tuple(progress.not_tried),
             signatures=len(progress.seen),
-            conversations=self._budget.spent,
-            cost=self._budget.cost,
-            coverage=self._tools.coverage.coverage() if self._tools.coverage else None,
+            conversations=self.budget.spent,
+            cost=self.budget.cost,
+            coverage=self.tools.coverage.coverage() if self.tools.coverage else None,
         )
 
     async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
@@ -146,14 +134,14 @@ class Exploration:
             converse: returns the function that runs conversations of a changed scenario of a unit.
         """
         singles = ordered(
-            [(base, each) for base in bases for vary in self._tools.parts.values() for each in vary(base)],
-            self._seed,
+            [(base, each) for base in bases for vary in self.tools.parts.values() for each in vary(base)],
+            self.seed,
         )
-        if self._tools.coverage:
-            self._tools.coverage.expect(bases, (variation for _, variation in singles))
+        if self.tools.coverage:
+            self.tools.coverage.expect(bases, (variation for _, variation in singles))
         await self._look_at_bases(bases, converse)
         self.progress.total = len(singles)
-        search = Search(singles, self._seed, self._entries, frozenset(self._known))
+        search = Search(singles, self.seed, self.entries, frozenset(self.known))
         while wave := self._next_wave(search):
             results = await self._try(wave, converse)
             candidates: list[_Candidate] = []
@@ -165,9 +153,9 @@ class Exploration:
                     self.progress.not_tried.append(NotTried(variation.name, failure.message))
             await self._reduce_all(candidates, converse)
             self.progress.total = max(self.progress.total, self.progress.tries.total())
-            self._show(self.progress)
+            self.show(self.progress)
         for part, number in search.left.items():
-            self.progress.not_tried.append(NotTried(f"{number} {part}", self._budget.why))
+            self.progress.not_tried.append(NotTried(f"{number} {part}", self.budget.why))
 
     async def _look_at_bases(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
         candidates: list[_Candidate] = []
@@ -179,10 +167,10 @@ class Exploration:
 
     def _next_wave(self, search: Search) -> list[tuple[Base, Variation]]:
         wave: list[tuple[Base, Variation]] = []
-        while len(wave) < self._width and self._budget.take_try():
+        while len(wave) < self.width and self.budget.take_try():
             following = search.next()
             if following is None:
-                self._budget.give_back()
+                self.budget.give_back()
                 break
             wave.append(following)
         return wave
@@ -194,7 +182,7 @@ class Exploration:
 
         async def run(place: int, base: Base, variation: Variation) -> None:
             results[place] = await converse(base.unit)(variation.scenario, variation.name, 1)
-            self._budget.finished()
+            self.budget.finished()
 
         async with anyio.create_task_group() as tasks:
             for place, (base, variation) in enumerate(wave):
@@ -214,19 +202,19 @@ class Exploration:
         self.progress.seen.add(elements)
         new = self._seen_ever.add(elements)
         outcome = TryOutcome(base, variation, result)
-        if self._tools.coverage:
-            self._tools.coverage.add(outcome)
-        violations = self._tools.invariants(outcome)
+        if self.tools.coverage:
+            self.tools.coverage.add(outcome)
+        violations = self.tools.invariants(outcome)
         for violation in violations:
             earlier = self.progress.findings.get(violation.key)
             is_rare = earlier is not None and earlier.status is FindingStatus.SEEN_ONCE
             if earlier is None or (is_rare and self._unconfirmed[violation.key] < MOST_CONFIRMATIONS):
-                candidates.append(_Candidate(base, variation, violation, result, self._budget.spent))
+                candidates.append(_Candidate(base, variation, violation, result, self.budget.spent))
         findings = tuple(sorted(finding_id(each.key) for each in violations))
         if (new or not self._shown.issuperset(findings)) and variation.part is not ExploredPart.BASE:
             self._shown.update(findings)
             unit = base.unit
-            self._keep(
+            self.keep(
                 CorpusEntry(
                     scenario=unit.scenario.name,
                     file=unit.file,
@@ -253,18 +241,18 @@ class Exploration:
 
     async def _reduce(self, candidate: _Candidate, observe: Observe) -> None:
         key, tries = candidate.violation.key, 0
-        if finding_id(key) in self._known:
+        if finding_id(key) in self.known:
             self._add(candidate, None, FindingStatus.KNOWN, 0)
             return
 
         async def counted(scenario: Scenario, name: str, number: int) -> ConversationResult:
             nonlocal tries
-            self._budget.take()
+            self.budget.take()
             tries += 1
             try:
                 return await observe(scenario, name, number)
             finally:
-                self._budget.finished()
+                self.budget.finished()
 
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time
@@ -273,7 +261,7 @@ class Exploration:
             )
         try:
             name = f"{candidate.variation.name} · {finding_id(key)}"
-            reduced = await self._tools.reduce(scenario, name, counted, partial(self._violation, candidate))
+            reduced = await self.tools.reduce(scenario, name, counted, partial(self._violation, candidate))
         except BudgetSpent:
             self.progress.not_tried.append(
                 NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
@@ -293,16 +281,16 @@ class Exploration:
     ) -> Violation | None:
         """Return the violation of the candidate's key in a conversation of a reduced scenario."""
         changed = replace(candidate.variation, scenario=scenario)
-        found = self._tools.invariants(TryOutcome(candidate.base, changed, result))
+        found = self.tools.invariants(TryOutcome(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
     def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
-        file = self._known.get(finding_id(key))
+        file = self.known.get(finding_id(key))
         if reduced:
-            file = self._tools.save(key, reduced, unit, candidate.variation)
-        hint, tags = self._tools.describe(violation)
+            file = self.tools.save(key, reduced, unit, candidate.variation)
+        hint, tags = self.tools.describe(violation)
         if candidate.variation.scenario.attack:
             tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
         scenario = reduced.scenario if reduced else candidate.variation.scenario

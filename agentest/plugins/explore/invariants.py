@@ -30,7 +30,7 @@ from agentest.domain.transcript import (
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injected
-from agentest.plugins.explore.claims import FailedWrite, JudgedClaims, claims_of_success
+from agentest.plugins.explore.claims import JudgedClaims, claims_of_success
 from agentest.plugins.explore.faults import MetFault, met_faults
 from agentest.plugins.explore.model import FindingKey, Observation, Oracle, TryOutcome, Violation, violation
 from agentest.plugins.explore.mutations import ESCALATION, RELATION, Relations
@@ -424,10 +424,9 @@ class ScenarioInvariants:
 
     def failed_writes(
         self, base: Unit, scenario: Scenario, result: ConversationResult
-    ) -> Iterator[FailedWrite]:
-        """Yield the failed writes of a conversation that a judge is asked about."""
-        for met, turn in failed_writes(self.effects_of(base), scenario, result.conversation):
-            yield FailedWrite(met.position, met.call, turn.agent_message)
+    ) -> Iterator[tuple[MetFault, Turn]]:
+        """Yield the failed writes of a conversation that a judge is asked about, each with its turn."""
+        return failed_writes(self.effects_of(base), scenario, result.conversation)
 
     def __call__(self, outcome: TryOutcome) -> Sequence[Violation]:
         """Return the violations in a conversation, one of each key."""

@@ -8,6 +8,7 @@ conversation decides, until one contradicts that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 import anyio
@@ -27,6 +28,7 @@ from agentest.plugins.explore.reductions import (
 )
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import split_changes
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
 
@@ -77,29 +79,28 @@ class ReductionBySteps:
         return measured._replace(minimal=smallest.minimal)
 
 
+@dataclass(slots=True, eq=False)
 class _Trial:
     """The reduction of one candidate. Conversations are named by what they decide."""
 
-    def __init__(
-        self, settings: ExploreSettings, name: str, observe: Observe, violation_in: ViolationIn, budget: int
-    ) -> None:
-        self._settings = settings
-        self._name = name
-        self._observe = observe
-        self._violation_in = violation_in
-        self._left = budget
-        self._steps = 0
-        self._first: Conversation | None = None
-        self._controls: dict[str, Conversation | None] = {}
-        self.is_steady = False
-        """True if one conversation decides, because those that confirmed were equal."""
+    settings: ExploreSettings
+    name: str
+    observe: Observe
+    violation_in: ViolationIn
+    left: int
+    """The conversations that it may still run."""
+    is_steady: bool = False
+    """True if one conversation decides, because those that confirmed were equal."""
+    _steps: int = 0
+    _first: Conversation | None = None
+    _controls: dict[str, Conversation | None] = field(default_factory=dict)
 
     async def confirm(self, scenario: Scenario) -> Reduced | None:
         """Return the scenario with its rate; None if it never failed again. Raises BudgetSpent."""
-        results = await self._observe_all(scenario, "confirm", self._settings.confirm)
+        results = await self._observe_all(scenario, "confirm", self.settings.confirm)
         form = self.measured(scenario, results)
         if form is None or not form.rate.k:
-            if len(results) < self._settings.confirm:
+            if len(results) < self.settings.confirm:
                 raise BudgetSpent
             return None
         if form.rate.k / form.rate.n < form.violation.least_rate:
@@ -111,7 +112,7 @@ class _Trial:
 
     async def measure(self, form: Reduced, what: str) -> Reduced | None:
         """Return the form with the rate in fresh conversations; None if there were none."""
-        results = await self._observe_all(form.scenario, what, self._settings.report_rate)
+        results = await self._observe_all(form.scenario, what, self.settings.report_rate)
         return self.measured(form.scenario, results)
 
     def surprised_by(self, measured: Reduced) -> bool:
@@ -119,7 +120,7 @@ class _Trial:
         return self.is_steady and measured.rate.k < measured.rate.n
 
     def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> Reduced | None:
-        found = [(each, self._violation_in(scenario, each)) for each in results]
+        found = [(each, self.violation_in(scenario, each)) for each in results]
         violated = [(result, violation) for result, violation in found if violation is not None]
         interval = wilson(len(violated), len(results))
         if interval is None:
@@ -135,7 +136,7 @@ class _Trial:
 
         async def run(number: int) -> None:
             try:
-                results[number] = await self._observe(scenario, f"{self._name} · {what}", number)
+                results[number] = await self.observe(scenario, f"{self.name} · {what}", number)
             except BudgetSpent:
                 return
 
@@ -204,7 +205,7 @@ class _Trial:
         found: Reduced | None = None
         while test.is_open(values, hits):
             result = await self._run(form, candidate, step, values + 1)
-            violation = self._violation_in(candidate, result)
+            violation = self.violation_in(candidate, result)
             values += 1
             if violation is not None:
                 hits += 1
@@ -218,7 +219,7 @@ class _Trial:
     def _test(self, form: Reduced) -> RatioTest:
         # The rate is the one of the original form, so that rates do not drift down.
         high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
-        shrink = self._settings.shrink
+        shrink = self.settings.shrink
         errors = ErrorRates(missed=_MISSED, holds=shrink.error)
         return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
 
@@ -235,11 +236,11 @@ class _Trial:
         return self._controls[mark]
 
     async def _run(self, form: Reduced, scenario: Scenario, step: str, number: int) -> ConversationResult:
-        if self._left <= 0:
+        if self.left <= 0:
             raise _OutOfBudget(form)
-        self._left -= 1
+        self.left -= 1
         try:
-            return await self._observe(scenario, f"{self._name} · {step}", number)
+            return await self.observe(scenario, f"{self.name} · {step}", number)
         except BudgetSpent:
             raise _OutOfBudget(form) from None
 

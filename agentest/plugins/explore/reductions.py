@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from agentest.domain.faults import ChangedAnswers, Fault
-from agentest.domain.injections import KNOWLEDGE, USER, Injection
+from agentest.domain.injections import KNOWLEDGE, USER, Change, Injection
 from agentest.domain.transcript import Conversation
 from agentest.mocks.binding import BoundFunction, MockSequence, steps_of
 from agentest.scenarios.model import Scenario, ScriptedTurn
@@ -32,7 +32,6 @@ _PLAINNESS: Mapping[str, int] = {
 }
 _OTHER_FAULT = 2
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_INDEX = re.compile(r"\[(\d+)\]")
 _SETTINGS = ("message", "code", "delay")
 
 
@@ -171,14 +170,10 @@ def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
     moved = []
     for each in changes:
         if isinstance(each, Injection) and each.place == USER:
-            found = _INDEX.search(each.path)
-            before = min(int(found[1]) if found else 0, len(plain.turns) - 1)
-            if before not in at:
+            before = min(each.index, len(plain.turns) - 1)
+            if before not in at or (at[before] and f"[{each.index}]" not in each.at):
                 return None
-            if found:
-                each = replace(each, at=each.at.replace(found[0], f"[{at[before]}]"))
-            elif at[before]:
-                return None
+            each = replace(each, at=each.at.replace(f"[{each.index}]", f"[{at[before]}]"))
         moved.append(each)
     sayings = tuple(
         replace(each, in_turn=at[each.in_turn]) if each.in_turn in at else each
@@ -192,32 +187,24 @@ def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
 def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
     """Replace a simulated user by the messages that it wrote."""
     plain, changes = split_changes(scenario)
-    has_injected_knowledge = any(isinstance(e, Injection) and e.place == KNOWLEDGE for e in changes)
     conversation = talks.failing
     said = [turn.user_message for turn in conversation.turns]
     if conversation.unfinished:
         said.append(conversation.unfinished.user_message)
-    if plain.scripted or has_injected_knowledge or not all(text.strip() for text in said) or not said:
+    if plain.scripted or _is_in_knowledge(changes) or not all(text.strip() for text in said) or not said:
         return
-    yield with_changes(
-        replace(
-            plain,
-            turns=tuple(map(ScriptedTurn, said)),
-            user_tools={},
-            mutations=(),
-            plan=None,
-            attack=None,
-            patience=None,
-            max_turns=None,
-        ),
-        changes,
-    )
+    script = replace(plain, turns=tuple(map(ScriptedTurn, said)), user_tools={}, mutations=(), attack=None)
+    yield with_changes(replace(script, plan=None, patience=None, max_turns=None), changes)
+
+
+def _is_in_knowledge(changes: Iterable[Change]) -> bool:
+    return any(isinstance(each, Injection) and each.place == KNOWLEDGE for each in changes)
 
 
 def less_description(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
     """Drop what describes the user: of a script everything, otherwise profile and single facts."""
     plain, changes = split_changes(scenario)
-    if any(isinstance(each, Injection) and each.place == KNOWLEDGE for each in changes):
+    if _is_in_knowledge(changes):
         return
     if plain.scripted and (plain.knowledge or any(_descriptions(plain))):
         bare = replace(plain, profile="", goal="", knowledge=(), user_prompt_template=None)
@@ -264,17 +251,12 @@ def fewer_tools(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenar
     plain, changes = split_changes(scenario)
     needed = {call.name for each in (talks.failing, talks.control) for call in each.tool_calls}
     needed |= {each.tool for each in changes if each.tool} | plain.named_tools
-    needed |= {each.place for each in changes if isinstance(each, Injection)}
+    needed |= {each.place for each in changes}
     before = {call.name for call in talks.first.tool_calls}
     unused = [name for name in plain.tools if name in before and name not in needed]
-    if len(unused) > 1:
-        yield with_changes(_without_tools(plain, unused), changes)
-    for name in unused:
-        yield with_changes(_without_tools(plain, [name]), changes)
-
-
-def _without_tools(plain: Scenario, names: Sequence[str]) -> Scenario:
-    return replace(plain, tools={key: mock for key, mock in plain.tools.items() if key not in names})
+    for dropped in (*([unused] if len(unused) > 1 else ()), *([name] for name in unused)):
+        left = {key: mock for key, mock in plain.tools.items() if key not in dropped}
+        yield with_changes(replace(plain, tools=left), changes)
 
 
 def values_for_functions(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:

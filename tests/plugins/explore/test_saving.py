@@ -490,7 +490,8 @@ def test_a_claim_that_a_judge_saw_is_saved_as_a_criterion(tmp_path: Path) -> Non
     reduced = found("pay failed (error), but the reply says 'Enjoy!'")
     [said] = reduced.example.conversation.turns
     talk = replace(reduced.example.conversation, turns=(replace(said, agent_message="Enjoy!"),))
-    file = saved_as(tmp_path, replace(reduced, example=replace(reduced.example, conversation=talk)))
+    example = replace(reduced.example, conversation=talk)
+    file = saved_as(tmp_path, reduced._replace(example=example))
     assert file
     [written] = discover_file(tmp_path / file, Imports()).scenarios
     assert [each.text for each in written.criteria] == [
