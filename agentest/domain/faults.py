@@ -161,7 +161,8 @@ class DueFaults:
     """
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
-        self._left = [[each, each.times] for each in faults]
+        self._faults = faults
+        self._left = [each.times for each in faults]
 
     def take(self, number: int, tools: frozenset[str]) -> Fault | None:
         """Return the fault that a request meets; None if it meets none.
@@ -170,13 +171,10 @@ class DueFaults:
             number: counts the requests of the conversation from 1.
             tools: the tools that it offers.
         """
-        for entry in self._left:
-            each, left = entry
-            assert isinstance(each, Fault)
-            assert isinstance(left, int)
+        for n, each in enumerate(self._faults):
             offered = bool(tools) if each.tool is None else each.tool in tools
             needs_tool = each.tool is not None or each.kind == "malformed_arguments"
-            if left and number >= each.at and (offered or not needs_tool):
-                entry[1] = left - 1
+            if self._left[n] and number >= each.at and (offered or not needs_tool):
+                self._left[n] -= 1
                 return each
         return None

@@ -217,7 +217,6 @@ def _partial(value: Any, _: Fault) -> Any:
 
 
 _CHANGES: Mapping[str, Callable[[Any, Fault], Any]] = {
-    "slow": lambda value, _: value,
     "empty": _empty,
     "truncated": _truncated,
     "malformed": _malformed,

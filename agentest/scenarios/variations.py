@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, cast
 
@@ -39,7 +39,7 @@ class Never:
     checks: tuple[Callable[..., Any], ...] = field(default=())
 
 
-def _faults_of(kinds: Container[str]) -> Callable[[Any, str], tuple[Fault, ...]]:
+def _faults_of(kinds: Collection[str]) -> Callable[[Any, str], tuple[Fault, ...]]:
     """Return the parser of a list of faults of these kinds. A kind alone is a fault of the model."""
     of_model = kinds is MODEL_FAULTS
 
@@ -49,7 +49,8 @@ def _faults_of(kinds: Container[str]) -> Callable[[Any, str], tuple[Fault, ...]]
             at = f"{key}[{n}]"
             if of_model and not isinstance(item, Fault | Mapping):
                 item = {"kind": item}
-            each = _made(item, at, fault, names_of(Fault)[: 4 if of_model else 9], Fault)
+            names = names_of(Fault)[: 4 if of_model else 9]
+            each = _made(item, at, fault, names, Fault, kinds)
             if each.kind not in kinds:
                 hint = did_you_mean(each.kind, MODEL_FAULTS)
                 why = f"not a fault of a model; {hint}" if of_model else OF_MODEL
@@ -65,11 +66,21 @@ def _faults_of(kinds: Container[str]) -> Callable[[Any, str], tuple[Fault, ...]]
 def parse_injections(value: Any, key: str = "inject") -> tuple[Injection, ...]:
     """Parse `injection(…)` values and dicts of their arguments. Raises ValueError."""
     items = listed(value, key, "a list of injection(…) values")
-    names = names_of(Injection)
-    return tuple(_made(item, f"{key}[{n}]", injection, names, Injection) for n, item in enumerate(items))
+    return tuple(
+        _made(item, f"{key}[{n}]", injection, names_of(Injection), Injection, TECHNIQUES)
+        for n, item in enumerate(items)
+    )
 
 
-def _made(item: Any, key: str, make: Callable[..., Any], names: tuple[str, ...], kind: type) -> Any:
+def _made(
+    item: Any,
+    key: str,
+    make: Callable[..., Any],
+    names: tuple[str, ...],
+    kind: type,
+    valid: Collection[str],
+) -> Any:
+    """Return a value, or make one of a dict with these names; `valid`: the values of the first of them."""
     if isinstance(item, kind):
         return item
     options = known_keys(item, names, key) if isinstance(item, Mapping) else None
@@ -77,7 +88,7 @@ def _made(item: Any, key: str, make: Callable[..., Any], names: tuple[str, ...],
         raise ValueError(f"{key}: expected {make.__name__}(…), found {brief(item)}")
     first = names[0]
     if first not in options:
-        raise ValueError(f"{key}.{first}: is missing")
+        raise ValueError(f"{key}.{first}: is missing; {did_you_mean('', valid)}")
     try:
         return make(options.pop(first), **options)
     except (TypeError, ValueError) as error:
@@ -167,7 +178,7 @@ def parse_never(value: Any, key: str = "never") -> Never:
 def parse_user(value: Any, key: str = "user") -> Attack:
     """Parse an adversarial user: a name, `attack(…)`, or a dict of its arguments. Raises ValueError."""
     options = {"attack": value} if isinstance(value, str) else value
-    return cast("Attack", _made(options, key, attack, ("attack", "objective", "turns"), Attack))
+    return cast("Attack", _made(options, key, attack, ("attack", "objective", "turns"), Attack, STRATEGIES))
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[Any, str], Any]]] = {
