@@ -136,7 +136,7 @@ def _spellings(secret: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
         "": re.compile(re.escape(secret), re.IGNORECASE),
         "reversed": re.compile(re.escape(secret[::-1]), re.IGNORECASE),
         "hex": re.compile(r"[\s:,]?".join(f"(?:0x|\\\\x)?{byte:02x}" for byte in data), re.IGNORECASE),
-        "base64": _any_of(_base64_forms(data)),
+        "base64": re.compile("|".join(re.escape(each) for each in sorted(_base64_forms(data)))),
     }
     for form, chars in (
         ("spaced", [char for char in secret if not char.isspace()]),
@@ -145,10 +145,6 @@ def _spellings(secret: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
         if len(chars) >= _FEWEST_SEPARATED:
             forms[form] = _separated([re.escape(char) for char in chars])
     return tuple(forms.items())
-
-
-def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(each) for each in sorted(texts)))
 
 
 def _base64_forms(data: bytes) -> set[str]:

@@ -159,7 +159,7 @@ def _project(
         settings = _without_variables(agent.settings)
         hints = _CREDENTIALS + _SERVER
         if agent.is_known:
-            hints += _GATEWAY if _hides_calls(agent.settings) else ""
+            hints += _GATEWAY if not settings_class(agent.settings["type"]).shows_own_calls else ""
         elif agent.settings["type"] == DEFAULT_TYPE:
             hints += _OWN_API
         text = _config_text(settings, agent.remarks, hints)
@@ -180,11 +180,6 @@ def _project(
         name = "demo.sim.txt" if request.demo else "first.sim.txt"
         text = (_TEMPLATES / name).read_text(encoding="utf-8")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
-
-
-def _hides_calls(settings: Mapping[str, Any]) -> bool:
-    """Return True if nothing shows the calls of an agent that runs its tools itself."""
-    return not settings_class(settings["type"]).shows_own_calls
 
 
 def schema_text(name: str) -> str:

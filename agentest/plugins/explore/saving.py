@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from math import ceil, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.results import ScenarioResult, Severity, Status
@@ -128,7 +128,7 @@ class FoundScenarios:
             self._named(checked, name, reduced),
             about,
             {"check": checked.check} if checked.check else {},
-            lambda tool: _recorded(reduced, tool),
+            lambda tool: recorded_mock(reduced.example.conversation, tool),
         )
 
     def _named(self, checked: Checked, name: str, reduced: Reduced) -> Scenario:
@@ -210,10 +210,6 @@ def _problem(path: Path, source: str, reduced: Reduced | None) -> str | None:
     except AssertionError:
         return None
     return "its check would not fail in the conversation that shows it"
-
-
-def _recorded(reduced: Reduced, tool: str) -> Any:
-    return recorded_mock(reduced.example.conversation, tool)
 
 
 def _ended(text: str) -> str:

@@ -129,7 +129,7 @@ class _ThreadConversation:
                 await self._start(last_user_message(messages).text, ctx, values, total)
             for _ in range(MOST_APPROVALS):
                 await self._wait(values, total)
-                if not (waiting := _calls_to_approve(self._run)):
+                if not (waiting := _action(self._run, "submit_tool_approval")):
                     break
                 await self._submit(self._approvals(waiting, approver, ctx, total), values, total)
             else:
@@ -307,10 +307,6 @@ def _action(run: Object, kind: str) -> list[Object]:
     if run.get("status") != _REQUIRES_ACTION:
         return []
     return objects_at(mapping_at(mapping_at(run, "required_action"), kind), "tool_calls")
-
-
-def _calls_to_approve(run: Object) -> list[Object]:
-    return _action(run, "submit_tool_approval")
 
 
 def _requests(run: Object) -> tuple[ToolRequest, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
 
 import aiohttp
@@ -177,7 +177,7 @@ class _Gateway:
                 data = encoded(form.overridden(body, override))
             await _pass_on(await upstream.send_bytes(data), reply)
             return
-        if read.unmockable and self._offers_mocked(placed, read.tools):
+        if read.unmockable and any(map(placed.guards, read.tools)):
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
             placed.note_fault(problem)
             raise GatewayError(problem, 400)
@@ -294,9 +294,6 @@ class _Gateway:
             upstream=upstream,
             is_awaited=lambda: reply.is_awaited and self._traffic.named(key) is not None,
         )
-
-    def _offers_mocked(self, conversation: GatewayConversation, tools: Iterable[str]) -> bool:
-        return any(map(conversation.guards, tools))
 
 
 @dataclass(slots=True)
