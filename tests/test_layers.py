@@ -74,7 +74,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "plugins/page": (
             "agents cli config conversation domain history judging mocks models plugin plugins/adk report "
-            "runner scenarios store support"
+            "runner scenarios store support version"
         ),
     },
     {

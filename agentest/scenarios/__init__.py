@@ -4,7 +4,7 @@
 frozen values in `calls`, `trajectory` and `expectations`. Each has one parser: `trajectory_parser` for calls,
 orders and trajectories, where the functions for scenario files are too, `expectations` for replies, `options`
 for states and checks, and `parser` for plain options and words written as data. `contradictions` rejects
-expectations that no conversation can meet. `discovery` finds and imports scenario
-files. `rows` fills options from rows of data, and `data_files` loads scenarios from YAML. `serialization`
-writes conversations and expectations as YAML, and `source_code` as Python.
+expectations that no conversation can meet. `discovery` finds and imports scenario files. `rows` fills options
+from rows of data, and `data_files` loads scenarios from YAML. `serialization` writes conversations and
+expectations as YAML, and `source_code` as Python.
 """

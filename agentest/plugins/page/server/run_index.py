@@ -11,6 +11,7 @@ from typing import Any
 
 from agentest.domain.results import ScenarioResult
 from agentest.domain.root_causes import root_causes_of
+from agentest.plugins.page.server.journal_index import IndexedScenario, ReaderClosed, RunIndex
 from agentest.plugins.page.server.json_routes import ItemNotFound, WebProject
 from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
@@ -27,7 +28,6 @@ from agentest.store.runs.folder import (
     list_stored_runs,
 )
 from agentest.store.runs.past_runs import about, resume_command, trend
-from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass

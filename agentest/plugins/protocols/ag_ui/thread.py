@@ -12,9 +12,9 @@ from uuid import uuid4
 from agentest.agents.file_parts import unsupported_file
 from agentest.agents.json_reader import excerpt, is_list_of_objects
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.plugins.protocols.ag_ui.json_patch import BadPatch, CopyLimit, patched
 from agentest.plugins.protocols.protocol_client import content_parts
 from agentest.support.errors import AgentError
-from agentest.support.json_patch import BadPatch, CopyLimit, patched
 from agentest.support.lazy_dataclasses import dataclass
 
 Wire = dict[str, Any]

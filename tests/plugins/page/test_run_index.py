@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from agentest.domain.events import RunStarted
 from agentest.domain.results import RunResult
+from agentest.plugins.page.server.journal_index import RunIndex
 from agentest.store.journal import Journal
-from agentest.store.runs.reader import RunIndex
 from agentest.support.errors import UsageError
 from agentest.version import __version__
 

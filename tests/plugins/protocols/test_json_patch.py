@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentest.support.json_patch import BadPatch, CopyLimit, patched
+from agentest.plugins.protocols.ag_ui.json_patch import BadPatch, CopyLimit, patched
 
 VALUE = {"a": {"b": 1}, "list": [1, 2], "x/y": 1, "m~n": 2}
 GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
