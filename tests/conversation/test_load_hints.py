@@ -11,12 +11,15 @@ from stand_ins import Asked, Given, standing_in
 
 from agentest import scenario
 from agentest.agents.error_hints import load_hint
+from agentest.agents.http_sender import ErrorAdvisor, HttpSender
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.agents.server_output import AgentServers, RecentOutput
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import AgentError
+from agentest.support.http.client import DirectResponse, open_client
 from agentest.testing import run_scenarios
 
 MEMORY = "keep sessions in memory (`adk api_server --session_service_uri memory://`)"
@@ -62,22 +65,32 @@ def test_the_output_of_the_agents_server_counts() -> None:
     assert failure.message.startswith("answered 500: Internal Server Error. SQLite lets one conversation")
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_a_time_out_says_whether_other_requests_were_under_way(number: int) -> None:
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_time_out_says_whether_other_requests_were_under_way(others: int) -> None:
     over = threading.Event()
 
     def never(_: Asked) -> Given | None:
-        over.wait(10)
+        over.wait()
         return None
 
+    async def post(url: str) -> None:
+        async with open_client() as client:
+            config = ChatCompletionsAgent(type="chat_completions", endpoint=url, retries=0)
+            advisor = ErrorAdvisor(config, client)
+            advisor.under_way = others
+            await HttpSender(config, client, 0.1, "", advisor=advisor).post(url, {}, read)
+
+    async def read(_: DirectResponse) -> None:
+        raise AssertionError("there is no answer")
+
     with standing_in(never) as url:
-        agent = {"endpoint": f"{url}/v1/chat/completions", "retries": 0}
-        given = scenario("s", turns=["Hello."], conversations_per_scenario=number)
-        result = run_scenarios([given], agent=agent, request_timeout_ms=100)
-        over.set()
-    failure = result.scenarios[0].conversations[0].conversation.failure
+        try:
+            with pytest.raises(AgentError) as caught:
+                anyio.run(post, f"{url}/v1/chat/completions")
+        finally:
+            over.set()
     said = "while others were under way. If it answers few at once, lower `concurrency`"
-    assert (said in str(failure)) is (number > 1)
+    assert (said in str(caught.value)) is (others > 0)
 
 
 def test_an_agents_own_texts_are_no_sign_of_load() -> None:

@@ -63,7 +63,7 @@ def served(first: str, rest: str) -> Iterator[tuple[str, threading.Event]]:
             self.end_headers()
             self.wfile.write(first.encode())
             self.wfile.flush()
-            released.wait(30)
+            released.wait()
             self.wfile.write(rest.encode())
 
         def log_message(self, *_: Any) -> None:
