@@ -97,7 +97,8 @@ class ConversationEvaluation:
     async def add_conversation(self, conversation: Conversation) -> None:
         """Evaluate the conversation as a whole, and its turns if they have not been evaluated."""
         try:
-            histories = growing_histories(conversation)
+            # A conversation without its end has no turns to check, as their checks may depend on the rest.
+            histories = [] if conversation.shortened else growing_histories(conversation)
             # The first turn whose calls arrived after it closed, and all later ones.
             late = (n for n, each in enumerate(histories) if self._has_late_calls(each[-1]))
             early = histories[next(late, len(histories)) :]
