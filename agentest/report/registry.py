@@ -13,7 +13,7 @@ from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFin
 from agentest.domain.forecast import Forecast
 from agentest.plugin import PLUGINS
 from agentest.store.runs.folder import report_file
-from agentest.support.errors import OutputError, UsageError
+from agentest.support.errors import OutputError
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
@@ -88,9 +88,7 @@ def path_of(report: ReportRequest, folder: Path) -> Path | None:
 
 
 def _make(report: ReportRequest, all: Sequence[ReportRequest], context: ReporterContext) -> Reporter:
-    feature = PLUGINS.find("reporter", report.name)
-    if feature is None:
-        raise UsageError(f"there is no reporter {report.name!r}: the plug-in that has it is missing")
+    feature = PLUGINS.get("reporter", report.name)
     paths = (each.path for each in all if each.name != report.name)
     others = tuple(shown_path(path, context.root) for path in paths if path)
     reporter: Reporter = feature.call(replace(context, other_files=others), report.path)

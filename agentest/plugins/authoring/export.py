@@ -112,11 +112,7 @@ def export(
     """
     if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
         form = "yaml"
-    feature = PLUGINS.find("export format", form)
-    if feature is None:
-        known = did_you_mean(form, PLUGINS.all("export format"))
-        raise UsageError(f"--to: there is no format {form!r}; {known}")
-    chosen: ExportFormat = feature.load(of=ExportFormat)
+    chosen: ExportFormat = PLUGINS.get("export format", form).load(of=ExportFormat)
     if camel_case and not chosen.has_camel_case:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)

@@ -18,7 +18,6 @@ from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined, parsed
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean
 
 _MOST_SESSIONS = 4_000
 CONTINUED = 200
@@ -129,15 +128,6 @@ class TraceForms:
         return next((form for form in self._recognized if form.call(record, fact="recognize")), None)
 
 
-def named_form(name: str) -> Feature:
-    """Return the form with this name. Raises UsageError."""
-    form = PLUGINS.find("trace format", name)
-    if form is None:
-        known = did_you_mean(name, PLUGINS.all("trace format"))
-        raise UsageError(f"--as: there is no form of traces {name!r}; {known}")
-    return form
-
-
 def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
     """Read all sessions of files. Raises UsageError if a file cannot be read.
 
@@ -145,7 +135,7 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
         form: the name of their form; None recognises each record by its keys.
     """
     found, forms = ReadTraces(), TraceForms()
-    named = named_form(form) if form else None
+    named = PLUGINS.get("trace format", form) if form else None
     for path in paths:
         found.path = path
         for number, record in enumerate(_records(path, found, forms), 1):
