@@ -21,9 +21,8 @@ from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate
 from agentest.judging.conversation_checks import check_conversation
 from agentest.mocks.resolver import MockResolver
-from agentest.plugins.explore.budget import ConversationBudget
 from agentest.plugins.explore.corpus import Corpus
-from agentest.plugins.explore.exploration import Exploration, Tools
+from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
 from agentest.plugins.explore.injections import InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation

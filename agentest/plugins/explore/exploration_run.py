@@ -18,11 +18,16 @@ from agentest.domain.events import ExplorationProgressed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.domain.verdict import conversation_passed
-from agentest.plugins.explore.budget import ConversationBudget, Limits
 from agentest.plugins.explore.claims import ClaimJudge
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
-from agentest.plugins.explore.exploration import Exploration, ExplorationProgress, Tools
+from agentest.plugins.explore.exploration import (
+    ConversationBudget,
+    Exploration,
+    ExplorationProgress,
+    Limits,
+    Tools,
+)
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.injections import NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants, describe

@@ -20,8 +20,7 @@ from agentest.domain.injections import injection
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingStatus
 from agentest.mocks.binding import bind
-from agentest.plugins.explore.budget import ConversationBudget
-from agentest.plugins.explore.exploration import Exploration, Tools
+from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
 from agentest.plugins.explore.model import (
     Base,
     BudgetSpent,

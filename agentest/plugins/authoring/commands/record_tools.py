@@ -1,10 +1,14 @@
-"""`agentest record-tools` and `run --record-tools`: call the real tools and write their results as mocks."""
+"""`agentest record-tools` and `run --record-tools`: call the real tools and write their results as mocks.
+
+With a first scenario for them: the same user messages must lead to calls of the same tools.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +25,7 @@ from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.user import ScriptedUser, User
-from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
+from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
 from agentest.models.port import Models
 from agentest.plugins.authoring.mock_module import (
     MockModule,
@@ -31,8 +35,15 @@ from agentest.plugins.authoring.mock_module import (
     write_module,
     write_text,
 )
-from agentest.plugins.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
-from agentest.plugins.authoring.recorded_scenario import scenario_of
+from agentest.plugins.authoring.recorded_calls import (
+    RecordedTool,
+    RecordedTools,
+    ToolDeclaration,
+    call_key,
+    gather_tools,
+    is_parameter,
+    redacted_json,
+)
 from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader
 from agentest.plugins.servers.start import (
     CallRecorder,
@@ -47,16 +58,27 @@ from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.sources import ConversationRequest, LiveConversations
+from agentest.scenarios.python_formatting import (
+    SourceNode,
+    StringLiteral,
+    call_of,
+    list_of,
+    mapping,
+    module_of_scenarios,
+    node,
+)
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
-from agentest.support.json_text import json_value
+from agentest.support.json_text import NotJson, json_text, json_value
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
 
 _SHOWN_RESULT_CHARS = 300
 _LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
+_NAME_CHARS = 60
+_ABOUT = '"""Recorded by `agentest record-tools`: the messages and the tool calls."""'
 
 
 @click.command("record-tools")
@@ -351,3 +373,64 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
             "it has no mocks yet, as none reach the agent's tools: the real ones run again. To have mocks "
             f"answer, {'; or '.join(ways)}"
         )
+
+
+def scenario_of(
+    turns: Sequence[Turn], tools: Sequence[RecordedTool], stem: str | None, redact: Callable[[str], str]
+) -> str:
+    """Return the source of a `*.sim.py`.
+
+    An argument is expected if its value occurs in a user message or in an earlier answer. Other arguments may
+    be the agent's own words, or depend on the date.
+
+    Args:
+        tools: the recorded tools; other calls are not expected.
+        stem: module of the mocks, without `.py`; None if mocks do not reach the agent's tools.
+    """
+    messages = [redact(turn.user_message) for turn in turns]
+    expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
+    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", list_of(expected))])
+    options = {
+        "turns": node(messages),
+        "tools": "tools" if stem else None,
+        "trajectory": trajectory if expected else None,
+    }
+    made = call_of("scenario", [StringLiteral(shortened(messages[0], _NAME_CHARS))], options)
+    return module_of_scenarios(_ABOUT, [made], stem or "")
+
+
+def _expected(
+    turns: Sequence[Turn], tools: Mapping[str, RecordedTool], redact: Callable[[str], str]
+) -> Iterator[SourceNode]:
+    """Yield each distinct call once, because agents may repeat calls."""
+    known: list[str] = []
+    seen: set[str] = set()
+    for turn in turns:
+        known.append(turn.user_message)
+        for call in turn.tool_calls:
+            made, key = _call(call, known, redact)
+            with suppress(NotJson):
+                known.append(call.result if isinstance(call.result, str) else json_text(call.result))
+            if call.name in tools and key not in seen:
+                seen.add(key)
+                yield made
+
+
+def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[SourceNode, str]:
+    args = call.args if isinstance(call.args, Mapping) else {}
+    arguments = {
+        key: value
+        for key, value in args.items()
+        if is_parameter(key) and _is_known(value, known) and redacted_json({key: value}, redact)[key] == value
+    }
+    name = StringLiteral(call.name)
+    made = call_of("call", [name], {key: node(value) for key, value in arguments.items()})
+    return made if arguments else name, f"{call.name} {call_key(arguments)}"
+
+
+def _is_known(value: Any, texts: Sequence[str]) -> bool:
+    """Return True if a word or number occurs in one of the texts."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        return False
+    word = re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)", re.I)
+    return any(word.search(text) for text in texts)
