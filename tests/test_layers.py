@@ -17,6 +17,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "support": "",
         "version": "",
+        "wire": "",
     },
     {
         "domain": "support",
@@ -35,13 +36,13 @@ FLOORS: list[dict[str, str]] = [
         "scenarios": "config domain mocks plugin support",
     },
     {
-        "agents": "config domain mocks plugin support",
+        "agents": "config domain mocks plugin support wire",
         "trajectory": "domain scenarios support",
     },
     {
         "conversation": "agents domain mocks models scenarios support",
         "judging": "config domain models scenarios support trajectory",
-        "plugins/protocols": "agents config domain mocks plugin support",
+        "plugins/protocols": "agents config domain mocks plugin support wire",
     },
     {
         "plugins/frameworks": "agents config domain plugin plugins/protocols support",
@@ -67,7 +68,7 @@ FLOORS: list[dict[str, str]] = [
         ),
         "plugins/servers": (
             "agents cli config conversation domain mocks models plugin runner scenarios support "
-            "version workers"
+            "version wire workers"
         ),
         "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
     },

@@ -31,6 +31,7 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.templates import Template, Values
+from agentest.wire.stream_assembly import StreamedCalls
 
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
@@ -162,9 +163,7 @@ def _is_whole(line: str) -> bool:
 class _Deltas:
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._last = -1
-        """The highest index of a call so far."""
+        self._calls = StreamedCalls()
         self._usage = Usage()
         self.finished = False
         self.received = False
@@ -196,37 +195,13 @@ class _Deltas:
         if not is_list_of_objects(calls):
             raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {excerpt(calls)}")
         for position, piece in enumerate(calls):
-            self._add_call(piece, position)
+            if not isinstance(piece.get("function") or {}, Mapping):
+                raise AgentError(f"a tool call in the agent's stream has no function: {excerpt(piece)}")
+            self._calls.add(piece, position)
         return bool(text)
 
-    def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
-        index = piece.get("index")
-        if not isinstance(index, int):
-            # Without an index, a piece with an id starts a call and a piece without one continues the last
-            # call.
-            index = self._last + 1 if piece.get("id") else max(self._last, position)
-        elif index in self._calls and mapping_at(piece, "function").get("name"):
-            # Some servers send index 0 for all calls.
-            known, identifier = self._calls[index]["id"], piece.get("id")
-            if known and identifier and identifier != known:
-                index = self._last + 1
-        self._last = max(self._last, index)
-        call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
-        function = piece.get("function") or {}
-        if not isinstance(function, Mapping):
-            raise AgentError(f"a tool call in the agent's stream has no function: {excerpt(piece)}")
-        call["id"] = call["id"] or piece.get("id")
-        if isinstance(function.get("name"), str) and function["name"] != call["name"]:
-            call["name"] += function["name"]  # some servers send it in pieces, or repeat it
-        arguments = function.get("arguments")
-        if arguments is not None:
-            call["arguments"].append(arguments_text(arguments))
-
     def reply(self) -> AgentReply:
-        calls = [
-            {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
-            for _, c in sorted(self._calls.items())
-        ]
+        calls = self._calls.calls
         if self._foreign is not None and not (self._text or calls or self.finished):
             from agentest.agents.reply_paths import places_of_text
 

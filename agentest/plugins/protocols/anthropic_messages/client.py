@@ -41,6 +41,7 @@ from agentest.plugins.protocols.protocol_client import (
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.wire.stream_assembly import StreamedBlocks
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = ("anthropic-version", "2023-06-01")
@@ -61,8 +62,6 @@ _CALL = "tool_use"
 _RESULT_SUFFIX = "tool_result"
 """The suffix of types of results: `tool_result`, `web_search_tool_result`."""
 _SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
-_DELTA_KEYS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Types of deltas → the key that the delta extends, in the delta and in its block."""
 
 WrittenMessage = dict[str, Any]
 """A message of a request, `{role, content}`. The content is a text or a list of blocks."""
@@ -239,17 +238,15 @@ class MessageAssembly:
     def __init__(self, ignored: IgnoredCounter) -> None:
         self._ignored = ignored
         self._head: ReceivedMessage = {}
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._replaced: list[Block] = []
-        """Blocks whose index a later block reused, and those of a message that was received whole."""
-        self._inputs: dict[int, str] = {}
-        """Indexes of blocks → the JSON texts of their `input`."""
+        self._complete: list[Block] = []
+        """The blocks of a message that was received whole."""
+        self._streamed = StreamedBlocks()
 
     def take(self, body: bytes) -> ReceivedMessage:
         """Read the complete message in a body. Raises AgentError."""
         message = read_object(body, _PLACE)
         _check_form(message)
-        self._head, self._replaced = message, objects_at(message, "content")
+        self._head, self._complete = message, objects_at(message, "content")
         return message
 
     async def read(self, stream: EventStream) -> ReceivedMessage:
@@ -263,8 +260,7 @@ class MessageAssembly:
 
     def message(self) -> ReceivedMessage:
         """Return the message as received so far."""
-        last = [self._block(index) for index in sorted(self._blocks)]
-        return {**self._head, "content": [*self._replaced, *last]}
+        return {**self._head, "content": [*self._complete, *self._streamed.blocks]}
 
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
         match kind:
@@ -275,7 +271,7 @@ class MessageAssembly:
                 usage = {**_without_nulls(self._head, "usage"), **_without_nulls(event, "usage")}
                 self._head = {**self._head, **_without_nulls(event, "delta"), "usage": usage}
             case "content_block_start":
-                self._start_block(_index(event), _object(event, "content_block"))
+                self._streamed.start(_index(event), _object(event, "content_block"))
             case "content_block_delta":
                 if self._add_delta(_index(event), _object(event, "delta")):
                     stream.note_first_token()
@@ -290,32 +286,11 @@ class MessageAssembly:
                 self._ignored.note("event", kind)
         return False
 
-    def _start_block(self, index: int, block: dict[str, Any]) -> None:
-        if index in self._blocks:
-            self._replaced.append(self._block(index))
-            self._inputs.pop(index, None)
-        self._blocks[index] = block
-
     def _add_delta(self, index: int, delta: Mapping[str, Any]) -> bool:
         """Extend a block and return whether the delta was text."""
-        kind = delta.get("type")
-        if kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + text_at(delta, "partial_json")
-        elif isinstance(kind, str) and kind in _DELTA_KEYS:
-            key = _DELTA_KEYS[kind]
-            block = self._blocks.setdefault(index, {"type": key})
-            block[key] = text_at(block, key) + text_at(delta, key)
-        elif kind == "citations_delta":
-            block = self._blocks.setdefault(index, {"type": "text", "text": ""})
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        else:
-            self._ignored.note("delta", kind)
-        return kind == "text_delta" and bool(delta.get("text"))
-
-    def _block(self, index: int) -> Block:
-        """Return a block with its parsed `input`, or the input's text if it is not JSON."""
-        block, text = self._blocks[index], self._inputs.get(index, "")
-        return {**block, "input": read_any(text)} if text.strip() else block
+        if not self._streamed.grow(index, delta):
+            self._ignored.note("delta", delta.get("type"))
+        return delta.get("type") == "text_delta" and bool(delta.get("text"))
 
 
 def _index(event: Mapping[str, Any]) -> int:

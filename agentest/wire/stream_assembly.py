@@ -1,0 +1,159 @@
+"""Calls and content that model APIs stream in pieces, assembled for clients and for the model gateway.
+
+Nothing says that a name is complete before its answer is. So calls are read, and decided on, at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Json = dict[str, Any]
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""Types of deltas → the key that the delta extends, in the delta and in its block."""
+
+
+class StreamedCalls:
+    """Assembles the `tool_calls` of one streamed chat completion."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, _StreamedCall]] = []
+        """Each call with its index."""
+        self._at: dict[int, _StreamedCall] = {}
+        """The last call with an index, to which further pieces with this index belong."""
+
+    @property
+    def calls(self) -> list[Json]:
+        """The calls as they come without streaming, in the order of their indices."""
+        return [call.json() for _, call in sorted(self._calls, key=lambda each: each[0])]
+
+    def add(self, piece: Mapping[str, Any], position: int) -> None:
+        """Add an item of a delta's `tool_calls`; `position` is its place there."""
+        index, identifier = piece.get("index"), piece.get("id")
+        same_id = [each for each in reversed(self._calls) if identifier and each[1].id == identifier]
+        last = max(self._at, default=-1)
+        if not isinstance(index, int):
+            # Some servers send no index. A new id starts a call; a piece without one continues the last.
+            index = same_id[0][0] if same_id else last + 1 if identifier else max(last, position)
+        # Others send index 0 for all calls, so that only ids tell them apart.
+        call = next((call for at, call in same_id if at == index), self._at.get(index))
+        if call is None or call.is_followed_by(piece):
+            call = _StreamedCall("custom" if "custom" in piece else "function")
+            self._calls.append((index, call))
+        self._at[index] = call
+        call.add(piece)
+
+
+class _StreamedCall:
+    def __init__(self, kind: str) -> None:
+        self.id: Any = None
+        self._kind = kind
+        self._text_key = "input" if kind == "custom" else "arguments"
+        self._name = ""
+        self._named_first = False
+        """True if the name came before the arguments."""
+        self._pieces: list[str] = []
+        self._extras: Json = {}
+
+    def is_followed_by(self, piece: Mapping[str, Any]) -> bool:
+        """Return True if a piece at the place of this call starts another one."""
+        name, text = self._parts(piece)
+        identifier = piece.get("id")
+        if name and self.id and identifier and identifier != self.id:
+            return True
+        if not self._is_complete():
+            return False
+        if identifier and identifier == self.id and name == self._name and text == "".join(self._pieces):
+            return False  # some servers repeat the whole call at its end
+        return bool(text.strip()) or (self._named_first and name not in ("", self._name))
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        name, text = self._parts(piece)
+        self.id = self.id or piece.get("id")
+        if name != self._name:
+            self._name += name  # some servers send it in pieces, or repeat it
+        if text and not (self._pieces and self._is_complete()):
+            self._named_first = self._named_first or (bool(self._name) and not self._pieces)
+            self._pieces.append(text)
+        # Such as Gemini's signatures behind this API.
+        self._extras |= {key: piece[key] for key in piece.keys() - {"index", "id", "type", self._kind}}
+
+    def json(self) -> Json:
+        function = {"name": self._name, self._text_key: "".join(self._pieces)}
+        return {"id": self.id, "type": self._kind, self._kind: function, **self._extras}
+
+    def _parts(self, piece: Mapping[str, Any]) -> tuple[str, str]:
+        function = piece.get(self._kind)
+        if not isinstance(function, Mapping):
+            return "", ""
+        name, text = function.get("name"), function.get(self._text_key)
+        # Some servers send the object itself.
+        text = text if isinstance(text, str) else "" if text is None else json.dumps(text)
+        return name if isinstance(name, str) else "", text
+
+    def _is_complete(self) -> bool:
+        """Return True if the arguments are a whole object, which nothing can continue."""
+        if self._kind == "custom" or not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
+            return False
+        return isinstance(_value("".join(self._pieces)), dict)
+
+
+class StreamedBlocks:
+    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Json] = []
+        self._inputs: dict[int, str] = {}
+        """Places of blocks → the JSON texts of their `input`."""
+        self._places: dict[int, int] = {}
+        """Indexes → places. A later block may reuse the index of an earlier one."""
+
+    @property
+    def blocks(self) -> list[Json]:
+        """The blocks with parsed `input`; text that is not JSON stays text."""
+        return [
+            {**block, "input": _value(text)} if (text := self._inputs.get(place, "")).strip() else block
+            for place, block in enumerate(self._blocks)
+        ]
+
+    def place(self, index: int) -> int:
+        """Return the place of the last block with an index; that of the next block if there is none."""
+        return self._places.get(index, len(self._blocks))
+
+    def start(self, index: int, block: Json) -> None:
+        """Add a block."""
+        self._places[index] = len(self._blocks)
+        self._blocks.append(block)
+
+    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Extend a block. Returns False if the type of the delta is unknown."""
+        kind = str(delta.get("type"))
+        key = _GROWING.get(kind)
+        if not key and kind not in ("input_json_delta", "citations_delta"):
+            return False
+        if index not in self._places:
+            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
+            self.start(index, {"type": key or missing[kind]})
+        place = self._places[index]
+        block = self._blocks[place]
+        if key:
+            block[key] = _text(block, key) + _text(delta, key)
+        elif kind == "input_json_delta":
+            self._inputs[place] = self._inputs.get(place, "") + _text(delta, "partial_json")
+        else:
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        return True
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    text = value.get(key)
+    return text if isinstance(text, str) else ""
+
+
+def _value(text: str) -> Any:
+    """Return the value of a JSON text, or the text if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
