@@ -121,6 +121,10 @@ class StreamedBlocks:
         """Return the place of the last block with an index; that of the next block if there is none."""
         return self._places.get(index, len(self._blocks))
 
+    def is_content(self, place: int) -> bool:
+        """Return True if the block at a place has begun and is not a call."""
+        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
+
     def start(self, index: int, block: Json) -> None:
         """Add a block."""
         self._places[index] = len(self._blocks)

@@ -14,7 +14,6 @@ from agentest.plugins.servers.model_gateway.chat_completions import ChatCompleti
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import (
-    CallHandling,
     CutStream,
     PassedAnswer,
     WireForm,
@@ -46,10 +45,6 @@ VALUES = st.recursive(
 BODIES = st.dictionaries(KEYS, VALUES, max_size=5)
 
 
-def handling(name: str) -> CallHandling:
-    return CallHandling.HIDE if name == "find" else CallHandling.HOLD
-
-
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @given(body=BODIES, answer=BODIES)
 def test_odd_requests_and_answers_are_read(form: WireForm, body: Any, answer: Any) -> None:
@@ -73,7 +68,7 @@ def test_odd_requests_and_answers_are_read(form: WireForm, body: Any, answer: An
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @given(events=st.lists(BODIES | VALUES, max_size=5))
 def test_odd_events_are_read(form: WireForm, events: list[Any]) -> None:
-    stream = form.stream(form.request({}, ""), handling)
+    stream = form.stream(form.request({}, ""))
     for event in events:
         stream.feed(Event(json.dumps(event)))
     try:

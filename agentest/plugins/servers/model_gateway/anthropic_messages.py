@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 
 from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
-    CallHandling,
     CallResult,
     CutStream,
-    HandlingOf,
     Json,
     ModelCall,
     PassedAnswer,
@@ -34,9 +32,8 @@ from agentest.plugins.servers.model_gateway.wire_form import (
 )
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.wire.stream_assembly import StreamedBlocks
 
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Type of a delta → the key of the delta and of its block."""
 _CACHE = "cache_control"
 
 
@@ -49,7 +46,7 @@ class AnthropicMessages:
         del path
         messages = objects(body.get("messages"))
         blocks = [block for message in messages for block in _blocks(message)]
-        names = {block.get("id"): block.get("name") for block in blocks if block.get("type") == "tool_use"}
+        names = {block.get("id"): block.get("name") for block in blocks if _is_call(block)}
         choice = entry(body, "tool_choice")
         texts = [(message.get("role"), texts_of(message.get("content"))) for message in messages]
         return WireRequest(
@@ -82,7 +79,7 @@ class AnthropicMessages:
         return WireAnswer(
             body=body,
             text=texts_of(blocks),
-            calls=tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
+            calls=_calls_of(blocks),
             ids=tuple(known for block in blocks for known in _ids(block)),
             usage=Usage(read, count(usage.get("output_tokens")), cached),
             incomplete=body.get("stop_reason") == "max_tokens",
@@ -149,17 +146,17 @@ class AnthropicMessages:
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
-        shown, left_out = dict(answer.body), {call.call_id for call in hidden}
+        shown, left_out = dict(answer.body), {call.place for call in hidden}
         if left_out:
             content = objects(answer.body.get("content"))
-            shown["content"] = [block for block in content if block.get("id") not in left_out]
+            shown["content"] = [block for place, block in enumerate(content) if place not in left_out]
         if isinstance(usage := answer.body.get("usage"), dict):
             shown["usage"] = {**usage, "output_tokens": output_tokens}
         return shown
 
-    def stream(self, request: WireRequest, handling: HandlingOf) -> _MessageStream:
+    def stream(self, request: WireRequest) -> _MessageStream:
         del request
-        return _MessageStream(handling)
+        return _MessageStream()
 
     def error(self, status: int, message: str) -> Json:
         kind = "invalid_request_error" if status < 500 else "api_error"
@@ -171,24 +168,24 @@ class _MessageRound:
     """One streamed answer, collected."""
 
     message: Json = field(default_factory=dict)
-    blocks: dict[int, Json] = field(default_factory=dict)
-    arguments: dict[int, str] = field(default_factory=dict)
-    """Index of a call → the JSON text of its arguments."""
+    content: StreamedBlocks = field(default_factory=StreamedBlocks)
+    passed: int = 0
+    """Number of blocks that the agent received as they came: those before the first call."""
     final: Json | None = None
     """The event with the reason why the answer ended."""
-    held: list[Json] = field(default_factory=list)
-    """Events for the agent that wait for the end of the answer."""
+    held: list[tuple[int, Json]] = field(default_factory=list)
+    """Places of blocks with events that wait for the end of the answer."""
 
 
 class _MessageStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, handling: HandlingOf) -> None:
-        self._handling_of = handling
-        self._round = self._last = _MessageRound()
-        self._places: dict[int, tuple[int, CallHandling]] = {}
-        """Index of a block in this round → its index for the agent, and whether it is hidden."""
+    def __init__(self) -> None:
+        self._round, self._last = _MessageRound(), _MessageRound()
         self._shown = 0
+        """Number of blocks that the agent has received of earlier rounds."""
+        self._calls: Sequence[ModelCall] = ()
+        """The calls of the last round."""
         self._began = self._told = False
         self.text = ""
         self.ids: list[str] = []
@@ -201,7 +198,7 @@ class _MessageStream:
         if kind == "message_start":
             now.message = dict(entry(data, "message"))
             began, self._began = self._began, True
-            return b"" if began else sse(event.data, kind)
+            return self._released({call.place for call in self._calls}) if began else sse(event.data, kind)
         if kind == "message_delta":
             now.final = data
             return b""
@@ -213,78 +210,49 @@ class _MessageStream:
         return sse(event.data, event.name)
 
     def _block(self, kind: str, data: Json) -> bytes:
-        index = count(data.get("index"))
+        index, now = count(data.get("index")), self._round
         if kind == "content_block_start":
-            self._open(index, dict(entry(data, "content_block")))
+            block = dict(entry(data, "content_block"))
+            now.content.start(index, block)
+            self.text += texts_of(block.get("text"))
         elif kind == "content_block_delta":
-            self._grow(index, entry(data, "delta"))
-        else:
-            self._close(index)
-        place, handling = self._places.get(index, (index, CallHandling.SHOW))
-        if handling is CallHandling.HIDE:
-            return b""
-        if handling is CallHandling.HOLD:
-            self._round.held.append(data)
-            return b""
-        return sse({**data, "index": place}, kind)
+            delta = entry(data, "delta")
+            now.content.grow(index, delta)
+            self.text += texts_of(delta.get("text"))
+        place = now.content.place(index)
+        if not now.held and now.content.is_content(place):
+            now.passed = max(now.passed, place + 1)
+        if place < now.passed:
+            return sse({**data, "index": self._shown + place}, kind)
+        now.held.append((place, data))
+        return b""
 
-    def _open(self, index: int, block: Json) -> None:
-        self._round.blocks[index] = block
-        handling = (
-            self._handling_of(str(block.get("name")))
-            if block.get("type") == "tool_use"
-            else CallHandling.SHOW
-        )
-        if handling is CallHandling.SHOW and self._round.held:
-            handling = CallHandling.HOLD
-        self._places[index] = self._shown, handling
-        self._shown += handling is CallHandling.SHOW
-        self.text += block.get("text") or ""
-
-    def _grow(self, index: int, delta: Json) -> None:
-        block = self._round.blocks.setdefault(index, {})
-        kind = str(delta.get("type"))
-        if key := _GROWING.get(kind):
-            block[key] = (block.get(key) or "") + (delta.get(key) or "")
-            self.text += delta.get("text") or ""
-        elif kind == "input_json_delta":
-            partial = delta.get("partial_json") or ""
-            self._round.arguments[index] = self._round.arguments.get(index, "") + partial
-        elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-
-    def _close(self, index: int) -> None:
-        block = self._round.blocks.get(index, {})
-        if text := self._round.arguments.get(index):
-            # Unfinished arguments stay text, so that whoever reads them sees what came.
-            block["input"] = parsed_arguments(text)[0]
+    def _released(self, hidden: Collection[int]) -> bytes:
+        """Return the events that were held back in the last round, but for those of hidden calls."""
+        held = [(place, data) for place, data in self._last.held if place not in hidden]
+        places = {place: self._shown + n for n, place in enumerate(sorted({place for place, _ in held}))}
+        self._shown += len(places)
+        return b"".join(sse({**data, "index": places[place]}, data["type"]) for place, data in held)
 
     def round(self) -> Json:
         now = self._round
         if now.final is None:
             raise CutStream(told=self._told)
-        self.ids += [
-            known
-            for index, block in now.blocks.items()
-            if self._places[index][1] is CallHandling.SHOW
-            for known in _ids(block)
-        ]
         usage = {**entry(now.message, "usage"), **entry(now.final, "usage")}
-        content = [now.blocks[index] for index in sorted(now.blocks)]
+        content = now.content.blocks
         body = {**now.message, **entry(now.final, "delta"), "content": content, "usage": usage}
-        self._last, self._round, self._places = now, _MessageRound(), {}
+        self._last, self._round = now, _MessageRound()
+        self._shown += now.passed
+        self._calls = _calls_of(content)
+        self.ids += [known for block in content if not _is_call(block) for known in _ids(block)]
         return body
 
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
-        answered, held = {call.call_id for call in hidden}, list[bytes]()
-        for data in self._last.held:
-            if self._last.blocks[count(data.get("index"))].get("id") not in answered:
-                held.append(sse({**data, "index": self._shown}, data["type"]))
-                self._shown += data["type"] == "content_block_stop"
+        held = self._released({call.place for call in hidden})
         final = self._last.final or {}
         usage = {**entry(final, "usage"), "output_tokens": shown["usage"]["output_tokens"]}
         last = sse({**final, "usage": usage}, "message_delta")
-        return b"".join([*held, last, sse({"type": "message_stop"}, "message_stop")])
+        return b"".join([held, last, sse({"type": "message_stop"}, "message_stop")])
 
     def error(self, message: str) -> bytes:
         return sse(AnthropicMessages().error(500, message), "error")
@@ -305,14 +273,13 @@ def _seen(messages: Sequence[Json]) -> list[SeenMessage | None]:
 
 
 def _calls_in(message: Json) -> list[Json]:
-    return [block for block in _blocks(message) if block.get("type") == "tool_use"]
+    return [block for block in _blocks(message) if _is_call(block)]
 
 
 def _only_hidden(answer: PassedAnswer) -> Json:
     """Return the model's last message with its hidden calls alone."""
-    ids = {call.call_id for call in answer.hidden_calls}
-    calls = [block for block in _calls_in(answer.message[0]) if block.get("id") in ids]
-    return {"role": "assistant", "content": calls}
+    blocks = _blocks(answer.message[0])
+    return {"role": "assistant", "content": [blocks[call.place] for call in answer.hidden_calls]}
 
 
 def _blocks(message: Json) -> list[Json]:
@@ -322,17 +289,22 @@ def _blocks(message: Json) -> list[Json]:
 
 def _ids(block: Json) -> list[str]:
     """Return the ids in a block of an answer: of a call, or the signature of thoughts."""
-    known = (
-        block.get("id") if block.get("type") == "tool_use" else block.get("signature") or block.get("data")
-    )
+    known = block.get("id") if _is_call(block) else block.get("signature") or block.get("data")
     return [known] if isinstance(known, str) and known else []
 
 
-def _call(block: Json) -> ModelCall:
+def _is_call(block: Json) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def _calls_of(blocks: Sequence[Json]) -> tuple[ModelCall, ...]:
+    return tuple(_call(block, place) for place, block in enumerate(blocks) if _is_call(block))
+
+
+def _call(block: Json, place: int) -> ModelCall:
     arguments, problem = parsed_arguments(block.get("input"))
-    return ModelCall(
-        name=str(block.get("name") or ""), arguments=arguments, call_id=block.get("id"), problem=problem
-    )
+    name = str(block.get("name") or "")
+    return ModelCall(name=name, arguments=arguments, call_id=block.get("id"), problem=problem, place=place)
 
 
 def _with_cache_mark(whole: list[Json], seen: Json) -> list[Json]:

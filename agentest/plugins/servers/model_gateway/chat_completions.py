@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -10,10 +10,8 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
-    CallHandling,
     CallResult,
     CutStream,
-    HandlingOf,
     Json,
     ModelCall,
     PassedAnswer,
@@ -35,6 +33,7 @@ from agentest.plugins.servers.model_gateway.wire_form import (
 )
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.wire.stream_assembly import StreamedCalls
 
 _DONE = "[DONE]"
 _CUSTOM = "custom"
@@ -83,7 +82,7 @@ class ChatCompletions:
     def answer(self, body: Json) -> WireAnswer:
         choice = next(iter(objects(body.get("choices"))), {})
         message = entry(choice, "message")
-        calls = tuple(map(_call, _calls_in(message)))
+        calls = tuple(_call(call, place) for place, call in enumerate(_calls_in(message)))
         return WireAnswer(
             body=body,
             text=texts_of(message.get("content")),
@@ -138,20 +137,20 @@ class ChatCompletions:
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
         del request
-        shown, left_out = dict(answer.body), {call.call_id for call in hidden}
+        shown, left_out = dict(answer.body), {call.place for call in hidden}
         if left_out:
             choice = next(iter(objects(answer.body.get("choices"))), {})
             message = entry(choice, "message")
-            calls = [call for call in _calls_in(message) if call.get("id") not in left_out]
+            calls = [call for place, call in enumerate(_calls_in(message)) if place not in left_out]
             shown["choices"] = [{**choice, "message": {**message, "tool_calls": calls}}]
         if isinstance(usage := answer.body.get("usage"), dict):
             shown["usage"] = _with_output(usage, output_tokens)
         return shown
 
-    def stream(self, request: WireRequest, handling: HandlingOf) -> _ChatStream:
+    def stream(self, request: WireRequest) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
         structured = entry(request.body, "response_format").get("type", "text") != "text"
-        return _ChatStream(handling, holds_text=structured)
+        return _ChatStream(holds_text=structured)
 
     def error(self, status: int, message: str) -> Json:
         return openai_error(status, message)
@@ -169,28 +168,23 @@ class _ChatRound:
 
     head: Json = field(default_factory=dict)
     message: Json = field(default_factory=dict)
-    calls: dict[int, Json] = field(default_factory=dict)
+    calls: StreamedCalls = field(default_factory=StreamedCalls)
     finish: Json | None = None
     """The chunk with the reason why the answer ended."""
     usage: Json | None = None
     """The chunk with the usage."""
     done: bool = False
     held: list[Json] = field(default_factory=list)
-    """Chunks for the agent that wait for the end of the answer."""
+    """Chunks with text for the agent that wait for the end of the answer."""
 
 
 class _ChatStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, handling: HandlingOf, *, holds_text: bool) -> None:
-        self._handling_of = handling
+    def __init__(self, *, holds_text: bool) -> None:
         self._holds_text = holds_text
         self._round = _ChatRound()
         self._id: str | None = None
-        self._handlings: dict[int, CallHandling] = {}
-        self._places: dict[int, int] = {}
-        """Index of a call in this round → index for the agent."""
-        self._shown_calls = 0
         self._has_role = False
         self._last = self._round
         self.text = ""
@@ -222,24 +216,12 @@ class _ChatStream:
         shown = {key: value for key, value in delta.items() if key != "tool_calls"}
         if self._has_role:
             shown.pop("role", None)
-        waiting: list[Json] = []
-        at_once: list[Json] = []
-        for call in objects(delta.get("tool_calls")):
-            index = count(call.get("index"))
-            if (handling := self._handling(index, call)) is CallHandling.HOLD:
-                waiting.append(call)
-            elif handling is CallHandling.SHOW:
-                at_once.append({**call, "index": self._place(index)})
-        if waiting:
-            now.held.append(_chunk(chunk, choice, {"tool_calls": waiting}, self._id))
         if self._holds_text and shown.get("content"):
             now.held.append(_chunk(chunk, choice, {"content": shown.pop("content")}, self._id))
         if choice.get("finish_reason"):
             now.finish = chunk
             if chunk.get("usage"):
                 now.usage = now.usage or {**chunk, "choices": []}
-        if at_once:
-            shown["tool_calls"] = at_once
         self.text += shown.get("content") or ""
         if not shown:
             return b""
@@ -248,39 +230,13 @@ class _ChatStream:
             return sse(data)
         return sse(_chunk(chunk, choice, shown, self._id))
 
-    def _handling(self, index: int, call: Json) -> CallHandling:
-        """Decide about a new call by its name."""
-        if index not in self._handlings:
-            self._handlings[index] = self._handling_of(str(_function(call).get("name") or ""))
-        return self._handlings[index]
-
-    def _place(self, index: int) -> int:
-        """Return a call's index for the agent."""
-        if index not in self._places:
-            self._places[index] = self._shown_calls
-            self._shown_calls += 1
-        return self._places[index]
-
-    def _released(self, held: Json, hidden: Collection[str | None]) -> Json | None:
-        """Return a chunk that was held back without calls that are hidden; None if nothing is left."""
-        choice = objects(held["choices"])[0]
-        if "tool_calls" not in choice["delta"]:
-            return held
-        indexed = [(count(call.get("index")), call) for call in choice["delta"]["tool_calls"]]
-        calls = [
-            {**call, "index": self._place(index)}
-            for index, call in indexed
-            if self._last.calls[index]["id"] not in hidden
-        ]
-        return {**held, "choices": [{**choice, "delta": {"tool_calls": calls}}]} if calls else None
-
     def round(self) -> Json:
         now = self._round
         if now.finish is None:
             raise CutStream(told=self._told)
         message = {"role": "assistant", "content": None, **now.message}
-        if now.calls:
-            message["tool_calls"] = [now.calls[index] for index in sorted(now.calls)]
+        if calls := now.calls.calls:
+            message["tool_calls"] = calls
         head = {key: value for key, value in now.head.items() if key not in ("choices", "usage")}
         choice = objects(now.finish["choices"])[0]
         body = {
@@ -291,13 +247,15 @@ class _ChatStream:
         if now.usage:
             body["usage"] = now.usage["usage"]
         self._last, self._round = now, _ChatRound()
-        self._places, self._handlings = {}, {}
         return body
 
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
-        answered = {call.call_id for call in hidden}
+        del hidden
         finish, choice = self._last.finish or {}, objects(shown.get("choices"))[0]
-        events = [sse(chunk) for held in self._last.held if (chunk := self._released(held, answered))]
+        events = [sse(chunk) for chunk in self._last.held]
+        if calls := _calls_in(choice["message"]):
+            delta = {"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
+            events.append(sse(_chunk(self._last.head, {"index": 0, "finish_reason": None}, delta, self._id)))
         if self._holds_text:
             self.text = texts_of(choice["message"].get("content"))
         last = {**objects(finish.get("choices"))[0], "finish_reason": choice["finish_reason"]}
@@ -324,24 +282,12 @@ def _collect(now: _ChatRound, delta: Json) -> None:
     """Add a delta to the answer: texts grow, everything else is replaced."""
     for key, value in delta.items():
         if key == "tool_calls":
-            for call in objects(value):
-                _collect_call(now.calls, call)
+            for position, call in enumerate(objects(value)):
+                now.calls.add(call, position)
         elif isinstance(value, str) and key != "role" and isinstance(before := now.message.get(key), str):
             now.message[key] = before + value
         elif value is not None:
             now.message[key] = value
-
-
-def _collect_call(calls: dict[int, Json], delta: Json) -> None:
-    kind, text = (_CUSTOM, "input") if _CUSTOM in delta else ("function", "arguments")
-    new: Json = {"id": None, "type": kind, kind: {"name": "", text: ""}}
-    call = calls.setdefault(count(delta.get("index")), new)
-    call["id"] = call["id"] or delta.get("id")
-    grown: Json = call.setdefault(kind, {"name": "", text: ""})
-    for key in ("name", text):
-        grown[key] += _function(delta).get(key) or ""
-    for key in delta.keys() - {"index", "id", "type", kind}:
-        call[key] = delta[key]  # such as Gemini's signatures behind this API
 
 
 def _seen(messages: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[SeenMessage | None]:
@@ -363,9 +309,9 @@ def _seen(messages: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[See
 
 def _only_hidden(answer: PassedAnswer) -> Json:
     """Return the model's last message with its hidden calls alone."""
-    ids = {call.call_id for call in answer.hidden_calls}
     message = answer.message[0]
-    return {**message, "tool_calls": [call for call in _calls_in(message) if call.get("id") in ids]}
+    calls = _calls_in(message)
+    return {**message, "tool_calls": [calls[call.place] for call in answer.hidden_calls]}
 
 
 def _calls_in(message: Json) -> list[Json]:
@@ -376,12 +322,12 @@ def _function(call: Json) -> Json:
     return entry(call, "function") or entry(call, _CUSTOM)
 
 
-def _call(call: Json) -> ModelCall:
+def _call(call: Json, place: int) -> ModelCall:
     function = _function(call)
     custom = {"input": function.get("input")} if call.get("type") == _CUSTOM else None
     arguments, problem = parsed_arguments(custom or function.get("arguments"))
     name = str(function.get("name") or "")
-    return ModelCall(name=name, arguments=arguments, call_id=call.get("id"), problem=problem)
+    return ModelCall(name=name, arguments=arguments, call_id=call.get("id"), problem=problem, place=place)
 
 
 def _usage(usage: Any) -> Usage:

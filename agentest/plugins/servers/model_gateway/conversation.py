@@ -18,7 +18,6 @@ from agentest.domain.transcript import ModelBriefing, Usage
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import (
-    CallHandling,
     CallResult,
     ModelCall,
     PassedAnswer,
@@ -200,16 +199,9 @@ class GatewayConversation:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
         return _known(name, self.mocked)
 
-    def handling(self, name: str) -> CallHandling:
-        """Decide about a call by its name alone. The call of a tool that must not run is held back."""
-        if self.mock_name(name):
-            return CallHandling.HIDE
-        shows = self.allows_real and not _known(name, self.recorded)
-        return CallHandling.SHOW if shows else CallHandling.HOLD
-
     def guards(self, name: str) -> bool:
         """Return True if a tool must not run unless the gateway allows the call."""
-        return self.handling(name) is not CallHandling.SHOW
+        return not self.allows_real or bool(self.mock_name(name) or _known(name, self.recorded))
 
     def output_tools(self, request: WireRequest) -> frozenset[str]:
         """Return the offered tools by which the agent's framework receives the final answer.

@@ -14,7 +14,6 @@ from agentest.plugins.servers.model_gateway.request_log import RequestRecord
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
     AnswerStream,
-    CallHandling,
     CallResult,
     CutStream,
     Json,
@@ -119,12 +118,7 @@ class ModelExchange:
         await self.conversation.read_results(self.request)
         body = self.form.completed(self.request, self.conversation.remembered(self.request))
         outputs = self.conversation.output_tools(self.request)
-        stream = None
-        if self.request.streams:
-            stream = self.form.stream(
-                self.request,
-                lambda name: CallHandling.SHOW if name in outputs else self.conversation.handling(name),
-            )
+        stream = self.form.stream(self.request) if self.request.streams else None
         try:
             await self._rounds(body, stream, outputs)
         except CallsEnded as error:

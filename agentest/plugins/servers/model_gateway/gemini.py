@@ -12,10 +12,8 @@ from agentest.config.agents.mock_servers import Override
 from agentest.domain.transcript import Usage
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
-    CallHandling,
     CallResult,
     CutStream,
-    HandlingOf,
     Json,
     ModelCall,
     PassedAnswer,
@@ -162,9 +160,9 @@ class Gemini:
             changed["usageMetadata"] = {**usage, "candidatesTokenCount": output, "totalTokenCount": total}
         return changed
 
-    def stream(self, request: WireRequest, handling: HandlingOf) -> _GeminiStream:
+    def stream(self, request: WireRequest) -> _GeminiStream:
         del request
-        return _GeminiStream(handling)
+        return _GeminiStream()
 
     def error(self, status: int, message: str) -> Json:
         kind = "FAILED_PRECONDITION" if status < 500 else "UNAVAILABLE"
@@ -185,12 +183,9 @@ class _GeminiRound:
 class _GeminiStream:
     """Implements `AnswerStream`. The last chunk is kept back, because it carries the reason of the end."""
 
-    def __init__(self, handling: HandlingOf) -> None:
-        self._handling_of = handling
-        self._round = self._last = _GeminiRound()
+    def __init__(self) -> None:
+        self._round, self._last = _GeminiRound(), _GeminiRound()
         self._kept: Json | None = None
-        self._signature: str | None = None
-        """The signature of a hidden call, which the first call that is shown has to carry."""
         self._parts: list[Json] = []
         """What the agent has received."""
         self._told = False
@@ -212,24 +207,17 @@ class _GeminiStream:
         before = len(self._round.parts)
         self._round.parts += parts
         self._round.body = {**self._round.body, **chunk}
-        shown = [shown for i, part in enumerate(parts, before) if (shown := self._passed(i, part))]
-        if not shown:
-            return b""
-        return self._keep(_chunk(chunk, shown))
+        late = [part for _, part in self._last.held if not _object(part, "functionCall")]
+        self._last.held = []
+        shown = [*late, *(part for place, part in enumerate(parts, before) if not self._holds(place, part))]
+        return self._keep(_chunk(chunk, shown)) if shown else b""
 
-    def _passed(self, place: int, part: Json) -> Json | None:
-        """Return a part as the agent receives it now; None if it is hidden or held."""
-        call = _object(part, "functionCall")
-        handling = self._handling_of(str(call.get("name"))) if call else CallHandling.SHOW
-        if handling is CallHandling.HIDE:
-            self._signature = part.get(_SIGNATURE) or self._signature
-            return None
-        if call and self._signature and _SIGNATURE not in part:
-            part, self._signature = {**part, _SIGNATURE: self._signature}, None
-        if handling is CallHandling.HOLD or self._round.held:
-            self._round.held.append((place, part))
-            return None
-        return part
+    def _holds(self, place: int, part: Json) -> bool:
+        """Hold a part back if it is a call or follows one."""
+        held = self._round.held
+        if held or _object(part, "functionCall"):
+            held.append((place, part))
+        return bool(held)
 
     def _keep(self, chunk: Json) -> bytes:
         """Keep a chunk back. Returns the one before it."""
@@ -243,7 +231,7 @@ class _GeminiStream:
         now = self._round
         if not _candidate(now.body).get("finishReason") and not _blocked(now.body):
             raise CutStream(told=self._told)
-        self._last, self._round, self._signature = now, _GeminiRound(), None
+        self._last, self._round = now, _GeminiRound()
         if not _candidate(now.body):
             return now.body
         return _chunk(now.body, now.parts, last=True)

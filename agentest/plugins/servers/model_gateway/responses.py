@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -11,10 +11,8 @@ from agentest.domain.transcript import Usage
 from agentest.plugins.servers.model_gateway.chat_completions import openai_error
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
-    CallHandling,
     CallResult,
     CutStream,
-    HandlingOf,
     Json,
     ModelCall,
     PassedAnswer,
@@ -41,6 +39,7 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _CONTENT = "encrypted_content"
 _INSTRUCTIONS = ("system", "developer")
 _BEGIN = ("response.created", "response.in_progress", "response.queued")
+_CALL_EVENTS = ("response.function_call_", "response.custom_tool_call_")
 _CUSTOM = "custom_tool_call"
 _END = ("response.completed", "response.incomplete")
 
@@ -102,7 +101,7 @@ class Responses:
         return WireAnswer(
             body=body,
             text="".join(texts_of(item.get("content")) for item in items if item.get("type") == "message"),
-            calls=tuple(_call(item) for item in items if _is_call(item)),
+            calls=tuple(_call(item, place) for place, item in enumerate(items) if _is_call(item)),
             ids=tuple(filter(None, named)),
             usage=Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), count(cached)),
             incomplete=body.get("status") == "incomplete",
@@ -158,12 +157,12 @@ class Responses:
     def shown(
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
-        left_out = {call.call_id for call in hidden}
+        left_out = {call.place for call in hidden}
         asked = _asks_for_encrypted(request.body)
         output = [
             _without_encrypted(item, asked=asked)
-            for item in objects(answer.body.get("output"))
-            if not (_is_call(item) and item.get("call_id") in left_out)
+            for place, item in enumerate(objects(answer.body.get("output")))
+            if place not in left_out
         ]
         shown = {**answer.body, **({"output": output} if "output" in answer.body else {})}
         if isinstance(usage := answer.body.get("usage"), dict):
@@ -171,8 +170,8 @@ class Responses:
             shown["usage"] = {**usage, "output_tokens": output_tokens, "total_tokens": total}
         return shown
 
-    def stream(self, request: WireRequest, handling: HandlingOf) -> _ResponseStream:
-        return _ResponseStream(handling, asks_for_encrypted=_asks_for_encrypted(request.body))
+    def stream(self, request: WireRequest) -> _ResponseStream:
+        return _ResponseStream(asks_for_encrypted=_asks_for_encrypted(request.body))
 
     def error(self, status: int, message: str) -> Json:
         return openai_error(status, message)
@@ -184,23 +183,38 @@ class _ResponseRound:
 
     items: dict[int, Json] = field(default_factory=dict)
     final: Json | None = None
-    held: list[Json] = field(default_factory=list)
-    """Events for the agent that wait for the end of the answer."""
+    places: dict[tuple[int, Any], int] = field(default_factory=dict)
+    """Index and id of an item → its place. The last item with an index is there without its id, too."""
+    passed: dict[int, int] = field(default_factory=dict)
+    """Places of items that the agent received as they came → their index for the agent."""
+    held: list[tuple[int, Json]] = field(default_factory=list)
+    """Places of items, from the first call on, with events that wait for the end of the answer."""
+
+    def place(self, data: Json) -> int:
+        """Return the place of an event's item. Some servers send one index for all items."""
+        index = count(data["output_index"])
+        known = str(entry(data, "item").get("id") or data.get("item_id"))
+        if data.get("type") == "response.output_item.added" or (index, None) not in self.places:
+            taken = self.places.values()
+            place = index if index not in taken else max(taken) + 1
+            self.places[index, known] = self.places[index, None] = place
+        return self.places.get((index, known), self.places[index, None])
 
 
 class _ResponseStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, handling: HandlingOf, *, asks_for_encrypted: bool) -> None:
-        self._handling_of = handling
+    def __init__(self, *, asks_for_encrypted: bool) -> None:
         self._asked = asks_for_encrypted
-        self._round = self._last = _ResponseRound()
+        self._round, self._last = _ResponseRound(), _ResponseRound()
         self._id: str | None = None
         """The id that the agent knows the answer by."""
-        self._places: dict[int, tuple[int, CallHandling]] = {}
-        """Index of an item in this round → its index for the agent, and whether it is hidden."""
+        self._items: list[Json] = []
+        """The items of the last round."""
         self._shown: list[Json] = []
-        """The items that the agent has received."""
+        """The items that the agent has received of the rounds before it, whose calls were all hidden."""
+        self._indices = 0
+        """Number of items that the agent has received."""
         self._number = 0
         self._told = False
         self.text = ""
@@ -216,7 +230,8 @@ class _ResponseStream:
             if self._id is None and response_id:
                 self._id = response_id
                 self.ids.append(response_id)
-            return self._sent(data) if response_id == self._id else b""
+            held = self._released({place for place, item in enumerate(self._items) if _is_call(item)})
+            return held + (self._sent(data) if response_id == self._id else b"")
         if kind in _END:
             self._round.final = data
             return b""
@@ -226,26 +241,31 @@ class _ResponseStream:
         return self._sent(data)
 
     def _of_item(self, kind: str, data: Json) -> bytes:
-        index, item = count(data["output_index"]), entry(data, "item")
-        if index not in self._places:
-            handling = self._handling_of(str(item.get("name"))) if _is_call(item) else CallHandling.SHOW
-            if handling is CallHandling.SHOW and self._round.held:
-                handling = CallHandling.HOLD
-            before = sum(handling is CallHandling.SHOW for _, handling in self._places.values())
-            self._places[index] = len(self._shown) + before, handling
-        place, handling = self._places[index]
+        now, item = self._round, entry(data, "item")
+        place = now.place(data)
         if kind == "response.output_item.done":
-            self._round.items[index] = item
-        if handling is CallHandling.HIDE:
-            return b""
+            now.items[place] = item
         if kind == "response.output_text.delta":
-            self.text += data.get("delta") or ""
+            self.text += texts_of(data.get("delta"))
         if item:
             data = {**data, "item": _without_encrypted(item, asked=self._asked)}
-        if handling is CallHandling.HOLD:
-            self._round.held.append(data)
-            return b""
-        return self._sent({**data, "output_index": place})
+        if place not in now.passed:
+            if now.held or _is_call(item) or kind.startswith(_CALL_EVENTS):
+                now.held.append((place, data))
+                return b""
+            now.passed[place] = self._indices
+            self._indices += 1
+        return self._sent({**data, "output_index": now.passed[place]})
+
+    def _released(self, hidden: Collection[int]) -> bytes:
+        """Return the events that were held back in the last round, but for those of hidden calls."""
+        held = [(place, data) for place, data in self._last.held if place not in hidden]
+        places = sorted({place for place, _ in held})
+        self._last.held, before = [], self._indices
+        self._indices += len(places)
+        return b"".join(
+            self._sent({**data, "output_index": before + places.index(place)}) for place, data in held
+        )
 
     def _sent(self, data: Json) -> bytes:
         if "sequence_number" in data:
@@ -256,29 +276,19 @@ class _ResponseStream:
         now = self._round
         if now.final is None:
             raise CutStream(told=self._told)
-        items = [now.items[index] for index in sorted(now.items)]
-        shown = [
-            item for index, item in sorted(now.items.items()) if self._places[index][1] is CallHandling.SHOW
-        ]
-        self._shown += shown
-        self.ids += [known for item in shown for known in _ids(item)]
-        self._last, self._round, self._places = now, _ResponseRound(), {}
         response = entry(now.final, "response")
-        return {**response, "output": response.get("output") or items}
+        self._shown += [item for item in self._items if not _is_call(item)]
+        self._items = objects(response.get("output")) or [item for _, item in sorted(now.items.items())]
+        self.ids += [known for item in self._items if not _is_call(item) for known in _ids(item)]
+        self._last, self._round = now, _ResponseRound()
+        return {**response, "output": self._items}
 
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
-        answered, held = {call.call_id for call in hidden}, list[bytes]()
-        for data in self._last.held:
-            item = self._last.items.get(count(data["output_index"]), {})
-            if not item or item.get("call_id") in answered:
-                continue
-            held.append(self._sent({**data, "output_index": len(self._shown)}))
-            if data.get("type") == "response.output_item.done":
-                self._shown.append(item)
-        output = [_without_encrypted(item, asked=self._asked) for item in self._shown]
+        held = self._released({call.place for call in hidden})
+        items = [*self._shown, *objects(shown.get("output"))]
+        output = [_without_encrypted(item, asked=self._asked) for item in items]
         response = {**shown, "id": self._id or shown.get("id"), "output": output}
-        last = {**(self._last.final or {}), "response": response}
-        return b"".join([*held, self._sent(last)])
+        return held + self._sent({**(self._last.final or {}), "response": response})
 
     def error(self, message: str) -> bytes:
         error = {"type": "error", "code": "agentest_gateway", "message": message, "param": None}
@@ -322,7 +332,7 @@ def _ids(item: Json) -> list[str]:
     return [known for known in (item.get("call_id"), item.get("id")) if isinstance(known, str) and known]
 
 
-def _call(item: Json) -> ModelCall:
+def _call(item: Json, place: int) -> ModelCall:
     custom = item.get("type") == _CUSTOM
     arguments, problem = parsed_arguments({"input": item.get("input")} if custom else item.get("arguments"))
     return ModelCall(
@@ -330,6 +340,7 @@ def _call(item: Json) -> ModelCall:
         arguments=arguments,
         call_id=item.get("call_id"),
         problem=problem,
+        place=place,
         custom=custom,
     )
 

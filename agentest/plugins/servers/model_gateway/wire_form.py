@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from agentest.config.agents.mock_servers import Override
@@ -24,21 +23,6 @@ Json = dict[str, Any]
 """A JSON object of a model API."""
 ANY_TOOL = "*"
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
-class CallHandling(Enum):
-    """What happens to a tool call that the model asks for, when its name is known."""
-
-    SHOW = "show"
-    """The agent receives it as it comes."""
-    HOLD = "hold"
-    """The agent receives it, and what follows, when the answer is complete and the call was not answered."""
-    HIDE = "hide"
-    """The gateway answers it, and the agent never receives it."""
-
-
-HandlingOf = Callable[[str], CallHandling]
-"""Returns the handling for calls of the tool with this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +163,7 @@ class AnswerStream(Protocol):
 
         Args:
             shown: the last round's answer without hidden calls.
-            hidden: calls that the gateway answered, some of which may have been held back.
+            hidden: calls that the gateway answered.
         """
         ...
 
@@ -248,8 +232,8 @@ class WireForm(Protocol):
         """
         ...
 
-    def stream(self, request: WireRequest, handling: HandlingOf) -> AnswerStream:
-        """Begin to pass a streamed answer on."""
+    def stream(self, request: WireRequest) -> AnswerStream:
+        """Begin to pass a streamed answer on, with calls, and what follows them, held back until its end."""
         ...
 
     def error(self, status: int, message: str) -> Json:
