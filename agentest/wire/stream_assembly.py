@@ -39,18 +39,21 @@ class StreamedCalls:
         # Others send index 0 for all calls, so that only ids tell them apart.
         call = next((call for at, call in same_id if at == index), self._at.get(index))
         if call is None or call.is_followed_by(piece):
-            call = _StreamedCall("custom" if "custom" in piece else "function")
+            kind = "custom" if "custom" in piece else "function"
+            call = _StreamedCall(kind, call.next_name if call and not identifier else "")
             self._calls.append((index, call))
         self._at[index] = call
         call.add(piece)
 
 
 class _StreamedCall:
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, name: str) -> None:
         self.id: Any = None
+        self.next_name = ""
+        """The name, if it came again after the call was complete: that of the next call, if there is one."""
         self._kind = kind
         self._text_key = "input" if kind == "custom" else "arguments"
-        self._name = ""
+        self._name = name
         self._named_first = False
         """True if the name came before the arguments."""
         self._pieces: list[str] = []
@@ -60,20 +63,24 @@ class _StreamedCall:
         """Return True if a piece at the place of this call starts another one."""
         name, text = self._parts(piece)
         identifier = piece.get("id")
-        if name and self.id and identifier and identifier != self.id:
-            return True
+        # Some servers send a new id with each piece, but a name, even an empty one, only with the first.
+        if self.id and identifier and identifier != self.id and name is not None:
+            return bool(name) or self._is_complete()
         if not self._is_complete():
             return False
         if identifier and identifier == self.id and name == self._name and text == "".join(self._pieces):
             return False  # some servers repeat the whole call at its end
-        return bool(text.strip()) or (self._named_first and name not in ("", self._name))
+        return bool(text.strip()) or (self._named_first and name not in (None, "", self._name))
 
     def add(self, piece: Mapping[str, Any]) -> None:
         name, text = self._parts(piece)
         self.id = self.id or piece.get("id")
-        if name != self._name:
+        if self._is_complete():
+            self.next_name = name if name and name == self._name else self.next_name
+            text = ""
+        if name and name != self._name:
             self._name += name  # some servers send it in pieces, or repeat it
-        if text and not (self._pieces and self._is_complete()):
+        if text:
             self._named_first = self._named_first or (bool(self._name) and not self._pieces)
             self._pieces.append(text)
         # Such as Gemini's signatures behind this API.
@@ -83,14 +90,14 @@ class _StreamedCall:
         function = {"name": self._name, self._text_key: "".join(self._pieces)}
         return {"id": self.id, "type": self._kind, self._kind: function, **self._extras}
 
-    def _parts(self, piece: Mapping[str, Any]) -> tuple[str, str]:
+    def _parts(self, piece: Mapping[str, Any]) -> tuple[str | None, str]:
         function = piece.get(self._kind)
         if not isinstance(function, Mapping):
-            return "", ""
+            return None, ""
         name, text = function.get("name"), function.get(self._text_key)
         # Some servers send the object itself.
         text = text if isinstance(text, str) else "" if text is None else json.dumps(text)
-        return name if isinstance(name, str) else "", text
+        return name if isinstance(name, str) else None, text
 
     def _is_complete(self) -> bool:
         """Return True if the arguments are a whole object, which nothing can continue."""

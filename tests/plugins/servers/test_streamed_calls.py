@@ -1,0 +1,223 @@
+"""Calls that arrive in pieces come out complete and separate, in whatever way servers cut and number them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
+from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
+from agentest.plugins.servers.model_gateway.gemini import Gemini
+from agentest.plugins.servers.model_gateway.responses import Responses
+from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireForm
+from agentest.support.http.sse import Event, EventParser
+from agentest.wire.stream_assembly import StreamedBlocks, StreamedCalls
+
+Call = tuple[str, dict[str, Any]]
+CALLS: list[Call] = [("weather", {"city": {"name": "Rome"}}), ("book", {"note": '{"a": 1}'}), ("weather", {})]
+GROUPS = [group for size in (1, 2, 3) for group in permutations(CALLS, size)]
+
+
+def piece(name: str | None = None, text: Any = None, **others: Any) -> dict[str, Any]:
+    function = {key: value for key, value in (("name", name), ("arguments", text)) if value is not None}
+    return {**others, "function": function}
+
+
+def assembled(pieces: Sequence[dict[str, Any]]) -> list[Call]:
+    calls = StreamedCalls()
+    for each in pieces:
+        calls.add(each, 0)
+    read = [call["function"] for call in calls.calls]
+    return [(function["name"], json.loads(function["arguments"])) for function in read]
+
+
+def cuts(text: str) -> Iterator[tuple[str, str]]:
+    return ((text[:at], text[at:]) for at in range(len(text) + 1))
+
+
+def shapes(call: Call, at: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Return the ways in which servers send a call with this index and id."""
+    name, text = call[0], json.dumps(call[1])
+    index = {key: value for key, value in at.items() if key == "index"}
+    for first, rest in cuts(name):
+        yield [piece(first, "", **at), piece(rest, **index), piece(None, text, **index)]
+    for first, rest in cuts(text):
+        yield [piece(name, first, **at), piece("", rest, **index)]
+        yield [piece(name, first, **at), piece(name, rest, **at)]  # repeated
+        yield [piece("", first, **at), piece(None, rest, **index), piece(name, **index)]  # late
+    yield [piece(name, call[1], **at)]
+    yield [piece(name, **at), *(piece(None, letter, **index) for letter in text)]
+
+
+PLACES = {
+    "an index and an id": lambda n: {"index": n, "id": f"c{n}"},
+    "an index": lambda n: {"index": n},
+    "an index and an equal id": lambda n: {"index": n, "id": "same"},
+    "index 0 and an id": lambda n: {"index": 0, "id": f"c{n}"},
+    "an id": lambda n: {"id": f"c{n}"},
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: "-".join(name for name, _ in group))
+def test_calls_of_every_shape_are_complete_and_separate(place: Any, group: tuple[Call, ...]) -> None:
+    for number in range(len(list(shapes(group[0], {})))):
+        chosen = [list(shapes(call, place(n))) for n, call in enumerate(group)]
+        streamed = [pieces[min(number, len(pieces) - 1)] for pieces in chosen]
+        assert assembled([each for pieces in streamed for each in pieces]) == list(group), streamed
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["index 0", "no index"])
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: "-".join(name for name, _ in group))
+def test_calls_without_ids_are_separate_if_their_arguments_are_whole(index: Any, group: Any) -> None:
+    whole = [piece(name, json.dumps(args), **index) for name, args in group]
+    named = [each for name, args in group for each in (piece(name, **index), piece(None, args, **index))]
+    assert assembled(whole) == assembled(named) == list(group)
+
+
+@given(data=st.data(), group=st.sampled_from(GROUPS))
+def test_pieces_of_parallel_calls_may_alternate(data: Any, group: tuple[Call, ...]) -> None:
+    queues = [
+        list(data.draw(st.sampled_from(list(shapes(call, {"index": n, "id": f"c{n}"})))))
+        for n, call in enumerate(group)
+    ]
+    pieces = []
+    while any(queues):
+        pieces.append(data.draw(st.sampled_from([queue for queue in queues if queue])).pop(0))
+    assert assembled(pieces) == list(group)
+
+
+def test_a_call_that_is_repeated_whole_is_one_call() -> None:
+    whole = piece("book", '{"n": 1}', index=0, id="c1")
+    assert assembled([whole, whole]) == [("book", {"n": 1})]
+
+
+def test_a_block_that_reuses_an_index_is_another_block() -> None:
+    blocks = StreamedBlocks()
+    for name in ("weather", "book"):
+        blocks.start(0, {"type": "tool_use", "name": name, "input": {}})
+        for text in ('{"n"', ": 1}"):
+            assert blocks.grow(0, {"type": "input_json_delta", "partial_json": text})
+    assert [(block["name"], block["input"]) for block in blocks.blocks] == [
+        ("weather", {"n": 1}),
+        ("book", {"n": 1}),
+    ]
+
+
+def chat(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
+    def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+        return {"id": "a", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    pieces = [
+        each
+        for n, (name, args) in enumerate(group)
+        for each in (
+            piece(name[:2], "", index=index(n), id=call_id(n)),
+            piece(name[2:], json.dumps(args), index=index(n)),
+        )
+    ]
+    return [chunk(content="Yes. "), *(chunk(tool_calls=[each]) for each in pieces), chunk("tool_calls")]
+
+
+def responses(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
+    text: dict[str, Any] = {
+        "type": "message",
+        "id": "m",
+        "content": [{"type": "output_text", "text": "Yes. "}],
+    }
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {"id": "r"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m"}},
+        {"type": "response.output_text.delta", "output_index": 0, "item_id": "m", "delta": "Yes. "},
+        {"type": "response.output_item.done", "output_index": 0, "item": text},
+    ]
+    for n, (name, args) in enumerate(group):
+        item = {"type": "function_call", "id": f"f{n}", "call_id": call_id(n)}
+        whole = {**item, "name": name, "arguments": json.dumps(args)}
+        at = {"output_index": index(n) + 1}
+        events += [
+            {"type": "response.output_item.added", **at, "item": {**item, "name": ""}},
+            {"type": "response.function_call_arguments.delta", **at, "item_id": f"f{n}", "delta": "{"},
+            {"type": "response.output_item.done", **at, "item": whole},
+        ]
+    return [*events, {"type": "response.completed", "response": {"id": "r"}}]
+
+
+def anthropic(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
+    blocks: list[tuple[int, dict[str, Any], dict[str, Any]]] = [
+        (0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Yes. "})
+    ]
+    for n, (name, args) in enumerate(group):
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(args)}
+        blocks.append(
+            (index(n) + 1, {"type": "tool_use", "id": call_id(n), "name": name, "input": {}}, delta)
+        )
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m"}}]
+    for at, block, delta in blocks:
+        events.append({"type": "content_block_start", "index": at, "content_block": block})
+        events.append({"type": "content_block_delta", "index": at, "delta": delta})
+        events.append({"type": "content_block_stop", "index": at})
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {}}
+    return [*events, end, {"type": "message_stop"}]
+
+
+def gemini(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
+    parts = [
+        {"text": "Yes. "},
+        *(
+            {"functionCall": {"name": name, "args": args, "id": call_id(n)}}
+            for n, (name, args) in enumerate(group)
+        ),
+    ]
+    last = {"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}]}
+    return [*({"candidates": [{"content": {"parts": [part]}}]} for part in parts), last]
+
+
+FORMS: list[tuple[WireForm, Any]] = [
+    (ChatCompletions(), chat),
+    (Responses(), responses),
+    (AnthropicMessages(), anthropic),
+    (Gemini(), gemini),
+]
+
+
+def read(form: WireForm, stream: bytes) -> tuple[str, list[Call]]:
+    """Return the text and the calls that an agent reads in a stream."""
+    reader = form.stream(form.request({}, ""))
+    parser = EventParser()
+    for event in (*parser.feed(stream), *parser.rest()):
+        reader.feed(event)
+    answer = form.answer(reader.round())
+    return reader.text, [(call.name, call.arguments) for call in answer.calls]
+
+
+@pytest.mark.parametrize(("form", "events"), FORMS, ids=lambda each: getattr(each, "name", ""))
+@pytest.mark.parametrize("group", [group for group in GROUPS if len(group) > 1], ids=str)
+@pytest.mark.parametrize(
+    "call_id", [lambda n: f"c{n}", lambda n: "same", lambda n: None], ids=["ids", "equal", "none"]
+)
+@pytest.mark.parametrize("index", [lambda n: n, lambda n: 0], ids=["indices", "equal index"])
+def test_an_agent_is_shown_all_calls_but_those_that_are_hidden(
+    form: WireForm, events: Any, group: Sequence[Call], call_id: Any, index: Any
+) -> None:
+    """Calls wait for the end of the answer, and none but the hidden ones is lost."""
+    for hidden in range(len(group)):
+        stream = form.stream(form.request({}, ""))
+        begun = b"".join(
+            stream.feed(Event(json.dumps(event), event.get("type")))
+            for event in events(group, index, call_id)
+        )
+        assert not any(name.encode() in begun for name in ("weather", "book"))
+        answer = form.answer(stream.round())
+        assert [(call.name, call.arguments) for call in answer.calls] == list(group)
+        hides: list[ModelCall] = [answer.calls[hidden]]
+        sent = begun + stream.end(form.shown(form.request({}, ""), answer, hides, 1), hides)
+        text, calls = read(form, sent)
+        assert text.startswith("Yes. ")
+        assert calls == [*group[:hidden], *group[hidden + 1 :]]
