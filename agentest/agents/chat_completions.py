@@ -31,7 +31,6 @@ from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.templates import Template, Values
-from agentest.wire.stream_assembly import StreamedCalls
 
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
@@ -162,6 +161,8 @@ def _is_whole(line: str) -> bool:
 
 class _Deltas:
     def __init__(self) -> None:
+        from agentest.wire.stream_assembly import StreamedCalls
+
         self._text: list[str] = []
         self._calls = StreamedCalls()
         self._usage = Usage()
