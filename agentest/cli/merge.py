@@ -101,7 +101,7 @@ def _open_run_folder(merged: MergedRun, output_dir: Path, keep_runs: int) -> Ite
                 record=record,
                 journal=journal,
                 keep_span=None,
-                keep_output=None,
+                keep_output=lambda *_: None,
                 keep_runs=keep_runs,
             )
         except BaseException:

@@ -69,7 +69,7 @@ class RunOutput:
     record: RunRecord
     journal: Journal
     keep_span: Callable[[bytes], object] | None
-    keep_output: Callable[[str, str], object] | None
+    keep_output: Callable[[str, str], object]
     """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
     latest_name: LatestName = str

@@ -163,8 +163,9 @@ class ConversationEvaluation:
 
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
-        for turns in histories:
-            await self._check_turn(turns)
+        if self._at_end or not conversation.shortened:  # a stored one, of which no turn was added
+            for turns in histories:
+                await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
         self._whole = await self._evaluator.check_conversation(conversation)

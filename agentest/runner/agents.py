@@ -108,8 +108,7 @@ def _running(
 
     def output(lines: str) -> None:
         managed.printed.add(lines)
-        if reports.keep_output:
-            reports.keep_output(managed.log, lines)
+        reports.keep_output(managed.log, lines)
 
     def end(status: int) -> None:
         managed.printed.end(status)

@@ -145,11 +145,11 @@ def _warning(prepared: Prepared, call: UnclaimedCall, number: int) -> RunWarning
 class ServerReports:
     """Where the servers of a run, and its call sources, report what happens."""
 
-    on_note: Callable[[str], None]
+    on_note: Callable[[str], None] = lambda _: None
     """Receives notes for the user, for the end of the run."""
     say: Callable[[str], object] | None = None
     """Receives messages immediately, about long waits and dead servers. None: they become notes."""
-    keep_output: Callable[[str, str], object] | None = None
+    keep_output: Callable[[str, str], object] = lambda *_: None
     """Receives a server's output: the server's name, and whole lines without secrets."""
     keep_span: Callable[[bytes], object] | None = None
     """Receives the agents' spans, each a line of JSON; None to discard them."""

@@ -32,7 +32,6 @@ from agentest.runner.agents import (
     with_ports,
 )
 from agentest.runner.call_sources import (
-    CallObservations,
     ChangeUser,
     LiveConversation,
     ServerReports,
@@ -99,24 +98,21 @@ class Origin:
 
     make: MakeSource
     call_sources: SourcesOfAgents = field(default_factory=dict)
-    observed: CallObservations = field(default_factory=CallObservations)
-    """What the call sources of this process and of workers observed outside of conversations."""
+    reports: ServerReports = field(default_factory=ServerReports)
+    """Where agents and call sources of this process and of workers report what happens."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about an earlier run's calls that belonged to no conversation."""
     earlier: EarlierConversation | None = None
     """The conversations of an earlier run; None: conversations are live."""
-    keep_span: Callable[[bytes], object] | None = None
-    keep_output: Callable[[str, str], object] | None = None
-    """Receive the spans and the output of agents that workers started."""
 
     def is_reached(self, agent: str, key: str) -> bool:
         """Return True if a client of the agent ever connected to this mock server, or in an earlier run."""
-        return self.earlier is not None or (agent, key) in self.observed.reached
+        return self.earlier is not None or (agent, key) in self.reports.observed.reached
 
     def warnings_of_unclaimed_calls(self, prepared: Prepared) -> tuple[RunWarning, ...]:
         """Return warnings about calls that belonged to no conversation, in an earlier part of the run too."""
         resumed = prepared.resumed_run.unclaimed if prepared.resumed_run else ()
-        return (*self.unclaimed, *resumed, *self.observed.warnings(prepared))
+        return (*self.unclaimed, *resumed, *self.reports.observed.warnings(prepared))
 
 
 class SourceFactory(Protocol):
@@ -134,7 +130,7 @@ class LiveAgents:
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
     """Receives the agents' spans, each a line of JSON."""
-    keep_output: Callable[[str, str], object] | None = None
+    keep_output: Callable[[str, str], object] = lambda *_: None
     """Receives the output of the servers that the run starts."""
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
@@ -146,29 +142,22 @@ class LiveAgents:
                     "without --workers and --engine"
                 )
         local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
-        prepared, observed = opened.enter_context(with_ports(local_part)), CallObservations()
+        prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         reports = ServerReports(
-            on_note=session.on_note,
-            say=session.say,
-            keep_output=self.keep_output,
-            keep_span=self.keep_span,
-            observed=observed,
+            on_note=on_note, say=session.say, keep_output=self.keep_output, keep_span=self.keep_span
         )
         started = await start_servers(prepared, opened, tasks, reports, for_workers=session.has_workers)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
-            agents = await connected_agents(
-                prepared, started.client, stack, session.on_note, on_stray=observed.count_stray
-            )
+            on_stray = reports.observed.count_stray
+            agents = await connected_agents(prepared, started.client, stack, on_note, on_stray=on_stray)
             if models.judge:
                 _read_mock_server_tools(prepared)
             return LiveConversations(
                 prepared, agents, models, call_sources=started.call_sources, on_mocks=self.on_mocks
             )
 
-        return Origin(
-            make, started.call_sources, observed, keep_span=self.keep_span, keep_output=self.keep_output
-        )
+        return Origin(make, started.call_sources, reports)
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.events import Noted
 from agentest.domain.results import Status
+from agentest.runner.call_sources import ServerReports
 from agentest.runner.conversation_run import JudgedConversation, RunningConversation, lost_conversation_result
 from agentest.runner.executor import RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
@@ -202,11 +203,11 @@ class WorkerPool:
 
     async def _connect(self) -> None:
         member = PooledWorker()
-        news = WorkerNews(self, member, self._origin)
+        news = WorkerNews(self, member, self._origin.reports)
         member.parts = {
             POOL: news,
             COLLECTORS: self._collectors,
-            OBSERVED: self._origin.observed,
+            OBSERVED: self._origin.reports.observed,
         }
         member.connection = await self._worker_source.connect(
             member.receive, partial(self._on_disconnect, member)
@@ -347,10 +348,10 @@ class WorkerPool:
 class WorkerNews:
     """What a worker reports about itself. It calls the methods."""
 
-    def __init__(self, pool: WorkerPool, member: PooledWorker, origin: Origin) -> None:
+    def __init__(self, pool: WorkerPool, member: PooledWorker, reports: ServerReports) -> None:
         self._pool = pool
         self._member = member
-        self._origin = origin
+        self._reports = reports
 
     def ready(self) -> None:
         """Agents and models are open."""
@@ -392,13 +393,12 @@ class WorkerNews:
 
     def store_output(self, log: str, lines: str) -> None:
         """Store complete, redacted lines that a server of the worker's own agents printed."""
-        if self._origin.keep_output:
-            self._origin.keep_output(log, lines)
+        self._reports.keep_output(log, lines)
 
     def store_span(self, line: bytes) -> None:
         """Store a span of such an agent, as a line of JSON."""
-        if self._origin.keep_span:
-            self._origin.keep_span(line)
+        if self._reports.keep_span:
+            self._reports.keep_span(line)
 
     def agent_died(self) -> None:
         """The server of an agent that the worker started has exited unexpectedly."""
