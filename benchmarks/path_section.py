@@ -22,7 +22,6 @@ from typing import Any
 
 from benchmarks.fakes import fakes
 from benchmarks.process import Failed, environment, printed_json
-from benchmarks.programs import MAIN
 from benchmarks.results import Found, Target, table
 from benchmarks.workload import Options, endpoint, plain_question, write_config
 
@@ -31,6 +30,15 @@ _CONVERSED = "from the call of `converse` to its result"
 _CHECKED = "from the call of `run`, which has it checked against a trajectory, to its result"
 _REPORTED = "from one call of `converse` to the next, with journal and console"
 _MOST = {"functions": 200, "files": 35, "modules": 120}
+_COUNT_MODULES = """
+import atexit, sys
+def count():
+    names = [name for name, module in sys.modules.items() if getattr(module, "__file__", None)]
+    print(sum(name.partition(".")[0] == "agentest" for name in names), file=sys.stderr)
+atexit.register(count)
+from agentest.cli.main import main
+main()
+"""
 _CHECK = ', tools={"look_up": lambda args, ctx: 1}, trajectory={"match_mode": "contains", "expected": []}'
 
 
@@ -46,16 +54,14 @@ def section(options: Options) -> Found:  # noqa: ARG001 - the work is one messag
 
 
 def _imported() -> int:
-    """Return how many modules of Agentest a run of one message imports, as the interpreter reports."""
+    """Return how many modules of Agentest, each a file, a run of one message has imported at its end."""
     with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made, fakes(0.0, 0.0) as servers:
         _write(Path(made), servers.agent_port, 1, "")
-        command = [*MAIN, "run"]
-        told = {**environment(), "PYTHONPROFILEIMPORTTIME": "1"}
-        done = subprocess.run(command, cwd=made, env=told, capture_output=True, text=True)
+        command = [sys.executable, "-c", _COUNT_MODULES, "run"]
+        done = subprocess.run(command, cwd=made, env=environment(), capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{' '.join(command[1:])} ended with {done.returncode}:\n{done.stdout}")
-    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    return sum(name.partition(".")[0] == "agentest" for name in names)
+    return int(done.stderr.splitlines()[-1])
 
 
 def _write(folder: Path, port: int, conversations: int, more: str) -> None:
