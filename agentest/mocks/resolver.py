@@ -49,8 +49,7 @@ class MockResolver:
         scenario: str,
         conversation_id: str,
         recorded: Sequence[RecordedAnswer] | None = None,
-        unmocked_tools: Literal["error", "passthrough"] = "error",
-        simulator: ToolSimulator | None = None,
+        unmocked_tools: Literal["error", "passthrough"] | ToolSimulator = "error",
         timeout_s: float = 30.0,
         redact: Callable[[str], str] = str,
         state: Mapping[str, Any] | None = None,
@@ -60,8 +59,8 @@ class MockResolver:
         self._of_a_case = recorded is not None
         self._scenario = scenario
         self._conversation_id = conversation_id
-        self._simulator = simulator
-        self._passthrough = unmocked_tools == "passthrough" and simulator is None
+        self._simulator = None if isinstance(unmocked_tools, str) else unmocked_tools
+        self._passthrough = unmocked_tools == "passthrough"
         self._timeout_s = timeout_s
         self._redact = redact
         self._initial = state

@@ -263,8 +263,9 @@ class LiveConversations:
             unit.scenario.tools,
             scenario=unit.scenario.name,
             conversation_id=request.id,
-            unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
-            simulator=self._simulated_tools(request) if simulates else None,
+            unmocked_tools=self._simulated_tools(request)
+            if simulates
+            else unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
             recorded=unit.scenario.recorded,
             timeout_s=max(_MIN_MOCK_TIMEOUT_S, prepared.loaded.config.request_timeout_ms / 1000),
             redact=prepared.loaded.redact,

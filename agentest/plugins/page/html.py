@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import KW_ONLY, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from agentest.domain.events import Event, RunFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
@@ -53,7 +53,7 @@ def make_reporter(context: ReporterContext, path: Path) -> HtmlReporter:
         path,
         context.journal.conversations if context.journal else conversations_in_memory,
         context.run_id,
-        about=about(record) if record else None,
+        about=about(record) if record else {},
         trend=trend_of,
         spans=SpanIndex(folder).of,
         compared=context.compared,
@@ -62,6 +62,7 @@ def make_reporter(context: ReporterContext, path: Path) -> HtmlReporter:
     )
 
 
+@dataclass(frozen=True)
 class HtmlReporter:
     """Writes `report.html` when the run has ended.
 
@@ -78,60 +79,47 @@ class HtmlReporter:
         most: the maximum bytes of transcripts in the file.
     """
 
-    name = "html"
-    events = (RunFinished,)
-    repeats = True
+    name: ClassVar = "html"
+    events: ClassVar = (RunFinished,)
+    repeats: ClassVar = True
 
-    def __init__(
-        self,
-        path: Path,
-        conversations: Conversations = conversations_in_memory,
-        run_id: str = "",
-        *,
-        about: Json | None = None,
-        trend: Callable[[RunResult], Sequence[Json]] = lambda _: (),
-        spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: (),
-        compared: ComparedRun | None = None,
-        next_step: str = "",
-        tell: Callable[[str], object] = lambda _: None,
-        most: int = MOST_BYTES,
-    ) -> None:
-        self._path = path
-        self._conversations = conversations
-        self._run_id = run_id
-        self._about = about or {}
-        self._trend = trend
-        self._spans = spans
-        self._compared = compared
-        self._next_step = next_step
-        self._tell = tell
-        self._most = most
+    path: Path
+    conversations: Conversations = conversations_in_memory
+    run_id: str = ""
+    _: KW_ONLY
+    about: Json = field(default_factory=dict)
+    trend: Callable[[RunResult], Sequence[Json]] = lambda _: ()
+    spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: ()
+    compared: ComparedRun | None = None
+    next_step: str = ""
+    tell: Callable[[str], object] = lambda _: None
+    most: int = MOST_BYTES
 
     def on_event(self, event: Event) -> None:
         if not isinstance(event, RunFinished):
             return
         result = event.result
         packed_run = _PackedRun(
-            conversations=completed_by(result, self._conversations),
-            spans=self._spans,
-            run_id=self._run_id,
+            conversations=completed_by(result, self.conversations),
+            spans=self.spans,
+            run_id=self.run_id,
             several=len(result.agents) > 1,
-            transcripts=Chunks(self._most),
+            transcripts=Chunks(self.most),
         )
         state = "interrupted" if result.interrupted else str(run_status(result))
-        run = {"startedAt": result.started_at, **self._about, "id": self._run_id, "state": state}
-        if result.unfinished and self._next_step:
-            run["resume"] = self._next_step
-        first = packed_run.overview(result, run, self._trend(result))
-        with report_writer(self._path) as file:
+        run = {"startedAt": result.started_at, **self.about, "id": self.run_id, "state": state}
+        if result.unfinished and self.next_step:
+            run["resume"] = self.next_step
+        first = packed_run.overview(result, run, self.trend(result))
+        with report_writer(self.path) as file:
             file.writelines(piece.encode() for piece in self._document(packed_run, first, result, state))
-        self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
+        self.tell(f"the page of this run: {shown_path(self.path, Path.cwd())}")
         if left_out := packed_run.transcripts.left_out:
             total = count(result.conversations, "conversation")
-            self._tell(
-                f"{self._path.name}: left out the transcripts of {left_out:,} of {total}, "
-                f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
-                f"`{show_command(self._run_id)}` prints all"
+            self.tell(
+                f"{self.path.name}: left out the transcripts of {left_out:,} of {total}, "
+                f"as it holds {self.most / 1_000_000:g} MB of them, failing ones first; "
+                f"`{show_command(self.run_id)}` prints all"
             )
 
     def _document(self, run: _PackedRun, first: Json, result: RunResult, state: str) -> Iterator[str]:
@@ -140,13 +128,13 @@ class HtmlReporter:
         total = count(len(result.scenarios), "scenario")
         shell = page(
             PageVariant.FILE,
-            f"Run {self._run_id} · agentest" if self._run_id else "agentest",
-            plain=f"Run {self._run_id}: {state}. {passed:,} of {total} passed. "
-            f"`{show_command(self._run_id)}` prints it.",
+            f"Run {self.run_id} · agentest" if self.run_id else "agentest",
+            plain=f"Run {self.run_id}: {state}. {passed:,} of {total} passed. "
+            f"`{show_command(self.run_id)}` prints it.",
         )
         yield shell.head
         yield data_element("overview", packed(first))
-        if comparisons := self._compared.pages() if self._compared else ():
+        if comparisons := self.compared.pages() if self.compared else ():
             yield data_element("comparison", packed(comparisons))
         for name, texts in (("details", run.details.packed), ("chunk", run.transcripts.packed)):
             for number, text in enumerate(texts):

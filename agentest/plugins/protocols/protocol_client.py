@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import field
+from functools import partial
 from typing import Any, TypeVar
 
 from agentest.agents.bypassed_tools import BypassDetector
@@ -24,7 +25,7 @@ from agentest.agents.port import (
     TurnContext,
 )
 from agentest.domain.messages import Attachment, Message, UserText
-from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
@@ -111,32 +112,8 @@ class ReplyTotals:
         return NoReply(str(problem), retries, (*self.observed, *calls))
 
 
-def agent_call(
-    name: str,
-    args: Any,
-    turn_index: int,
-    *,
-    result: Any = None,
-    problem: str | None = None,
-    error: str | None = None,
-    call_id: str | None = None,
-    round: int | None = None,
-    approval: Approval | None = None,
-) -> ToolCall:
-    """Return a call that the agent made itself. `problem` describes invalid arguments."""
-    return ToolCall(
-        name=name,
-        args=args,
-        result=result,
-        mocked=False,
-        turn_index=turn_index,
-        invalid_arguments=problem,
-        error=error,
-        seen_by=SeenBy.AGENT,
-        call_id=call_id,
-        round=round,
-        approval=approval,
-    )
+agent_call = partial(ToolCall, mocked=False, seen_by=SeenBy.AGENT)
+"""Makes a call that the agent made itself."""
 
 
 def content_parts(

@@ -395,11 +395,11 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
     args, problem = _arguments(item)
     failed = "the call failed" if item.get("status") == "failed" else None
     return agent_call(
-        _required_name(item),
-        args,
-        turn_index,
+        name=_required_name(item),
+        args=args,
+        turn_index=turn_index,
         result=_result(item) if output is None else read_result(output.get("output")),
-        problem=problem,
+        invalid_arguments=problem,
         error=excerpt(item["error"]) if item.get("error") else failed,
         call_id=text_at(item, "call_id") or text_at(item, "id") or None,
     )

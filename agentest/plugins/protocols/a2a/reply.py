@@ -276,7 +276,12 @@ def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[ToolCall]:
         reported[key] = call
     without_call = {
         identifier: agent_call(
-            name, None, turn_index, result=result, problem=ARGUMENTS_UNKNOWN, call_id=identifier
+            name=name,
+            args=None,
+            turn_index=turn_index,
+            result=result,
+            invalid_arguments=ARGUMENTS_UNKNOWN,
+            call_id=identifier,
         )
         for (identifier, name), result in by_id.items()
         if (identifier, name) not in reported
@@ -292,17 +297,23 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
     for part in parts:
         if (call := _function_of(part, _CALL_TYPES)) is not None:
             args = _with_integers(call.get("args", {}))
-            yield agent_call(call["name"], args, turn_index, call_id=text_at(call, "id") or None)
+            yield agent_call(
+                name=call["name"],
+                args=args,
+                turn_index=turn_index,
+                result=None,
+                call_id=text_at(call, "id") or None,
+            )
         for result in _results(part) or ():
             name, content = result.get("name"), result.get("content")
             if not isinstance(name, str) or not name:
                 raise AgentError(f"a tool result of the agent has no name: {excerpt(result)}")
             yield agent_call(
-                name,
-                None,
-                turn_index,
+                name=name,
+                args=None,
+                turn_index=turn_index,
                 result=read_result(content),
-                problem=ARGUMENTS_UNKNOWN,
+                invalid_arguments=ARGUMENTS_UNKNOWN,
                 error=str(content) if result.get("status") == "error" else None,
                 call_id=text_at(result, "toolCallId") or None,
             )

@@ -427,9 +427,9 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
     rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
     return tuple(
         agent_call(
-            call["name"],
-            call.get("args"),
-            turn_index,
+            name=call["name"],
+            args=call.get("args"),
+            turn_index=turn_index,
             result=result(call),
             call_id=call.get("id") or None,
             round=round,

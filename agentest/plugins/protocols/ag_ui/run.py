@@ -98,7 +98,13 @@ class StreamedCall:
         args, problem = read_arguments(self.arguments)
         result = _read_result(self.content)
         return agent_call(
-            self.name, args, turn_index, result=result, problem=problem, error=error, call_id=self.id
+            name=self.name,
+            args=args,
+            turn_index=turn_index,
+            result=result,
+            invalid_arguments=problem,
+            error=error,
+            call_id=self.id,
         )
 
 

@@ -266,11 +266,11 @@ def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
     elif state == DENIED or (state == DECIDED and not approved):
         error, approval = "the call was denied", Approval.DENIED
     return agent_call(
-        tool_name(part),
-        {} if args is None else args,
-        turn_index,
+        name=tool_name(part),
+        args={} if args is None else args,
+        turn_index=turn_index,
         result=part.get("output") if state == DONE else None,
-        problem=problem,
+        invalid_arguments=problem,
         error=error,
         call_id=part["toolCallId"],
         approval=approval,

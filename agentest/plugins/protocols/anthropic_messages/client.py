@@ -459,11 +459,11 @@ def _made_call(block: Block, result: Block, turn_index: int) -> ToolCall:
     content, identifier = result.get("content"), block.get("id")
     failed = result.get("is_error") or _kind(mapping_at(result, "content")).endswith("_error")
     return agent_call(
-        block["name"],
-        args,
-        turn_index,
+        name=block["name"],
+        args=args,
+        turn_index=turn_index,
         result=_result(content),
-        problem=problem,
+        invalid_arguments=problem,
         error=excerpt(content) if failed else None,
         call_id=identifier if isinstance(identifier, str) else None,
     )

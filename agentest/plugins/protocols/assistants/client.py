@@ -292,11 +292,11 @@ def _call_of_server(call: Object, name: str, turn_index: int, approval: Approval
         read_arguments(given) if "arguments" in details else ({"input": given} if given else {}, None)
     )
     return agent_call(
-        name,
-        args,
-        turn_index,
+        name=name,
+        args=args,
+        turn_index=turn_index,
         result=details.get("output", details.get("outputs", details.get("results"))),
-        problem=problem,
+        invalid_arguments=problem,
         error="the call was denied" if approval is Approval.DENIED else None,
         call_id=text_at(call, "id") or None,
         approval=approval,

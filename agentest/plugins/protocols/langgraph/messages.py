@@ -137,11 +137,11 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
             if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
                 result, error = _result(_nth_result(results, request["id"], len(same_id)))
                 call = agent_call(
-                    request["name"],
-                    request["args"],
-                    turn_index,
+                    name=request["name"],
+                    args=request["args"],
+                    turn_index=turn_index,
                     result=result,
-                    problem=request["error"],
+                    invalid_arguments=request["error"],
                     error=error,
                     call_id=request["id"],
                     round=round,
@@ -198,11 +198,11 @@ def _args(call: Wire) -> Any:
 def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     return agent_call(
-        text_at(answer, "name") or "(unnamed tool)",
-        None,
-        turn_index,
+        name=text_at(answer, "name") or "(unnamed tool)",
+        args=None,
+        turn_index=turn_index,
         result=result,
-        problem="the graph's messages contain only its result",
+        invalid_arguments="the graph's messages contain only its result",
         error=error,
         call_id=answer.get("tool_call_id"),
     )
