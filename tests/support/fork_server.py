@@ -115,6 +115,8 @@ def _import_all() -> None:
 
     folder = Path(agentest.__path__[0])
     for path in sorted(folder.rglob("*.py")):
+        if path.relative_to(folder).parts[0] == "docs":  # in a wheel, with the scripts that build the site
+            continue
         if path.stem not in ("__main__", "reaper") and path.parent.name not in ("on_path", "templates"):
             name = ".".join(("agentest", *path.relative_to(folder).with_suffix("").parts))
             importlib.import_module(name.removesuffix(".__init__"))
