@@ -154,17 +154,3 @@ def test_the_key_of_the_confirming_model_is_hidden(project: Project) -> None:
         assert sent == {"first": "Bearer sk-of-the-test", "second": "Bearer sk-only-of-the-second"}
         assert "second gave no usable answer" in json.dumps(project.results)
         assert "sk-only-of-the-second" not in json.dumps(project.results) + done.stdout + done.stderr
-
-
-def test_doctor_asks_the_confirming_model(project: Project) -> None:
-    """It is reached by itself, and its calls are counted."""
-
-    def reachable(received: Received) -> Answer:
-        return completion({"reachable": True})
-
-    with ScriptedAgent(["Done."]) as agent, ModelServer(script=reachable) as model:
-        configure(project, agent, model)
-        done = project.agentest("doctor")
-        assert "second (judge.confirm) answers" in done.stdout
-        said = " ".join(done.stdout.split())
-        assert "2 of the judge's, and 2 of the model that confirms it" in said

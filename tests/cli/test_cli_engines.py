@@ -13,23 +13,16 @@ config = {"agent": {"type": "custom", "name": "h", "handler": handler}}
 """
 LOCAL = "agentest: --engine local uses only this process: remove --workers 4"
 NOT_RAY = "agentest: --ray-address names a cluster for --engine ray: add --engine ray"
-EMPTY = "agentest: --ray-address is empty: name a cluster, or remove it to start a local Ray"
 REFUSED = [
     (["--engine", "local", "--workers", "4"], LOCAL),
     (["--ray-address", "auto"], NOT_RAY),
     (["--ray-address", "auto", "--workers", "2"], NOT_RAY),
-    (["--engine", "ray", "--ray-address", ""], EMPTY),
 ]
-COMMANDS = [
-    *(["run", *more] for more in ([], ["--list"], ["--dry-run"], ["--watch"], ["--record-tools"])),
-    ["eval", "set.test.json"],
-]
+COMMANDS = [["run", *more] for more in ([], ["--list"], ["--dry-run"], ["--watch"], ["--record-tools"])]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize(
-    ("options", "message"), REFUSED, ids=["local-workers", "address", "address-workers", "empty"]
-)
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=["local-workers", "address", "address-workers"])
 def test_conflicting_engine_options_are_refused(
     project: Project, command: list[str], options: list[str], message: str
 ) -> None:

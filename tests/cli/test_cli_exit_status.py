@@ -24,7 +24,7 @@ def many_scenarios(project: Project) -> None:
     project.config("http://127.0.0.1:9/")
 
 
-@pytest.mark.parametrize("command", ["run --list", "run --dry-run", "coverage", "coverage --format json"])
+@pytest.mark.parametrize("command", ["run --list", "run --dry-run"])
 @pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error(project: Project, command: str) -> None:
     """A reader that stops early, as `head` does, causes status 0 and no message."""
@@ -66,7 +66,7 @@ def test_a_run_goes_on_without_its_reader(project: Project) -> None:
 @full_disk
 @pytest.mark.parametrize(
     "command",
-    ["run --list", "run --dry-run", "coverage", "coverage --format json", "--help", "show-prompts", "run"],
+    ["run --list", "run --dry-run", "--help", "show-prompts", "run"],
 )
 def test_output_that_cannot_be_written_is_status_2(project: Project, command: str) -> None:
     """A message says so: the reader of the file would miss it."""

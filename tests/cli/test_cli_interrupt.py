@@ -11,6 +11,7 @@ import sys
 import threading
 
 import pytest
+from early_interrupt import check_early_interrupt
 from project import COMMAND, DEADLINE_S, Project, answers, clean_environment, free_port, interrupt, wait_until
 
 from agentest.store.reader import conversations_of, read_results
@@ -26,35 +27,10 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
-HALF_A_LOOP = """
-import os, runpy, signal, sys
-
-def pressed(frame, event, arg):
-    if event == "call" and frame.f_code.co_name == "_make_self_pipe":
-        sys.setprofile(None)
-        os.kill(os.getpid(), signal.SIGINT)
-
-sys.setprofile(pressed)
-runpy.run_module("agentest", run_name="__main__")
-"""
-
-
-@pytest.mark.parametrize("command", [["run", "--offline"], ["ui", "--port", "0"]])
 @pytest.mark.slow
-def test_ctrl_c_before_there_is_an_event_loop(project: Project, command: list[str]) -> None:
+def test_ctrl_c_before_there_is_an_event_loop(project: Project) -> None:
     """Half a loop would print a traceback as it goes: the run is interrupted once there is a whole one."""
-    project.config("http://127.0.0.1:1/v1")
-    project.scenario('scenario("s", turns=["x"])')
-    ended = subprocess.run(
-        [sys.executable, "-c", HALF_A_LOOP, *command],
-        cwd=project.root,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (130, "agentest: interrupted\n"), ended
+    check_early_interrupt(project, "run", "--offline")
 
 
 def test_ctrl_c_writes_what_had_finished(project: Project) -> None:

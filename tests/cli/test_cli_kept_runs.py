@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
 from agentest.testing import ScriptedAgent
@@ -73,38 +72,6 @@ def test_runs_are_listed(held: Project) -> None:
     ]
 
 
-def test_a_run_is_named_wherever_results_are(held: Project) -> None:
-    """judge, export and coverage take a run by its id, its beginning or `latest`."""
-    judged = held.agentest("judge", ids(held)[0])
-    assert judged.returncode == 0, judged.stdout + judged.stderr
-    exported = held.agentest("export", ids(held)[1][:22], "--to", "scenario")
-    assert 'scenario(\n    "says no' in exported.stdout, exported.stderr
-    assert held.agentest("label", "latest", typed="\n").returncode in (0, 2)
-    id = ids(held)[1]
-    for reference in (id, id[:22], "latest", f".agentest/runs/{id}"):
-        measured = held.agentest("coverage", reference, "--format", "json")
-        assert measured.returncode == 0, measured.stderr
-        (file,) = json.loads(measured.stdout)["results"]
-        assert Path(file).parent.name == (ids(held)[-1] if reference == "latest" else id)
-
-
-def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Project) -> None:
-    """An evaluation after a run takes nothing away from what the run has covered."""
-    project.scenario("scenario('pays', turns=['hello'], tags=['task:buy', 'path:happy'])")
-    project.write(
-        "sets/refund.test.json", text(eval_set("refund", case("refund/happy", invocation("hi", "hi"))))
-    )
-    with ScriptedAgent(lambda body: "hi") as agent:
-        project.config(agent.endpoint)
-        for command in (("run",), ("eval", "sets/refund.test.json")):
-            done = project.agentest(*command)
-            assert done.returncode == 0, done.stdout + done.stderr
-    measured = json.loads(project.agentest("coverage", "--format", "json").stdout)
-    statuses = {row["task"]: row["unit"] + row["integration"] for row in measured["levels"]}
-    assert [each["status"] for found in statuses.values() for each in found] == ["passed", "passed"]
-    assert len(measured["results"]) == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -114,7 +81,6 @@ def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Proje
         (("show", "a.sim.py"), "a.sim.py is not JSON"),
         (("show", "none.json"), "none.json cannot be read: No such file"),
         (("judge", "yesterday"), "found no run, file or folder 'yesterday'"),
-        (("coverage", "yesterday"), "found no run, file or folder 'yesterday'"),
     ],
 )
 def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], says: str) -> None:
@@ -156,3 +122,8 @@ def test_the_latest_of_their_kind_stay(held: Project) -> None:
     kept = [json.loads((folder / "runs" / id / "results.json").read_text()) for id in ids(held)]
     assert [len(run["scenarios"]) for run in kept] == [2, 1]
     assert Path(folder / "journal.jsonl").samefile(folder / "runs" / ids(held)[-1] / "journal.jsonl")
+
+
+def test_a_run_is_judged_by_its_id(held: Project) -> None:
+    judged = held.agentest("judge", ids(held)[0])
+    assert judged.returncode == 0, judged.stdout + judged.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,6 @@ def handler(messages, ctx):
 
 config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]}
 """
-SET = [{"query": "hi", "expected_tool_use": [], "reference": "data: hi"}]
 
 
 def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
@@ -92,7 +90,6 @@ def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
     top.scenario("scenario('top', turns=['hi'])")
     checks = "{'user_message': 'hi', 'expect': {'contains': 'data: hi'}}"
     top.scenario(f"scenario('deep', turns=[{checks}])", "sets/deep/d.sim.py")
-    user.write("x.test.json", json.dumps(SET))
 
     done = user.run()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -110,18 +107,6 @@ def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
         0,
         "agentest: passed: 2 passed; ../../.agentest/judged.json",
     )
-    evaluated = user.agentest("eval", "x.test.json")
-    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
-    assert top.results["scenarios"][0]["file"] == "sets/deep/x.test.json"
-    assert (
-        user.agentest("eval", "x.test.json:none")
-        .stderr.splitlines()[-1]
-        .startswith("agentest: sets/deep/x.test.json: there is no case `none`")
-    )
-    chatted = user.agentest("chat", "--scenario", "deep", typed="you there\n")
-    assert "agent  data: you there" in chatted.stdout
-    covered = user.agentest("coverage", "--format", "json")
-    assert (covered.returncode, covered.stderr) == (0, "agentest: configuration: ../../agentest.config.py\n")
 
 
 def test_a_named_configuration_moves_nothing(tmp_path: Path) -> None:

@@ -68,7 +68,6 @@ def test_plugins_are_listed_with_what_they_add(configured: Project) -> None:
     rows = done.stdout.splitlines()
     assert rows[0] == "core (core)"
     assert "  engine                local, workers" in rows
-    assert "ray (built in, needs agentest-sim[ray])" in rows
     assert rows[-2:] == ["mine (configuration)", "  command               hello"]
     assert all(len(row) <= 100 for row in rows)
 
@@ -116,16 +115,16 @@ def test_a_broken_plugin_of_a_project_ends_the_run(configured: Project, text: st
     listed = configured.agentest("plugins")
     assert listed.returncode == 2
     assert "plugins[0]: plug-in 'my_plugin'" in listed.stderr
-    assert "ray (built in" in listed.stdout
+    assert "core (core)" in listed.stdout
 
 
 def test_a_name_that_is_taken_is_reported(configured: Project) -> None:
     """The first plug-in keeps the name; the message has both, with file and line."""
-    configured.write("my_plugin.py", plugin_module('plugin.engine("ray", "a:b", help="Mine.")'))
+    configured.write("my_plugin.py", plugin_module('plugin.engine("workers", "a:b", help="Mine.")'))
     done = configured.agentest("plugins")
     assert done.returncode == 2
     assert f"plug-in 'mine' (configuration; {configured.root / 'my_plugin.py'}:3)" in done.stderr
-    assert "hands in the engine 'ray', which plug-in 'ray' has already" in done.stderr
+    assert "hands in the engine 'workers', which plug-in 'core' has already" in done.stderr
 
 
 def test_plugins_may_stand_in_python(project: Project) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -122,16 +121,3 @@ def test_a_server_that_does_not_start(project: Project) -> None:
     done = project.run()
     assert done.returncode == 2
     assert "exited with status 4 before it was ready\nIts last output:\nno luck at " in done.stderr
-
-
-def test_doctor_and_chat(project: Project) -> None:
-    """Other commands that start the agent start it at a free port, too."""
-    configure(project, agent())
-    project.scenario('scenario("a", turns=["hi"])')
-    told = project.agentest("doctor")
-    assert "http://127.0.0.1:{port}/v1 answers; its `server` was started" in told.stdout, told.stdout
-    talked = project.agentest("chat", "--scenario", "a", typed="hello\n/quit\n")
-    assert talked.returncode == 0, talked.stdout + talked.stderr
-    (port, told) = re.findall(r"\b2\d{4}\b|\b3[01]\d{3}\b", talked.stdout)[:2]
-    assert port == told
-    assert not answers(int(port))

@@ -8,9 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from evalset_documents import case, criteria, eval_set, invocation, text
 from project import DEADLINE_S, Project, interrupt
-from report_file import read_report
 
 from agentest.testing import ScriptedAgent
 
@@ -57,39 +55,6 @@ def test_reports_go_where_they_are_sent(project: Project) -> None:
     assert again.returncode == 1, again.stderr
     assert cases(kept / "judged.xml")["ten"] == "failure"
     assert cases(kept / "junit.xml") == expected
-
-
-def test_every_command_with_reports_writes_a_page(project: Project) -> None:
-    """A run, its conversations judged again and the run shown have each a page, under its own name; a
-    page has the run's record, every conversation and the runs before."""
-    project.scenario(
-        'scenario("nine", turns=[{"user_message": "When?", "expect": {"contains": "nine"}}])\n'
-        'scenario("ten", turns=[{"user_message": "When?", "expect": {"contains": "ten"}}])\n'
-    )
-    with ScriptedAgent(lambda body: "We open at nine.") as agent:
-        project.config(agent.endpoint, reporters=["html"])
-        for _ in range(2):
-            done = project.run(env={"GITHUB_SHA": "abc123"})
-    assert done.stderr.splitlines()[-1].endswith("1 passed, 1 failed; .agentest/report.html")
-    kept = project.root / ".agentest"
-    first, last = sorted(path.name for path in (kept / "runs").iterdir())
-    page = read_report(kept / "report.html")
-    assert (page.overview["run"]["id"], page.overview["run"]["commit"]) == (last, "abc123")
-    assert [(point["id"], point["passed"]) for point in page.overview["trend"]] == [(first, 1), (last, 1)]
-    assert page.scenario("ten", "agent")["command"] == "agentest run a.sim.py:3"
-    for arguments in (
-        ("show", last, "--reporter", "html=shown.html"),
-        ("show", last, "--scenario", "=ten", "--reporter", "html=one.html"),
-        ("judge", "latest"),
-    ):
-        done = project.agentest(*arguments)
-        assert "Traceback" not in done.stderr, done.stderr
-    shown = read_report(project.root / "shown.html")
-    assert shown.overview["run"] == page.overview["run"]
-    assert shown.transcripts() == page.transcripts()
-    assert [row["name"] for row in read_report(project.root / "one.html").overview["scenarios"]] == ["ten"]
-    assert read_report(kept / "judged.html").overview["run"]["kind"] == "judge"
-    assert str(project.root) not in json.dumps(page.data)
 
 
 def test_report_paths_are_relative(project: Project) -> None:
@@ -196,26 +161,3 @@ def test_an_interrupted_run_is_an_error_in_junit(project: Project) -> None:
     assert code == 130, err
     found = cases(project.root / ".agentest" / "junit.xml")
     assert (found["quick"], found["the run as a whole"]) == ("passed", "error")
-
-
-def test_evaluation_sets(project: Project) -> None:
-    """A case of an evaluation set is a case of the suite of its file."""
-    price = case("price", invocation("How much is it?", "It is ten euros."))
-    broken = case("broken", invocation("Hello?", "Good day."))
-    project.write("sets/orders.test.json", text(eval_set("orders", price, broken)))
-    project.write("sets/test_config.json", text(criteria(response_match_score=0.8)))
-    with ScriptedAgent(lambda body: "It is ten euros.") as agent:
-        done = project.agentest(
-            "eval",
-            agent.endpoint,
-            "sets/orders.test.json",
-            "--reporter",
-            "junit",
-        )
-    assert done.returncode == 1, done.stderr
-    path = project.root / ".agentest" / "junit.xml"
-    assert cases(path) == {"price": "passed", "broken": "failure"}
-    [node] = ET.parse(path).iterfind("testsuite/testcase[@name='broken']")
-    assert (node.get("classname"), node.get("file")) == ("sets.orders", "sets/orders.test.json")
-    properties = {p.get("name"): p.get("value") for p in node.iter("property")}
-    assert properties.keys() >= {"eval_set", "average.response_match_score", "threshold.response_match_score"}

@@ -13,7 +13,6 @@ import pytest
 from jsonschema import validate
 from model_server import Answer, ModelServer, Received, completion
 from project import DEADLINE_S, Project, interrupt
-from report_file import read_report
 
 import agentest
 from agentest.testing import ScriptedAgent, tool_call
@@ -56,9 +55,9 @@ def latest(project: Project) -> dict[str, Any]:
     ],
 )
 def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) -> None:
-    """Console, results.json, JUnit, the GitHub summary, the HTML report, and `agentest show`."""
+    """Console, results.json, JUnit, the GitHub summary, and `agentest show`."""
     project.scenario(SCENARIOS)
-    reports = ["console", "json", "junit", "html", "github-actions"]
+    reports = ["console", "json", "junit", "github-actions"]
     with ScriptedAgent(wrong_agent) as agent:
         project.config(agent.endpoint, reporters=reports)
         done = project.run(*engine, env={"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")})
@@ -83,8 +82,6 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
     assert "| high | create_booking: time … | 3 | 3 | books-1-1, turn 1 |" in (
         (project.root / "summary.md").read_text("utf-8")
     )
-    page = read_report(folder / "report.html").overview
-    assert page["causes"] == latest(project)["rootCauses"]
 
 
 def test_a_part_of_a_run_has_its_own_causes(project: Project) -> None:

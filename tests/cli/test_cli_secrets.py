@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import json
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 import pytest
 from model_server import ModelServer, completion
 from project import Project, free_port
+from spelled_secrets import (
+    BASIC,
+    ENVIRONMENT,
+    KEY,
+    PASSWORD,
+    SPELLINGS,
+    check_unreachable,
+    everything,
+    found_in,
+    with_secrets,
+)
 
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
-PASSWORD = 'zq p@ss/"wörd"+91'
-KEY = "zq&key=value/92"
-ENVIRONMENT = {
-    "BOT_PASSWORD": quote(PASSWORD, safe=""),
-    "URL_KEY": quote(KEY, safe=""),
-    "PLAIN_TOKEN": "zq-plain-93",
-}
-BASIC = base64.b64encode(f"bot:{PASSWORD}".encode()).decode()
-SPELLINGS = [
-    spelt
-    for secret in (PASSWORD, KEY, *ENVIRONMENT.values(), BASIC)
-    for spelt in (secret, quote(secret), quote_plus(secret), json.dumps(secret)[1:-1], html.escape(secret))
-]
 SERVER = """
 import http.server, sys
 
@@ -44,23 +37,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-INPUTS = ("agentest.config.yaml", "agentest.config.py", ".env", ".sim.py", "server.py")
-
-
-def everything(project: Project, *done: subprocess.CompletedProcess[str]) -> str:
-    """All that was printed and written."""
-    files = [p for p in project.root.rglob("*") if p.is_file() and not p.name.endswith(INPUTS)]
-    return "\n".join([d.stdout + d.stderr for d in done] + [p.read_text(errors="replace") for p in files])
-
-
-def found_in(text: str) -> list[str]:
-    return [secret for secret in dict.fromkeys((*SPELLINGS, "zq")) if secret in text]
-
-
-def with_secrets(endpoint: str) -> str:
-    """The endpoint as a configuration has it that takes secrets from the environment."""
-    where = endpoint.replace("://", "://bot:${BOT_PASSWORD}@")
-    return f"{where}?page=2&key=${{URL_KEY}}"
 
 
 def test_a_run(project: Project) -> None:
@@ -93,7 +69,6 @@ def test_a_run(project: Project) -> None:
             project.run("--workers", "2", env=env),
             project.run("--list", env=env),
             project.run("--dry-run", env=env),
-            project.agentest("coverage", env=env),
         ]
     assert done[0].returncode == 1, done[0].stderr
     assert "http://[redacted]@127.0.0.1" in done[0].stdout
@@ -101,17 +76,9 @@ def test_a_run(project: Project) -> None:
     assert found_in(everything(project, *done)) == []
 
 
-@pytest.mark.parametrize("command", [("run",), ("chat",), ("eval", "a.test.json")])
-def test_an_agent_that_is_not_there(project: Project, command: tuple[str, ...]) -> None:
+def test_an_agent_that_is_not_there(project: Project) -> None:
     """Nor do they stand in the message that nobody answers at the endpoint, or that it may not be asked."""
-    project.scenario('scenario("s", turns=["x"])')
-    project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
-    for host in (f"127.0.0.1:{free_port()}", "169.254.169.254"):
-        project.config("x", agent={"endpoint": with_secrets(f"http://{host}/chat"), "retries": 0})
-        done = project.agentest(*command, env=ENVIRONMENT)
-        assert done.returncode == 2
-        assert "[redacted]" in done.stderr
-        assert found_in(everything(project, done)) == []
+    check_unreachable(project, "run")
 
 
 def test_a_server_that_dies(project: Project) -> None:
@@ -156,28 +123,10 @@ def test_a_password_that_breaks_its_address(project: Project, key: str) -> None:
     project.config(
         "x", agent={"endpoint": url} if key == "endpoint" else {"endpoint": "http://h", "server": server}
     )
-    literal = "http://bot:zq/91@127.0.0.1:9/"
-    for done in (
-        project.run(env={"BOT_PASSWORD": "zq/91"}),
-        project.agentest("eval", "a.test.json", "--agent", literal),
-    ):
-        assert done.returncode == 2
-        assert "%2F" in done.stderr
-        assert found_in(done.stdout + done.stderr) == []
-
-
-def test_an_agent_named_on_the_command_line(project: Project) -> None:
-    """Nor do those of a URL that the command line gives, with a configuration or without one."""
-    project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
-    with ScriptedAgent([Raw(f"wrong: {BASIC} {PASSWORD} {KEY}".encode(), status=403)]) as agent:
-        url = with_secrets(agent.endpoint)
-        for name, value in ENVIRONMENT.items():
-            url = url.replace(f"${{{name}}}", value)
-        done = [project.agentest("eval", "a.test.json", "--agent", url, "--verbose")]
-        project.config("http://127.0.0.1:9/")
-        done += [project.agentest("eval", "a.test.json", "--agent", url, "--verbose")]
-    assert all("wrong: [redacted] [redacted] [redacted]" in each.stdout for each in done)
-    assert found_in(everything(project, *done)) == []
+    done = project.run(env={"BOT_PASSWORD": "zq/91"})
+    assert done.returncode == 2
+    assert "%2F" in done.stderr
+    assert found_in(done.stdout + done.stderr) == []
 
 
 PYTHON_CONFIGURATIONS = {
@@ -227,15 +176,4 @@ def test_a_recording(project: Project) -> None:
         done = project.run("--record", env=ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "model of [redacted]" in everything(project)
-    assert found_in(everything(project, done)) == []
-
-
-def test_chat(project: Project, tmp_path: Path) -> None:
-    """Nor in what a chat shows of an agent that breaks down."""
-    project.scenario('scenario("s", goal="g")')
-    with ScriptedAgent([Raw("\n".join(SPELLINGS).encode(), status=403)]) as agent:
-        project.config(with_secrets(agent.endpoint))
-        done = project.agentest("chat", env=ENVIRONMENT, typed="hello\n")
-    assert done.returncode == 1
-    assert "[redacted]" in done.stdout
     assert found_in(everything(project, done)) == []

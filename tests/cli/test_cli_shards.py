@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evalset_documents import case, eval_set, invocation, text
 from model_server import ModelServer, best, model_keys
 from project import DEADLINE_S, Project, wait_until
-from report_file import read_report
 
 from agentest.testing import ScriptedAgent, tool_call
 
@@ -92,8 +90,8 @@ def test_shards_merged_are_the_whole_run(project: Project, agents: int) -> None:
             assert f"--shard {n}/3:" in done.stderr, done.stderr
             assert "split by numbers of conversations" in done.stderr
             uploaded(checkout, project)
-    reports = ("--reporter", "junit=all.xml", "--reporter", "html")
-    merged = project.agentest("merge", "artifacts", "--output-dir", "merged", *reports)
+    junit = ("--reporter", "junit=all.xml")
+    merged = project.agentest("merge", "artifacts", "--output-dir", "merged", *junit)
     assert merged.returncode == whole.returncode == 1, merged.stderr
     assert "agentest: failed: " in merged.stderr
     found = json.loads((project.root / "merged" / "results.json").read_text())
@@ -101,11 +99,6 @@ def test_shards_merged_are_the_whole_run(project: Project, agents: int) -> None:
     assert "broken.sim.py" in (project.root / "all.xml").read_text()
     [kept] = (project.root / "merged" / "runs").iterdir()
     assert record(kept)["kind"] == "merge"
-    page = read_report(project.root / "merged" / "report.html")
-    assert (page.overview["run"]["kind"], page.overview["leftOut"]) == ("merge", 0)
-    assert len(page.overview["scenarios"]) == sum(
-        len(each.get("agents", [each])) for each in found["scenarios"]
-    )
     told = json.loads(project.agentest("compare", str(kept), "latest", "--format", "json").stdout)
     assert not [each for each in told["scenarios"] if each["change"] in ("regressed", "new", "gone")]
     parts = (project.root / "artifacts").glob("*/*/journal.jsonl")
@@ -249,25 +242,16 @@ def test_a_killed_shard_is_gone_on_with_as_that_shard(project: Project) -> None:
 
 
 def test_runs_without_a_scenario_in_common_are_merged(project: Project) -> None:
-    """Runs that are no shards are merged if they do not overlap; cases of evaluation sets are split, too."""
-    cases = (case(name, invocation(name, name)) for name in ("one", "two"))
-    project.write("n.test.json", text(eval_set("n", *cases)))
+    """Runs that are no shards are merged if they do not overlap."""
     project.scenario('scenario("a", turns=["a"])\nscenario("b", turns=["b"])')
     with ScriptedAgent(lambda body: str(body["messages"][-1]["content"])) as agent:
         project.config(agent.endpoint, reporters=["json"])
         for name in "ab":
             project.run("--scenario", f"={name}")
         first, second = (folder.name for folder in runs(project))
-        for n in (1, 2):
-            project.agentest("eval", "n.test.json", "--shard", f"{n}/2")
     assert "whole: there is nothing to merge" in merged(project, first)[1]
     assert merged(project, second, first)[0] == 0
     assert [each["name"] for each in project.results["scenarios"]] == ["a", "b"]
     third = runs(project)[-1].name
     assert "overlap: both have 'a'" in merged(project, first, third)[1]
-    _, _, *shards, _ = (folder.name for folder in runs(project))
-    assert merged(project, *shards)[0] == 0
-    assert project.results["summary"]["passedScenarios"] == 2
-    shown = project.agentest("runs").stdout
-    assert "passed (merge)" in shown
-    assert "passed (eval, shard 2/2)" in shown
+    assert "passed (merge)" in project.agentest("runs").stdout

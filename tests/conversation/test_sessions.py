@@ -58,9 +58,3 @@ def test_transcripts_name_the_session(project: Project) -> None:
     for scenario in project.results["scenarios"]:
         for conversation in scenario["conversations"]:
             assert f"session {conversation['turns'][0]['agentMessage']}\n" in done.stdout
-
-
-def test_a_person_has_a_session_too(project: Project) -> None:
-    """`agentest chat` tells the agent an id of its own."""
-    said = project.agentest("chat", "--scenario", "one", typed="Hi.\n/quit\n")
-    assert re.search(r"agent  agentest-one-chat-[0-9a-f]{16}\n", said.stdout), said

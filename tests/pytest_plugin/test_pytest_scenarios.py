@@ -116,14 +116,14 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
 def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
     """A run is kept with the reports that the configuration names, but none of the console's on the terminal;
     `--last-failed` counts it, and the run of a selection says that it is one."""
-    names = ["console", "console=said.txt", "junit", "html", "github-actions"]
+    names = ["console", "console=said.txt", "junit", "github-actions"]
     configure(project, agent, reporters=names)
     text = project.runpytest(*FLAGS).stdout.str()
     assert "::error file=all.sim.py,line=8,title=fails failed::" in text.partition("short test summary")[0]
     assert "Not passed" in (project.path / "said.txt").read_text()
     folder = project.path / ".agentest"
     (whole,) = list_stored_runs(folder)
-    files = {"journal.jsonl", "results.json", "junit.xml", "report.html", "run.json"}
+    files = {"journal.jsonl", "results.json", "junit.xml", "run.json"}
     assert {file.name for file in whole.path.iterdir()} == files
     assert (folder / "junit.xml").read_bytes() == (whole.path / "junit.xml").read_bytes()
     results = json.loads((whole.path / "results.json").read_text())

@@ -55,9 +55,8 @@ def test_what_can_be_reached(tmp_path: Path) -> None:
     fine: list[dict[str, Any]] = [
         {"endpoint": "https://bot.example.com/v1"},
         {"endpoint": "http://localhost.example.com/v1"},
-        {"endpoint": "http://localhost:{port}/v1", "server": {**OWN, "per_worker": True}, "mcp_mock": True},
+        {"endpoint": "http://localhost:{port}/v1", "server": {**OWN, "per_worker": True}},
         {"type": "custom", "handler": "a:b"},
-        {"type": "command", "command": ["cat"], "mcp_mock": True},
         {"type": "chat_completions", "app": "a:b", "endpoint": "http://localhost/v1"},
     ]
     for agent in fine:
@@ -74,7 +73,7 @@ def test_what_can_be_reached(tmp_path: Path) -> None:
 
 
 def test_what_else_is_on_loopback(tmp_path: Path) -> None:
-    """Further addresses of an agent, a server started once, models, `servers`, mock servers, real tools."""
+    """Further addresses of an agent, a server started once, models, `servers`."""
     step = [{"endpoint": "/login"}, {"endpoint": "http://127.0.0.1:8/begin"}]
     http = {"type": "http", "endpoint": "http://bot.example.com/", "body": "{{message}}", "setup": step}
     (told,) = unreachable(prepared(tmp_path, http), NODES)
@@ -93,21 +92,6 @@ def test_what_else_is_on_loopback(tmp_path: Path) -> None:
     (told,) = unreachable(prepared(tmp_path, {"type": "custom", "handler": "a:b"}, **database), NODES)
     assert told.startswith("server 'db' (`servers`, `ready`: tcp://localhost:5433) cannot be reached")
 
-    program = {"type": "command", "command": ["cat"], "mcp_mock": {"port": 7}, "traces": True}
-    (told, traces) = unreachable(prepared(tmp_path, program), NODES)
-    assert traces.startswith("the mock server or gateway of agent 'bot' (`traces`) cannot be reached")
-    assert told.startswith(
-        "the mock server or gateway of agent 'bot' (`mcp_mock.port`: 7) cannot be reached from "
-        "node 10.0.0.7: it listens"
-    )
-
-    per_worker = {
-        "endpoint": "http://localhost:{port}/v1",
-        "server": {**OWN, "per_worker": True},
-        "mcp_mock": {"upstream": "http://localhost:4/mcp"},
-    }
-    (told,) = unreachable(prepared(tmp_path, per_worker), NODES)
-    assert told.startswith("the real tools of agent 'bot' (`mcp_mock.upstream`: http://localhost:4/mcp)")
     own = {"type": "custom", "handler": "a:b", "server": {"command": "x", "ready": "tcp://localhost:5"}}
     (told,) = unreachable(prepared(tmp_path, own), NODES)
     assert told.startswith("`server` of agent 'bot' (`ready`: tcp://localhost:5) cannot be reached")

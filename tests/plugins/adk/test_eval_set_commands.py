@@ -162,3 +162,13 @@ def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
     plain = evaluation_run(EvalRequest(RunRequest(Path()), ("sets",)), ("sets",))
     assert plain.resumed_by == "agentest eval sets --resume"
+
+
+@pytest.mark.parametrize("options", [["--engine", "local", "--workers", "4"], ["--ray-address", "auto"]])
+def test_conflicting_engine_options_are_refused(project: Project, options: list[str]) -> None:
+    """As by `run`: nothing is evaluated."""
+    project.config("http://127.0.0.1:9/")
+    done = project.agentest("eval", "set.test.json", *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"agentest: {options[0]} ")
+    assert not (project.root / ".agentest").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import Answer, ModelServer, completion, error
+from model_server import Answer, ModelServer, Received, completion, error
 from project import DEADLINE_S, Project, free_port, wait_until
 from wire import closed_port
 
@@ -19,6 +19,7 @@ from agentest.plugins.authoring.checks import Check, Examination, good
 from agentest.plugins.authoring.doctor import run_checks
 from agentest.runner.prepare import RunRequest
 from agentest.support.interrupts import run_event_loop
+from agentest.testing import ScriptedAgent
 
 KEY = "sk-a-key-of-the-test-0123456789"
 
@@ -290,3 +291,21 @@ def test_plugins_add_checks(project: Project, monkeypatch: pytest.MonkeyPatch) -
     where = rf"\({re.escape(__file__)}:\d+\)"
     problem = rf"check 'mars' of plug-in 'tests' {where} failed: OSError: too far {where}"
     assert re.fullmatch(problem, made["mars"].text)
+
+
+def test_doctor_asks_the_confirming_model(project: Project) -> None:
+    """It is reached by itself, and its calls are counted."""
+
+    def reachable(received: Received) -> Answer:
+        return completion({"reachable": True})
+
+    with ScriptedAgent(["Done."]) as agent, ModelServer(script=reachable) as model:
+        options = {"base_url": model.base_url, "api_key": "sk-of-the-test"}
+        named = {"provider": "openai-compatible", "model": "first", "provider_options": options}
+        judge = {"confirm": "second", "retries": 0}
+        project.config(agent.endpoint, **named, judge=judge, metrics=["goal_completion"])
+        project.scenario('scenario("s", turns=["x"], goal="g", conversations_per_scenario=2)')
+        done = project.agentest("doctor")
+        assert "second (judge.confirm) answers" in done.stdout
+        said = " ".join(done.stdout.split())
+        assert "2 of the judge's, and 2 of the model that confirms it" in said

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_server import Answer, ModelServer, Received, completion, model_keys
 from project import Project, free_port
 
 from agentest.plugins.adk.formats.criteria import read_criteria
@@ -206,3 +207,34 @@ def test_a_journal_serves_as_results(project: Project) -> None:
     assert 'scenario(\n    "s' in exported.stdout, exported.stdout + exported.stderr
     covered = project.agentest("coverage", "--results", ".agentest/journal.jsonl")
     assert "1 conversation in .agentest/journal.jsonl" in covered.stdout, covered.stdout + covered.stderr
+
+
+def test_calls_of_the_simulated_user_are_left_out(project: Project) -> None:
+    """A script has no tools of its own."""
+    steps = [
+        {"message": "No network here.", "should_stop": False},
+        {"tool_calls": [{"name": "look", "arguments": "{}"}]},
+        {"message": "", "should_stop": True, "ended_by": "satisfied"},
+    ]
+
+    def plays(received: Received) -> Answer:
+        return completion(steps[sum(m["role"] == "assistant" for m in received.body["messages"])])
+
+    project.scenario('scenario("abroad", goal="g", metrics=[], user_tools={"look": lambda: "off"})')
+    with ScriptedAgent(["I see."]) as agent, ModelServer(script=plays) as model:
+        project.config(agent.endpoint, conversations_per_scenario=1, **model_keys(model))
+        done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    exported = project.agentest("export", "latest", "--to", "scenario")
+    assert exported.returncode == 0, exported.stderr
+    assert "abroad: 1 call of the simulated user's own tools left out: a script has none" in exported.stderr
+    assert "look" not in exported.stdout
+
+
+def test_criteria_are_left_out(project: Project) -> None:
+    project.scenario('scenario("s", goal="g", turns=["x"], criteria=["Never asks for the card number"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        project.run("--offline")
+    exported = project.agentest("export", "latest", "--to", "scenario")
+    assert "s: its 1 criterion and any expected outcome are left out" in exported.stderr

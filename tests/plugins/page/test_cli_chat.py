@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 from project import Project
+from steering_texts import GITHUB, harmless, say_hostile_texts, write_scenarios
 
 from agentest.testing import ScriptedAgent, tool_call
 
@@ -45,3 +47,31 @@ def test_an_agent_whose_calls_nobody_tells(project: Project) -> None:
         project.config(agent.endpoint, agent={"endpoint": agent.endpoint, **http})
         assert "calls of agent 'agent' cannot be seen" in project.run().stdout
         assert "agent  You said: Hello" in chat(project, "Hello\n/quit\n").stdout
+
+
+def test_who_chats_plays_the_user_without_the_users_tools(project: Project) -> None:
+    project.scenario('scenario("s", goal="g", user_tools={"look": lambda: "off", "switch": lambda: "done"})')
+    with ScriptedAgent(["Hello."]) as agent:
+        project.config(agent.endpoint)
+        told = " ".join(chat(project, "Hi.\n/quit\n").stdout.split())
+    assert "simulated user tools of its own (look, switch)" in told
+
+
+def test_a_person_has_a_session_too(project: Project) -> None:
+    """The agent is told an id of its own."""
+    project.write(
+        "agentest.config.py",
+        "async def handler(messages, ctx):\n    return ctx.session_id\n\n"
+        'config = {"agent": {"type": "custom", "handler": handler}}\n',
+    )
+    project.scenario('scenario("one", turns=["Hi."])')
+    assert re.search(r"agent  agentest-one-chat-[0-9a-f]{16}\n", chat(project, "Hi.\n/quit\n").stdout)
+
+
+def test_nothing_said_steers_the_terminal(project: Project) -> None:
+    """An agent forms no command, and cannot pass for the person."""
+    write_scenarios(project)
+    with ScriptedAgent(say_hostile_texts) as agent:
+        project.config(agent.endpoint)
+        done = project.agentest("chat", "--scenario", "calls", env=GITHUB, typed="hello\ncall\nunknown\n")
+    assert "\n       ##\\[stop-commands]quiet" in harmless(done)

@@ -8,6 +8,8 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+from early_interrupt import check_early_interrupt
 from project import DEADLINE_S, Project, free_port, interrupt
 
 from agentest.support.errors import ExitCode
@@ -68,3 +70,8 @@ def test_show_writes_the_page_of_a_run_and_names_it(tmp_path: Path) -> None:
     assert pages[0].parent.parent == tmp_path.resolve() / ".agentest" / "runs"
     assert pages[1].parent != pages[0].parent
     assert all("<html" in page.read_text("utf-8") for page in pages)
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_there_is_an_event_loop(project: Project) -> None:
+    check_early_interrupt(project, "ui", "--port", "0")

@@ -198,34 +198,6 @@ def test_several_agents_go_first_one_after_another(
     assert backend.refunds == 1
 
 
-def test_a_handler_that_runs_a_mocked_tool(project: Project) -> None:
-    """A handler that records a call of its own to a mocked tool has run the real one."""
-    project.write(
-        "shop.py",
-        """
-def own(messages, ctx):
-    ctx.record_tool(messages[-1]["content"], {}, "paid")
-    return "Done."
-
-
-def asked(messages, ctx):
-    ctx.record_tool("refund", {}, ctx.resolve_tool("refund", {}))
-    ctx.record_tool("shop_refund", {}, "a tool of another name")
-    return "Done."
-""",
-    )
-    project.scenario(
-        suite("refund", more=', agent="own"') + "\n" + suite("x", more=', agent="asked"').replace("s0", "s1")
-    )
-    agents = {name: {"type": "custom", "handler": f"shop:{name}"} for name in ("own", "asked")}
-    project.config("", agent=agents["asked"], agents=agents)
-    ran = project.run("--scenario", "=s0")
-    assert ran.returncode == 2, ran.stdout + ran.stderr
-    assert "agent 'own' ran tool 'refund' itself, which scenario 's0' mocks" in ran.stdout
-    ran = project.run("--scenario", "=s1")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
 def test_text_streams_hand_over_no_call(project: Project) -> None:
     """A backend that streams text hides its calls: the real tool runs once, as no mock can answer it."""
     project.scenario(suite(*["refund"] * 4, more=", conversations_per_scenario=3"))
