@@ -47,6 +47,77 @@ CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
 """Metrics for which a case can set thresholds. Other thresholds belong to the criteria."""
 
 
+def parse_thresholds(value: Any, key: str) -> dict[str, float]:
+    """Parse a case's thresholds of metrics that are not criteria."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
+    try:
+        thresholds = normalize_thresholds(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    for name, least in thresholds.items():
+        if name not in CASE_THRESHOLDS:
+            hint = did_you_mean(name, CASE_THRESHOLDS)
+            raise ValueError(
+                f"{key}: `{name}` can have no threshold here; {hint}. Other metrics have theirs in the "
+                "criteria (test_config.json)"
+            )
+        low, high = THRESHOLD_RANGE[name]
+        if not low <= least <= high:
+            raise ValueError(f"{key}.{name}: {least:g} is not between {low:g} and {high:g}")
+    return thresholds
+
+
+def _not_empty(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def parsed(value: Any, key: str) -> Any:
+        found = parse(value, key)
+        if not found:
+            raise ValueError(f"{key}: is empty, so it would check nothing")
+        return found
+
+    return parsed
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "trajectory": _not_empty(parse_trajectories),
+    "expect": parse_sayings,
+    "state": parse_state,
+    "final_state": parse_expected_state,
+    "thresholds": parse_thresholds,
+    "criteria": _not_empty(parse_criteria),
+    "date": parse_date,
+}
+
+
+class NestedValueError(ValueError):
+    """An invalid nested value. `at` is its path, such as `[0].expected`."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def validated_as(name: str) -> AfterValidator:
+    """Validate a value by the rules of this scenario key; failures are ValueErrors."""
+
+    def check(value: Any) -> Any:
+        try:
+            parse_expectations({name: value})
+        except ValueError as error:
+            at, _, message = str(error).removeprefix(name).partition(": ")
+            raise NestedValueError(at, message) from None
+        return value
+
+    return AfterValidator(check)
+
+
+def parse_expectations(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the values under a case's key `agentest`, which have been validated, to fields of a Scenario."""
+    return {
+        name: parse(values[name], name) for name, parse in _PARSERS.items() if values.get(name) is not None
+    }
+
+
 class BriefRepr:
     """Mixin whose repr shows only fields that are set, because most fields are empty."""
 
@@ -459,77 +530,6 @@ def _attachment(part: Part, origin: str) -> Attachment:
 
 def _on_one_line(text: str) -> str:
     return " ".join(well_formed(text).split())
-
-
-def parse_thresholds(value: Any, key: str) -> dict[str, float]:
-    """Parse a case's thresholds of metrics that are not criteria."""
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
-    try:
-        thresholds = normalize_thresholds(value)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-    for name, least in thresholds.items():
-        if name not in CASE_THRESHOLDS:
-            hint = did_you_mean(name, CASE_THRESHOLDS)
-            raise ValueError(
-                f"{key}: `{name}` can have no threshold here; {hint}. Other metrics have theirs in the "
-                "criteria (test_config.json)"
-            )
-        low, high = THRESHOLD_RANGE[name]
-        if not low <= least <= high:
-            raise ValueError(f"{key}.{name}: {least:g} is not between {low:g} and {high:g}")
-    return thresholds
-
-
-def _not_empty(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def parsed(value: Any, key: str) -> Any:
-        found = parse(value, key)
-        if not found:
-            raise ValueError(f"{key}: is empty, so it would check nothing")
-        return found
-
-    return parsed
-
-
-_PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    "trajectory": _not_empty(parse_trajectories),
-    "expect": parse_sayings,
-    "state": parse_state,
-    "final_state": parse_expected_state,
-    "thresholds": parse_thresholds,
-    "criteria": _not_empty(parse_criteria),
-    "date": parse_date,
-}
-
-
-class NestedValueError(ValueError):
-    """An invalid nested value. `at` is its path, such as `[0].expected`."""
-
-    def __init__(self, at: str, message: str) -> None:
-        super().__init__(message)
-        self.at = at
-
-
-def validated_as(name: str) -> AfterValidator:
-    """Validate a value by the rules of this scenario key; failures are ValueErrors."""
-
-    def check(value: Any) -> Any:
-        try:
-            parse_expectations({name: value})
-        except ValueError as error:
-            at, _, message = str(error).removeprefix(name).partition(": ")
-            raise NestedValueError(at, message) from None
-        return value
-
-    return AfterValidator(check)
-
-
-def parse_expectations(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse the values under a case's key `agentest`, which have been validated, to fields of a Scenario."""
-    return {
-        name: parse(values[name], name) for name, parse in _PARSERS.items() if values.get(name) is not None
-    }
 
 
 def can_fail(expectations: Mapping[str, Any]) -> bool:
