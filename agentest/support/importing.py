@@ -144,11 +144,11 @@ def module_name(path: Path) -> str:
 def _is_from_other_folder(name: str, folder: Path) -> bool:
     """Return True if a user module came from another folder. A package without `__init__.py` has no file."""
     module, top = sys.modules.get(name), name.partition(".")[0]
-    file = getattr(module, "__file__", None)
-    if file:
-        at = Path(file)
-        return is_users_file(file) and at != folder / f"{top}.py" and not at.is_relative_to(folder / top)
-    return any(not Path(entry).is_relative_to(folder / top) for entry in getattr(module, "__path__", ()))
+    if file := getattr(module, "__file__", None):
+        inside = Path(file) == folder / f"{top}.py" or Path(file).is_relative_to(folder / top)
+        return is_users_file(file) and not inside
+    paths = (entry for entry in getattr(module, "__path__", ()) if not entry.startswith(_NOT_THE_USERS))
+    return any(not Path(entry).is_relative_to(folder / top) for entry in paths)
 
 
 def import_object(reference: str, root: Path) -> Any:
