@@ -14,7 +14,6 @@ from agentest.conversation.user import UserLeftRole
 from agentest.support.text import shortened
 
 STOP_MARK = "[[STOP]]"
-_SHOWN_CHARS = 80
 _REASONING = "think|thinking|thought|reasoning|reflection|analysis|scratchpad|plan|internal"
 _REASONING_BLOCK = re.compile(rf"<({_REASONING})\b[^<>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 _REASONING_END = re.compile(rf"\A.*</(?:{_REASONING})\s*>", re.IGNORECASE | re.DOTALL)
@@ -47,10 +46,9 @@ _TURNED = re.compile(
     r"|\bI(?:'m| am) (?:here|happy|glad) to (?:help|assist)(?: you)?\b",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"\w+")
-_SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n+")
+_WORD, _SENTENCE_END = re.compile(r"\w+"), re.compile(r"(?<=[.!?:])\s+|\n+")
 _IS_JSON = "`message` contains the JSON of an answer; write only what the user says"
-_LEAST_WORDS = 7
+_SHOWN_CHARS, _LEAST_WORDS = 80, 7
 """A shorter sentence of the prompt may be a coincidence."""
 
 
@@ -69,8 +67,7 @@ def said_in(text: str, prompts: frozenset[str] = frozenset()) -> Said:
 
     Raises ValueError, with a sentence for the model, for a text that is not (only) a message.
     """
-    unwrapped = _unwrapped(_without_reasoning(text))
-    text, stops = unwrapped
+    text, stops = _unwrapped(_without_reasoning(text))
     for field in _FIELD.finditer(text):
         if field["key"].lower() == "should_stop":
             stops = field["value"].strip().lower() in ("true", "yes")

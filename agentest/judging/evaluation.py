@@ -59,7 +59,6 @@ class ConversationEvaluation:
 
     def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
         self._evaluator = evaluator
-
         self._number = number
         self._at_end = at_end or evaluator.judges_at_end
         self._checked: dict[int, tuple[object, TurnEvaluation]] = {}

@@ -22,6 +22,9 @@ class StreamedCalls:
         """Each call with its index."""
         self._at: dict[int, _StreamedCall] = {}
         """The last call with an index, to which further pieces with this index belong."""
+        self._of_id: dict[str, dict[int, _StreamedCall]] = {}
+        """Id → index → call, the last one last."""
+        self._last = -1
 
     @property
     def calls(self) -> list[Json]:
@@ -30,19 +33,20 @@ class StreamedCalls:
 
     def add(self, piece: Mapping[str, Any], position: int) -> None:
         """Add an item of a delta's `tool_calls`; `position` is its place there."""
-        index, identifier = piece.get("index"), piece.get("id")
-        same_id = [each for each in reversed(self._calls) if identifier and each[1].id == identifier]
-        last = max(self._at, default=-1)
+        index, identifier = piece.get("index"), str(piece.get("id") or "")
+        same_id = self._of_id.setdefault(identifier, {}) if identifier else {}
         if not isinstance(index, int):
             # Some servers send no index. A new id starts a call; a piece without one continues the last.
-            index = same_id[0][0] if same_id else last + 1 if identifier else max(last, position)
+            new = self._last + 1 if identifier else max(self._last, position)
+            index = next(reversed(same_id), new)
         # Others send index 0 for all calls, so that only ids tell them apart.
-        call = next((call for at, call in same_id if at == index), self._at.get(index))
+        call = same_id.get(index) or self._at.get(index)
         if call is None or call.is_followed_by(piece):
             kind = "custom" if "custom" in piece else "function"
             call = _StreamedCall(kind, call.next_name if call and not identifier else "")
             self._calls.append((index, call))
-        self._at[index] = call
+        self._at[index] = same_id[index] = call
+        self._last = max(self._last, index)
         call.add(piece)
 
 

@@ -309,7 +309,7 @@ def test_streamed_tool_calls_of_one_index() -> None:
 @pytest.mark.slow
 def test_very_many_streamed_tool_calls_without_index() -> None:
     """The place of a call without an index is known without looking at all that came before."""
-    pieces = [{"id": "1", "function": {"name": "one"}}] * 50_000
+    pieces = [{"id": str(n), "function": {"name": "one"}} for n in range(50_000)]
     assert len(stream(delta(tool_calls=pieces), "[DONE]").tool_requests) == 50_000
 
 
