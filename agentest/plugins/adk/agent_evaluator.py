@@ -27,8 +27,8 @@ from agentest.plugins.adk.in_process_evaluation import (
     warn,
 )
 from agentest.plugins.adk.metrics.custom_metrics import experimental_notes
-from agentest.plugins.adk.migration import migrate
 from agentest.plugins.adk.plan import EvalRequest, eval_plan, prepare_eval
+from agentest.plugins.adk.set_commands import migrate
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import TypeAdapter
-
 from agentest.conversation.simulated_user import check_instructions
 from agentest.domain.messages import Session
 from agentest.domain.results import (
@@ -29,6 +27,7 @@ from agentest.judging.grader import Grader
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.plugins.adk.formats.criteria import STOP_SIGNAL, Criteria, MetricCriterion
 from agentest.plugins.adk.formats.eval_set import (
+    INVOCATION,
     AgentestKeys,
     ConversationScenario,
     EvalCase,
@@ -321,9 +320,6 @@ def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
     )
 
 
-_INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
-
-
 def recorded_case(conversation: Conversation, created: float, keys: AgentestKeys | None = None) -> EvalCase:
     """Convert a conversation to a case with its id, and each turn to an invocation.
 
@@ -331,5 +327,5 @@ def recorded_case(conversation: Conversation, created: float, keys: AgentestKeys
     """
     id = conversation.conversation_id
     made = (turn_invocation(turn, f"{id}-{turn.turn_index}") for turn in conversation.turns)
-    invocations = (_INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
+    invocations = (INVOCATION.validate_python({**each, "creationTimestamp": created}) for each in made)
     return EvalCase(id, tuple(invocations), creation_timestamp=created, agentest=keys)

@@ -169,7 +169,7 @@ def eval_set() -> None:
 @exits
 def create(agent: str, set_id: str) -> ExitCode:
     """Create an evaluation set without cases."""
-    from agentest.plugins.adk.set_files import SetLocation, create_set
+    from agentest.plugins.adk.set_commands import SetLocation, create_set
 
     file = create_set(SetLocation(agent, set_id), time())
     say(f"{file}: evaluation set {set_id!r} created, without cases yet")
@@ -195,7 +195,7 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
 
     A scenario that the set already has is left out.
     """
-    from agentest.plugins.adk.set_files import SetLocation, add_cases
+    from agentest.plugins.adk.set_commands import SetLocation, add_cases
 
     target = SetLocation(agent, set_id)
     for eval_id, is_new in add_cases(target, scenarios, session, time()):
@@ -218,7 +218,7 @@ def migrate(
 
     The criteria in OLD are written to a test_config.json next to NEW.
     """
-    from agentest.plugins.adk.migration import migrate as converted
+    from agentest.plugins.adk.set_commands import migrate as converted
 
     for note in converted(old, new, initial_session, camel_case=camel_case, config_out=config_out):
         tell(f"agentest: {note}")

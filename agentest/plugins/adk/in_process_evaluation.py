@@ -7,11 +7,10 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.base import AnyAgent
@@ -22,9 +21,14 @@ from agentest.domain.results import RunResult, ScenarioResult
 from agentest.domain.transcript import Conversation
 from agentest.mocks.binding import Mock
 from agentest.plugins.adk.formats.criteria import Criteria, parse_criteria
-from agentest.plugins.adk.formats.eval_set import EVAL_SET, EvalSet
-from agentest.plugins.adk.formats.problems import FormatNames, problems
-from agentest.plugins.adk.formats.set_reader import MAX_PROBLEMS, FileFormat, ReadSet
+from agentest.plugins.adk.formats.eval_set import EvalSet
+from agentest.plugins.adk.formats.problems import (
+    NO_NAMES,
+    FormatNames,
+    InvalidDocument,
+    validated,
+)
+from agentest.plugins.adk.formats.set_reader import EVAL_SET_NAMES, FileFormat, ReadSet
 from agentest.plugins.adk.metrics.custom_metrics import (
     CustomMetricCode,
     check_code,
@@ -121,17 +125,15 @@ def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
         return value
     if callable(dump := getattr(value, "model_dump", None)):  # google-adk's EvalSet
         value = dump(mode="json", exclude_none=True)
-    names = FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
-    return validate_document(EVAL_SET, EvalSet, value, names)
+    return validate_document(EvalSet, value, EVAL_SET_NAMES)
 
 
-def validate_document(adapter: TypeAdapter[T], shape: type[T], document: Any, names: FormatNames) -> T:
+def validate_document(shape: type[T], document: Any, names: FormatNames = NO_NAMES) -> T:
     """Validate a JSON document. Raises UsageError, which lists up to five problems."""
     try:
-        return adapter.validate_python(document)
-    except ValidationError as error:
-        first_problems = islice(problems(error, document, shape, names), MAX_PROBLEMS)
-        raise UsageError("\n".join(problem.message for problem in first_problems)) from None
+        return validated(shape, document, names)
+    except InvalidDocument as error:
+        raise UsageError(str(error)) from None
 
 
 def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:

@@ -20,8 +20,7 @@ from agentest.plugins.adk.eval_result import (
     turn_result,
 )
 from agentest.plugins.adk.formats.criteria import Criteria
-from agentest.plugins.adk.formats.eval_set import EVAL_CASE, EvalCase, EvalSet, Invocation
-from agentest.plugins.adk.formats.problems import FormatNames
+from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, Invocation
 from agentest.plugins.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
@@ -261,7 +260,7 @@ def _cases(item: Any) -> Sequence[EvalCase]:
         return (item,)
     if isinstance(item, Mapping) and item.keys() & {"eval_cases", "evalCases"}:
         return as_eval_set(item).eval_cases
-    return (validate_document(EVAL_CASE, EvalCase, item, FormatNames()),)
+    return (validate_document(EvalCase, item),)
 
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
-
 from agentest.config.agents.in_process import CustomAgent
 from agentest.domain.results import ConversationResult, Deduplication, Severity, TurnEvaluation
 from agentest.domain.verdict import averages, decide
@@ -29,7 +27,6 @@ from agentest.plugins.adk.eval_result import eval_status, sentences, turn_result
 from agentest.plugins.adk.formats.criteria import MetricCriterion, parse_criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation
 from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
-from agentest.plugins.adk.formats.problems import FormatNames
 from agentest.plugins.adk.in_process_evaluation import validate_document, warn
 from agentest.plugins.adk.metrics.evaluator_base import (
     EvalMetric,
@@ -47,7 +44,6 @@ from agentest.support.errors import ConfigError, UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.text import valid_keys
 
-_INVOCATION = TypeAdapter(Invocation)
 _JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit")
 _JUDGED = ("judge_model_options", *_JUDGE, "include_intermediate_responses_in_final")
 
@@ -195,7 +191,7 @@ def _invocation(value: Any, what: str) -> Invocation:
     # google-adk's invocations are pydantic models with the keys of its files.
     document = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
     try:
-        return validate_document(_INVOCATION, Invocation, document, FormatNames())
+        return validate_document(Invocation, document)
     except UsageError as error:
         raise UsageError(f"{what}: {error}") from None
 

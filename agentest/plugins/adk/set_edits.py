@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,9 +30,17 @@ from agentest.plugins.adk.formats.set_reader import (
     select,
     set_name,
 )
-from agentest.plugins.adk.set_files import EvalSetProject, SetContent, check_version, read, write
-from agentest.plugins.adk.set_text import SetFile, open_set
+from agentest.plugins.adk.set_files import (
+    EvalSetProject,
+    SetContent,
+    SetFile,
+    check_version,
+    open_set,
+    read,
+    write,
+)
 from agentest.support.errors import UsageError
+from agentest.support.json_text import json_document
 from agentest.support.lazy_dataclasses import dataclass
 
 _NO_AGENT = "agent"
@@ -67,8 +75,7 @@ def check_set(new: SetContent, index: int | None = None) -> ReadSet:
     try:
         return _parsed(new.path, new.data.removeprefix(BOM))
     except EvalSetError as error:
-        ids = _ids(new)
-        raise EditRejected([_located_problem(each, new, ids, index) for each in error.problems]) from None
+        raise EditRejected([_located_problem(each, new, index) for each in error.problems]) from None
     except UsageError as error:
         raise _rejected(error, new) from None
 
@@ -118,25 +125,14 @@ def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path
         yield EditProblem("no command can name a case whose id is empty or has a comma", ("eval_id",))
 
 
-def _located_problem(
-    problem: FileProblem, new: SetContent, ids: Sequence[Any], index: int | None
-) -> EditProblem:
+def _located_problem(problem: FileProblem, new: SetContent, index: int | None) -> EditProblem:
     if problem.case is not None and index is not None:
         # For a duplicate id, the reader names the first of the cases.
+        ids = open_set(new).ids
         is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[index]
         if problem.case == index or is_duplicate:
             return EditProblem(problem.short_message or problem.message, problem.keys)
     return EditProblem(f"{new.name}: {_with_short_paths(problem.message, new)}")
-
-
-def _ids(new: SetContent) -> list[Any]:
-    document = json.loads(new.text)
-    if isinstance(document, Mapping):
-        document = document.get("eval_cases", document.get("evalCases", [document]))
-    return [
-        each.get("eval_id", each.get("evalId")) if isinstance(each, Mapping) else None
-        for each in (document if isinstance(document, list) else ())
-    ]
 
 
 def _with_short_paths(message: str, new: SetContent) -> str:
@@ -242,7 +238,7 @@ class EvalSetEditor:
         check_version(path, name, None)
         called = set_name(path)
         document = {"eval_set_id": called, "name": called, "eval_cases": [draft.parsed()]}
-        text = json.dumps({**document, "creation_timestamp": now}, indent=2, ensure_ascii=False) + "\n"
+        text = json_document({**document, "creation_timestamp": now})
         new = SetContent(path, name, b"").with_text(text)
         notes = self._checked(new, 0)
         return EditedSet(open_set(write(new, None)), 0, notes)
@@ -287,14 +283,14 @@ def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:
 def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int]:
     value = draft.parsed()
     at = len(file.cases) if index is None else max(0, min(index, len(file.cases)))
-    return file.with_added(value, at), at
+    return file.with_added(value, index=at), at
 
 
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     index = file.index_of(eval_id)
     value = file.value(index)
     key = next(key for key in ("eval_id", "evalId") if key in value)
-    return file.with_added({**value, key: new_id}, index + 1), index + 1
+    return file.with_added({**value, key: new_id}, index=index + 1), index + 1
 
 
 def _with_line_ends(text: str, old: SetContent) -> str:

@@ -1,4 +1,7 @@
-"""Files of evaluation sets: find, read, write and create them, and notice changes on disk."""
+"""Files of evaluation sets: find them, read and change their cases, and notice changes on disk.
+
+A changed file is written anew, with the indentation, line ends, escapes and order of keys that it has.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,18 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agentest.plugins.adk.formats.criteria import CRITERIA_FILE
-from agentest.plugins.adk.formats.set_reader import (
-    BOM,
-    EVAL_SET_SUFFIX,
-    SUFFIXES,
-    FileFormat,
-    parse_json,
-    read_bytes,
-    read_eval_set,
-    read_session,
-)
+from agentest.plugins.adk.formats.set_reader import BOM, SUFFIXES, parse_json
 from agentest.support.errors import UsageError
-from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path, write_atomically
+from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import snake_keys
 
 _ONE_AT_A_TIME = threading.Lock()
 """Serializes writes, so that the second of two concurrent saves notices the first."""
@@ -135,14 +130,6 @@ def _replace(new: SetContent, version: str | None) -> None:
         check_version(new.path, new.name, version)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whatever is there. Raises UsageError."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error}") from None
-
-
 MAX_FILES = 1_000
 MAX_FOLDERS = 20_000
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -226,140 +213,185 @@ class EvalSetProject:
         return shown_path(path, self.root)
 
 
-_ID = re.compile(r"[a-zA-Z0-9_]+")
-_SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
-_SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
-_LONGEST_NAME = 255
-"""Maximum length of a file name."""
-_USER = "agentest"
-"""Default user of a session, as of an agent behind ADK's server."""
+_FIRST_ENTRY = re.compile(r"^\s*[\[{]\r?\n([ \t]+)")
+_ESCAPED = re.compile(r"\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])")
+_HALF = re.compile("[\ud800-\udfff]")
+_ID = ("eval_id", "evalId")
+_CASES = ("eval_cases", "evalCases")
 
 
 @dataclass(frozen=True, slots=True)
-class SetLocation:
-    """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
+class JsonStyle:
+    """The formatting of a JSON file.
 
-    agent: str
-    set_id: str
-
-    @property
-    def folder(self) -> Path:
-        """Return the agent's folder, or the working directory if the agent is a name or a URL.
-
-        Raises UsageError for a missing folder, or for a word that cannot name an agent.
-        """
-        if not self.agent.strip() or Path(self.agent).is_file():
-            raise UsageError(
-                f"{self.agent!r} is not an agent; name its folder, or an agent of the configuration"
-            )
-        for folder in (Path(self.agent), Path(*self.agent.split("."))):
-            if folder.is_dir():
-                return folder
-        if "://" not in self.agent and re.search(r"[/\\]", self.agent):
-            raise UsageError(f"{self.agent}: the agent's folder does not exist")
-        return Path()
-
-    @property
-    def app_name(self) -> str:
-        """Return the agent's name in google-adk: `agent` if that is a valid name, else its folder's name."""
-        return self.agent if _ID.fullmatch(self.agent) else self.folder.resolve().name
-
-    @property
-    def file(self) -> Path:
-        """Return the set's file. Raises UsageError for an id that google-adk does not accept."""
-        if not _ID.fullmatch(self.set_id):
-            possible = re.sub("[^a-zA-Z0-9]+", "_", self.set_id).strip("_") or "return_flow_tests"
-            raise UsageError(
-                f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
-                f"and _ alone, such as {possible}"
-            )
-        name = f"{self.set_id}{EVAL_SET_SUFFIX}"
-        if len(name) > _LONGEST_NAME:
-            raise UsageError(
-                f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
-            )
-        return self.folder / name
-
-
-def create_set(location: SetLocation, now: float) -> Path:
-    """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
-
-    Args:
-        now: the current time in seconds since 1970.
+    Attributes:
+        indent: white space per level; None if the whole file is one line.
+        newline: `\\n` or `\\r\\n`.
+        ascii: True if other letters than ASCII are escaped.
+        before, after: white space around the document.
     """
-    file = location.file
-    if file.exists():
-        raise UsageError(f"{file}: is there already; add cases to it, or choose another id")
-    name = location.set_id
-    empty = {"eval_set_id": name, "name": name, "eval_cases": [], "creation_timestamp": now}
-    write_file(file, _encoded(empty))
-    return file
+
+    indent: str | None
+    newline: str
+    ascii: bool
+    before: str = ""
+    after: str = "\n"
+
+    def written(self, value: Any) -> str:
+        """Return the text of a document."""
+        text = json.dumps(value, ensure_ascii=self.ascii, allow_nan=False, indent=self.indent)
+        # Unpaired surrogates can only be escaped: the reader reports them.
+        text = _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+        return self.before + text.replace("\n", self.newline) + self.after
 
 
-def add_cases(
-    location: SetLocation, scenarios: Path, session: Path | None, now: float
-) -> list[tuple[str, bool]]:
-    """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
-
-    The id of a case is a hash of its scenario, so adding the same scenario again has no effect. Returns the
-    id of each, and True if the set did not have it already.
-    """
-    document, key = _document(location)
-    session_input: dict[str, Any] = {}
-    if session:  # with the app and user that google-adk requires
-        given = snake_keys(read_session(session), _SESSION_KEYS)
-        session_input = {"session_input": {"app_name": location.app_name, "user_id": _USER, **given}}
-    known = (
-        {case.eval_id for case in read_eval_set(location.file).eval_set.eval_cases}
-        if document[key]
-        else set()
+def style_of(text: str) -> JsonStyle:
+    """Find the formatting of a JSON text."""
+    first = _FIRST_ENTRY.search(text)
+    return JsonStyle(
+        indent=first[1] if first else None,
+        newline="\r\n" if "\r\n" in text else "\n",
+        ascii=bool(_ESCAPED.search(text)) and text.isascii(),
+        before=text[: len(text) - len(text.lstrip())],
+        after=text[len(text.rstrip()) :],
     )
-    added = []
-    for eval_id, scenario in _scenarios(scenarios):
-        added.append((eval_id, eval_id not in known))
-        if eval_id not in known:
-            known.add(eval_id)
-            case = {"eval_id": eval_id, "conversation_scenario": scenario, **session_input}
-            document[key].append({**case, "creation_timestamp": now})
-    if any(is_new for _, is_new in added):
-        write_file(location.file, _encoded(document))
-    return added
 
 
-def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
-    """Return the set's raw JSON, so that unknown keys are preserved, and the key of its cases."""
-    file = location.file
-    if not file.exists():
-        raise UsageError(
-            f"{file}: does not exist; agentest eval_set create {location.agent} {location.set_id} makes it"
-        )
-    document = parse_json(file, read_bytes(file))
-    for key in ("eval_cases", "evalCases"):
-        if isinstance(document, dict) and isinstance(document.get(key), list):
-            return document, key
-    raise UsageError(f"{file}: is not an evaluation set: expected an object with `eval_cases`")
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """An evaluation set that can be edited.
 
+    An edit that changes nothing leaves the file as it is; any other writes the whole file anew, in its own
+    indentation.
 
-def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash.
-
-    For a persona given by name, google-adk hashes its description, and Agentest hashes the name. Raises
-    UsageError.
+    Attributes:
+        document: the parsed file.
+        cases_key: key of the list of cases; "" if the file is that list; None if it is a single case.
+        camel: True if its keys are in camelCase, such as `evalId`.
     """
-    read = read_eval_set(file)
-    if read.form is not FileFormat.SCENARIOS:
-        form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
-        raise UsageError(f"{file}: is an evaluation set already; expected conversation scenarios: {form}")
-    written = parse_json(file, read_bytes(file))["scenarios"]
-    for case, as_written in zip(read.eval_set.eval_cases, written, strict=True):
-        assert case.conversation_scenario is not None, "the form has no other cases"
-        named = snake_keys(as_written, _SCENARIO_KEYS)
-        values = asdict(case.conversation_scenario)
-        if isinstance(named.get("user_persona"), str):
-            values["user_persona"] = named["user_persona"]
-        digits = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-        yield digits[:8], {key: value for key, value in named.items() if value is not None}
+
+    content: SetContent
+    document: Any
+    style: JsonStyle
+    cases_key: str | None
+    camel: bool
+
+    @property
+    def cases(self) -> Sequence[Any]:
+        """The cases, as they are in the file."""
+        if self.cases_key is None:
+            return (self.document,)
+        cases: list[Any] = self.document[self.cases_key] if self.cases_key else self.document
+        return cases
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the cases; "" for one that has no text as its id."""
+        return tuple(map(_eval_id, self.cases))
+
+    def index_of(self, eval_id: str) -> int:
+        """Return the index of a case, from 0. Raises UsageError."""
+        if eval_id not in self.ids:
+            raise UsageError(f"{self.content.name}: the case {eval_id!r} no longer exists")
+        return self.ids.index(eval_id)
+
+    def value(self, index: int) -> Any:
+        """Return a copy of a case."""
+        return deepcopy(self.cases[index])
+
+    def case_text(self, index: int) -> str:
+        """Return a case as JSON text."""
+        style = JsonStyle(self.style.indent, "\n", self.style.ascii, after="")
+        return style.written(self.cases[index])
+
+    def with_value(self, index: int, value: Any) -> str:
+        """Return the file with a new value for a case."""
+        old = self.cases[index]
+        new = _merged(old, value)
+        return self.content.text if _is_same(old, new) else self._with_cases(index, index + 1, new)
+
+    def with_added(self, *cases: Any, index: int | None = None) -> str:
+        """Return the file with more cases, before the one at `index`, or at the end.
+
+        Raises UsageError if the file has no list of cases.
+        """
+        if self.cases_key is None:
+            raise UsageError(
+                f"{self.content.name}: is one case alone, without a list to which cases could be added; "
+                "`agentest migrate OLD NEW` makes a set of it"
+            )
+        at = len(self.cases) if index is None else index
+        return self._with_cases(at, at, *cases)
+
+    def without(self, index: int) -> str:
+        """Return the file without a case, of a list."""
+        return self._with_cases(index, index + 1)
+
+    def _with_cases(self, start: int, end: int, *cases: Any) -> str:
+        changed = [*self.cases[:start], *cases, *self.cases[end:]]
+        if self.cases_key is None:
+            (document,) = changed
+        else:
+            document = {**self.document, self.cases_key: changed} if self.cases_key else changed
+        return self.style.written(document)
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+@lru_cache(maxsize=2)  # several consecutive calls open the same file, and a large one takes seconds
+def open_set(content: SetContent) -> SetFile:
+    """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
+    text = content.text
+    document = parse_json(Path(content.name), text.encode())
+    form = _form_of_cases(document)
+    if form is None:
+        raise UsageError(
+            f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
+            "`agentest migrate OLD NEW` converts it. It can be edited as a text"
+        )
+    cases_key, camel = form
+    return SetFile(content, document, style_of(text), cases_key, camel)
+
+
+def _form_of_cases(document: Any) -> tuple[str | None, bool] | None:
+    """Return the key of the list of cases ("": the document; None: it is a case), and the spelling."""
+    if isinstance(document, dict):
+        for key in _CASES:
+            if isinstance(document.get(key), list):
+                return key, key == _CASES[1]
+        return next(((None, key == _ID[1]) for key in _ID if key in document), None)
+    cases = [each for each in document if isinstance(each, dict)] if isinstance(document, list) else []
+    spellings = {key for key in _ID for case in cases if key in case}
+    return ("", _ID[1] in spellings) if spellings else None
+
+
+def _eval_id(case: Any) -> str:
+    eval_id = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
+    return eval_id if isinstance(eval_id, str) else ""
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Return the new value, with the numbers and the order of keys of the old one where they are equal.
+
+    A value that went through a browser has lost digits of long numbers, and `-0.0` and `1.0` are `0` and `1`.
+    """
+    if isinstance(old, dict) and isinstance(new, Mapping):
+        keys = [*(key for key in old if key in new), *(key for key in new if key not in old)]
+        return {key: _merged(old.get(key), new[key]) for key in keys}
+    if isinstance(old, list) and isinstance(new, list):
+        return [_merged(a, b) for a, b in zip(old, new, strict=False)] + new[len(old) :]
+    return old if _is_same(old, new) else new
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Return True if two values are equal for a browser: 1 equals 1.0, but not true."""
+    if isinstance(old, dict) and isinstance(new, Mapping):
+        return old.keys() == new.keys() and all(_is_same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_is_same, old, new))
+    if isinstance(old, bool) or isinstance(new, bool):
+        return old is new
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        try:
+            return float(old) == float(new)
+        except OverflowError:
+            return old == new
+    return bool(old == new)

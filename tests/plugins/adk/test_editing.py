@@ -14,8 +14,7 @@ from hypothesis import given
 from agentest.plugins.adk.formats.eval_set import EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.plugins.adk.set_edits import CaseDraft, EditRejected, EvalSetEditor, free_id, listing
-from agentest.plugins.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
-from agentest.plugins.adk.set_text import open_set
+from agentest.plugins.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent, open_set
 from agentest.support.errors import UsageError
 
 NAME = "shop.evalset.json"

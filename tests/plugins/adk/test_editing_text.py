@@ -11,8 +11,7 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.plugins.adk.set_files import SetContent
-from agentest.plugins.adk.set_text import SetFile, open_set
+from agentest.plugins.adk.set_files import SetContent, SetFile, open_set
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\n", "\n\n"]))

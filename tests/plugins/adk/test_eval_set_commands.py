@@ -15,7 +15,7 @@ from project import Project
 from agentest.plugins.adk.command import evaluation_run
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.plugins.adk.plan import EvalRequest
-from agentest.plugins.adk.set_files import SetLocation, add_cases, create_set
+from agentest.plugins.adk.set_commands import SetLocation, add_cases, create_set
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.support.errors import UsageError
@@ -70,18 +70,17 @@ def test_a_set_is_made_filled_and_run(project: Project) -> None:
 
 
 def test_what_is_in_a_set_stays(project: Project) -> None:
-    """A set keeps what it holds, whoever wrote it, in its own spelling; the same scenario is added once."""
+    """A set keeps what it holds, whoever wrote it, in its own spelling and indentation; the same scenario is added once."""
     kept = {"evalSetId": "mine", "evalCases": [case("one", invocation("x", "y"))], "_comment": "by hand"}
-    file = project.write("mine.evalset.json", text(kept))
+    file = project.write("mine.evalset.json", json.dumps(kept, indent=4))
     project.write("twice.json", text({"scenarios": [RETURN, RETURN]}))
     place = SetLocation("http://localhost:8000", "mine")
     assert add_cases(place, Path("twice.json"), None, 7.0) == [
         (IDS_OF_ADK[0], True),
         (IDS_OF_ADK[0], False),
     ]
-    now = json.loads(file.read_text())
     new = {"eval_id": IDS_OF_ADK[0], "conversation_scenario": RETURN, "creation_timestamp": 7.0}
-    assert now == {**kept, "evalCases": [*kept["evalCases"], new]}
+    assert file.read_text() == json.dumps({**kept, "evalCases": [*kept["evalCases"], new]}, indent=4)
     assert len(read_eval_set(file).eval_set.eval_cases) == 2
 
 
@@ -108,7 +107,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {},
         "does not exist; agentest eval_set create my_agent returns makes it",
     ),
-    "no cases": ({"my_agent/returns.evalset.json": []}, "is not an evaluation set"),
+    "no cases": ({"my_agent/returns.evalset.json": []}, "in another form than an EvalSet"),
     "a bad case": (
         {"my_agent/returns.evalset.json": eval_set("a", {"eval_id": "x"})},
         "exactly one of conversation",

@@ -34,7 +34,7 @@ from agentest.plugins.adk.formats.set_reader import (
     read_session,
     select,
 )
-from agentest.plugins.adk.migration import migrate
+from agentest.plugins.adk.set_commands import migrate
 from agentest.support.errors import UsageError
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}

@@ -22,8 +22,8 @@ from agentest.models.port import CallKey
 from agentest.plugins.adk.cases import case_entries
 from agentest.plugins.adk.formats.eval_set import EVAL_SET, EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
-from agentest.plugins.adk.migration import migrate
 from agentest.plugins.adk.plan import case_sets
+from agentest.plugins.adk.set_commands import migrate
 from agentest.support.errors import UsageError
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

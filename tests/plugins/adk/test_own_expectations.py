@@ -14,7 +14,7 @@ from agentest.plugins.adk.cases import CaseSet, case_entries
 from agentest.plugins.adk.formats.criteria import parse_criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase
 from agentest.plugins.adk.formats.set_reader import read_eval_set
-from agentest.plugins.adk.migration import migrate
+from agentest.plugins.adk.set_commands import migrate
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call

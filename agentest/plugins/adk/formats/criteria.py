@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from agentest.config.models import RequestedModel, Sampling
-from agentest.domain.metrics import ADK_METRICS, MetricDefinition, Range
+from agentest.domain.metrics import ADK_METRICS, MetricDefinition
 from agentest.plugins.adk.formats.eval_set import Rubric
 from agentest.plugins.adk.formats.metric_info import Interval
 from agentest.support.errors import UsageError
@@ -417,9 +417,10 @@ class CustomMetric(_CriteriaObject):
         """Return the metadata as written."""
         return self.metric_info.model_dump(exclude_unset=True) if self.metric_info else {}
 
-    def bounds(self) -> Range:
-        interval = self.metric_info and self.metric_info.metric_value_info.interval
-        return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
+    @property
+    def interval(self) -> Interval | None:
+        """Return the range of its scores as written; None if the file gives none."""
+        return self.metric_info.metric_value_info.interval if self.metric_info else None
 
 
 def _require_placeholders(template: str) -> str:
@@ -482,7 +483,9 @@ def _criterion(
         if base.threshold is None:
             threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
         else:
-            threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
+            interval = custom[metric].interval
+            bounds = (interval.min_value, interval.max_value) if interval else _UNBOUNDED
+            threshold = _within(base.threshold, bounds, metric, source)
         return MetricCriterion(metric, threshold, information=base.information, written=written)
     if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")

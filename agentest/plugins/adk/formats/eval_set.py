@@ -389,7 +389,7 @@ class EvalSet(BriefRepr):
 
 EVAL_SET = TypeAdapter(EvalSet)
 EVAL_CASE = TypeAdapter(EvalCase)
-_INVOCATION = TypeAdapter(Invocation)
+INVOCATION = TypeAdapter(Invocation)
 _CONTENT_BYTES: Any = {"parts": {"__all__": {"inline_data": {"data"}}}}
 _BYTES: Any = {
     "user_content": _CONTENT_BYTES,
@@ -427,7 +427,7 @@ def finite(document: bytes) -> bool:
 
 def invocation_json(invocation: Invocation) -> dict[str, Any]:
     """Return an invocation in the form of results: camelCase, without empty fields and the bytes of files."""
-    value: dict[str, Any] = _INVOCATION.dump_python(
+    value: dict[str, Any] = INVOCATION.dump_python(
         invocation, mode="json", by_alias=True, exclude_none=True, exclude=_BYTES
     )
     return value

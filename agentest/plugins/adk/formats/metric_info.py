@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Strict, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from agentest.plugins.adk.formats.problems import FormatNames, problems
+from agentest.plugins.adk.formats.problems import InvalidDocument, validated
 from agentest.support.json_text import safe_repr
 
 # Numbers and flags are strict. The values are not, because they may be mappings in either spelling.
@@ -72,9 +72,6 @@ class MetricInfo:
         return self.metric_value_info.interval if self.metric_value_info else None
 
 
-_METRIC_INFO, _INTERVAL = TypeAdapter(MetricInfo), TypeAdapter(Interval)
-
-
 def metric_info_of(info: Any) -> MetricInfo:
     """Convert a MetricInfo, a mapping in either spelling, or google-adk's object to a MetricInfo.
 
@@ -86,14 +83,9 @@ def metric_info_of(info: Any) -> MetricInfo:
         raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(info)}")
     values = info if isinstance(info, Mapping) else _attributes(info)
     try:
-        return _METRIC_INFO.validate_python(values)
-    except ValidationError as error:
-        raise ValueError(next(problems(error, values, MetricInfo, FormatNames())).message) from None
-
-
-def interval_of(values: Mapping[str, Any]) -> Interval:
-    """Validate the range that a criteria file gives."""
-    return _INTERVAL.validate_python(values)
+        return validated(MetricInfo, values)
+    except InvalidDocument as error:
+        raise ValueError(error.problems[0].message) from None
 
 
 _KEYS = {field.name for shape in (MetricInfo, MetricValueInfo, Interval) for field in fields(shape)}

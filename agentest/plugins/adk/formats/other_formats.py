@@ -36,6 +36,7 @@ from agentest.plugins.adk.formats.eval_set import (
     EvalSet,
     SessionInput,
 )
+from agentest.plugins.adk.formats.problems import valid_keys_of
 from agentest.support.text import did_you_mean, snake_case
 
 _CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
@@ -165,19 +166,6 @@ class ScenariosFile:
 
 _MISSPELT = 0.7
 """How similar an unknown key must be to a known one to count as misspelled."""
-_LEGACY_KEYS = {
-    "case": ("name", "data", "initial_session"),
-    "data": (
-        "query",
-        "reference",
-        "expected_tool_use",
-        "expected_intermediate_agent_responses",
-        "response",
-    ),
-    "expected_tool_use": ("tool_name", "name", "tool_input", "args", "mock_tool_output"),
-    "expected_intermediate_agent_responses": ("author", "text"),
-}
-"""The keys of the objects in a list, by the key of the list. Other values may have any keys."""
 
 
 def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
@@ -186,13 +174,14 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     google-adk ignores unknown keys. A key that looks misspelled is not removed, so that it raises an error.
     """
     extras: dict[str, None] = {}
+    known_keys = valid_keys_of(LegacyCase)
 
     def cleaned(node: Any, kind: str) -> Any:
         if isinstance(node, list):
             return [cleaned(item, kind) for item in node]
-        valid = _LEGACY_KEYS.get(kind)
-        if valid is None or not isinstance(node, Mapping):
-            return node
+        valid = known_keys.get(kind)
+        if valid is None or kind == "initial_session" or not isinstance(node, Mapping):
+            return node  # a session, and the values of arguments, may have any keys
         known = {}
         for key, value in node.items():
             name = snake_case(str(key))
@@ -202,7 +191,7 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
                 extras[str(key)] = None
         return known
 
-    kept = [cleaned(e, "case" if isinstance(e, Mapping) and "data" in e else "data") for e in entries]
+    kept = [cleaned(e, "" if isinstance(e, Mapping) and "data" in e else "data") for e in entries]
     return kept, tuple(extras)
 
 

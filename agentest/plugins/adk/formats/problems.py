@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from functools import cache
+from itertools import islice
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import AliasChoices, ValidationError
+from pydantic import AliasChoices, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -16,6 +18,13 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import nearest, snake_case
 
 Location = tuple[str | int, ...]
+_T = TypeVar("_T")
+
+MAX_PROBLEMS = 5
+"""Maximum number of problems of a file that an error lists."""
+
+MAX_STORED_PROBLEMS = 100
+"""Maximum number of problems of a file that an error stores."""
 
 MAX_SHOWN = 60
 """Maximum number of characters of a value in a message."""
@@ -76,10 +85,39 @@ class FormatNames:
     line: str = ""
 
 
-def problems(error: ValidationError, document: Any, shape: type, names: FormatNames) -> Iterator[FileProblem]:
-    """Yield the problems of an invalid document, in the order of the file."""
-    valid: dict[str, set[str]] = {}
-    _collect_valid_keys("", shape, valid)
+NO_NAMES = FormatNames()
+
+
+class InvalidDocument(ValueError):
+    """A document does not have its form.
+
+    `problems` has the first problems, in the order of the document, and `count` is the number of all.
+    """
+
+    def __init__(self, problems: Iterator[FileProblem], count: int) -> None:
+        self.problems = tuple(islice(problems, MAX_STORED_PROBLEMS))
+        self.count = count
+        super().__init__("\n".join(problem.message for problem in self.problems[:MAX_PROBLEMS]))
+
+
+def validated(shape: type[_T], document: Any, names: FormatNames = NO_NAMES) -> _T:
+    """Return the values of a document: a dataclass, or a tuple of them. Raises InvalidDocument."""
+    form: Any = shape
+    try:
+        return _adapter(form).validate_python(document)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        found = _problems(error, document, valid_keys_of(form), names)
+        raise InvalidDocument(found, error.error_count()) from None
+
+
+@cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
+
+
+def _problems(
+    error: ValidationError, document: Any, valid: Mapping[str, set[str]], names: FormatNames
+) -> Iterator[FileProblem]:
     for detail in error.errors(include_url=False):
         location = _without_union_tags(detail["loc"])
         case, head, keys, rest = _split_location(location, document, names)
@@ -241,8 +279,16 @@ def _without_union_tags(location: Location) -> Location:
     )
 
 
+@cache
+def valid_keys_of(shape: Any) -> Mapping[str, set[str]]:
+    """Map every key of a form to the valid keys of the objects under it; "" is the document itself."""
+    keys: dict[str, set[str]] = {}
+    for part in _shapes_in(shape):
+        _collect_valid_keys("", part, keys)
+    return keys
+
+
 def _collect_valid_keys(key: str, shape: type, keys: dict[str, set[str]]) -> None:
-    """Map every key to the valid keys of the objects under it; "" stands for the file itself."""
     hints = get_type_hints(shape)
     for field in fields(shape):
         alias = shape.__pydantic_fields__[field.name].validation_alias  # type: ignore[attr-defined]

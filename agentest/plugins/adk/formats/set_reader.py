@@ -13,11 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from agentest.plugin import PLUGINS
-from agentest.plugins.adk.formats.eval_set import EVAL_SET, EvalSet, SessionInput, finite
+from agentest.plugins.adk.formats.eval_set import EvalSet, SessionInput
 from agentest.plugins.adk.formats.other_formats import (
     DataSet,
     InitialSession,
@@ -34,28 +33,24 @@ from agentest.plugins.adk.formats.other_formats import (
     without_extras,
 )
 from agentest.plugins.adk.formats.problems import (
+    MAX_PROBLEMS,
     EvalSetError,
     FileProblem,
     FormatNames,
+    InvalidDocument,
     format_value,
+    get,
     line_texts,
-    problems,
+    validated,
 )
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest, snake_case
 
-MAX_PROBLEMS = 5
-"""Maximum number of problems of a file that an error lists."""
-
-MAX_STORED_PROBLEMS = 100
-"""Maximum number of problems of a file that an error stores."""
-
 MAX_IDS = 20
 """Maximum number of case ids that an error lists."""
 
-_LIST = re.compile(rb"\s*\[")
 _TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
 
 
@@ -94,37 +89,33 @@ class _Shape:
     """One format of a file. `convert` takes the parsed data and the file's name."""
 
     form: FileFormat
-    adapter: TypeAdapter[Any]
-    type: type
+    type: Any
     names: FormatNames
     convert: Callable[[Any, str], EvalSet]
     criteria: Callable[[Any], Mapping[str, Any] | None] = lambda _: None
 
 
+EVAL_SET_NAMES = FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
 _EVAL_SET = _Shape(
     FileFormat.EVAL_SET,
-    EVAL_SET,
     EvalSet,
-    FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id"),
+    EVAL_SET_NAMES,
     lambda eval_set, _: eval_set,
 )
 _LEGACY_CASES = _Shape(
     FileFormat.LEGACY,
-    TypeAdapter(tuple[LegacyCase, ...]),
-    LegacyCase,
+    tuple[LegacyCase, ...],
     FormatNames(case_id="name", invocations="data", line="name"),
     from_legacy_cases,
 )
 _LEGACY_TURNS = _Shape(
     FileFormat.LEGACY,
-    TypeAdapter(tuple[LegacyTurn, ...]),
-    LegacyTurn,
+    tuple[LegacyTurn, ...],
     FormatNames(word="invocation", line="query"),
     from_legacy_turns,
 )
 _DATA = _Shape(
     FileFormat.DATA,
-    TypeAdapter(DataSet),
     DataSet,
     FormatNames("data", case_id="name", line="name"),
     from_data,
@@ -132,12 +123,10 @@ _DATA = _Shape(
 )
 _SCENARIOS = _Shape(
     FileFormat.SCENARIOS,
-    TypeAdapter(ScenariosFile),
     ScenariosFile,
     FormatNames("scenarios", word="scenario", line="starting_prompt"),
     from_scenarios,
 )
-_SESSION = TypeAdapter(InitialSession)
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 
@@ -165,7 +154,7 @@ def parse_eval_set(path: Path, text: bytes) -> ReadSet:
     Args:
         text: the content without its byte order mark.
     """
-    read = _read_eval_set(path, text) or _read_any_form(path, text)
+    read = _read(path, text)
     set_problems = list(_problems_of_set(read.eval_set))
     if set_problems:
         lines = [read.lines[case.eval_id] for case in read.eval_set.eval_cases]
@@ -203,49 +192,23 @@ def _listed(names: Iterable[object]) -> str:
     return ", ".join(f"`{name}`" for name in islice(names, MAX_IDS))
 
 
-def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
-    """Parse a valid EvalSet in a third of the time that the general path takes; None for any other file."""
-    if _LIST.match(text) or not finite(text):
-        return None
-    try:
-        eval_set = EVAL_SET.validate_json(text)
-    except ValidationError:
-        return None
-    warnings = tuple(_session_notes(path, text))
-    return ReadSet(
-        eval_set, path, FileFormat.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings
-    )
-
-
-def _session_notes(path: Path, text: bytes) -> Iterator[str]:
-    """Yield a note on each unused key of a case's session; google-adk drops them silently."""
-    if b'"session_input"' not in text and b'"sessionInput"' not in text:
-        return  # do not parse the file twice
-    document = from_json(text)
-    for case in document.get("eval_cases") or document.get("evalCases"):
-        for key in case.get("session_input") or case.get("sessionInput") or ():
-            if snake_case(key) not in _SESSION_KEYS:
-                name = case.get("eval_id") or case.get("evalId")
-                hint = did_you_mean(key, _SESSION_KEYS)
-                yield f"{path}: case `{name}`: `{key}` is not a key of a session and is left out; {hint}"
-
-
-def _read_any_form(path: Path, text: bytes) -> ReadSet:
+def _read(path: Path, text: bytes) -> ReadSet:
     document = _converted(_wrapped_in_set(parse_json(path, text), set_name(path)), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
         document, extras = without_extras(document)
     try:
-        parsed = shape.adapter.validate_python(document)
-    except ValidationError as error:
+        parsed = validated(shape.type, document, shape.names)
+    except InvalidDocument as error:
         lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
-        listed = list(islice(problems(error, document, shape.type, shape.names), MAX_STORED_PROBLEMS))
-        raise EvalSetError(_problem_text(path, listed, error.error_count(), lines), listed) from None
+        raise EvalSetError(_problem_text(path, error.problems, error.count, lines), error.problems) from None
     eval_set, warnings, notes = shape.convert(parsed, set_name(path)), [], tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
         warnings.append(
             f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
         )
+    if shape is _EVAL_SET:
+        warnings += _session_notes(path, document)
     if extras:
         keys = f"key{'s' * (len(extras) > 1)} {_listed(extras)}"
         warnings.append(f"{path}: ADK does not know the {keys}; left out")
@@ -254,6 +217,18 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
         notes = (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
     lines_of_cases = _case_lines(text, eval_set, shape)
     return ReadSet(eval_set, path, shape.form, lines_of_cases, shape.criteria(parsed), tuple(warnings), notes)
+
+
+def _session_notes(path: Path, document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note on each unused key of a case's session; google-adk drops them silently."""
+    for case in get(document, "eval_cases"):
+        for key in get(case, "session_input") or ():
+            if snake_case(key) not in _SESSION_KEYS:
+                hint = did_you_mean(key, _SESSION_KEYS)
+                yield (
+                    f"{path}: case `{get(case, 'eval_id')}`: `{key}` is not a key of a session and is left "
+                    f"out; {hint}"
+                )
 
 
 def _converted(document: Any, name: str) -> Any:
@@ -351,10 +326,9 @@ def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
 
 def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     try:
-        read = _SESSION.validate_python(data)
-    except ValidationError as error:
-        session_problems = problems(error, data, InitialSession, FormatNames())
-        raise UsageError(_problem_text(Path(where), session_problems, error.error_count(), ())) from None
+        read = validated(InitialSession, data)
+    except InvalidDocument as error:
+        raise UsageError(_problem_text(Path(where), error.problems, error.count, ())) from None
     if data and _keys(data).isdisjoint(_SESSION_KEYS):
         raise UsageError(
             f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "

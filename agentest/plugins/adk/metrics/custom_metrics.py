@@ -13,15 +13,13 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.plugins.adk.formats.criteria import Criteria, CustomMetric, MetricCriterion
-from agentest.plugins.adk.formats.eval_set import Invocation
-from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, interval_of, metric_info_of
+from agentest.plugins.adk.formats.eval_set import INVOCATION, Invocation
+from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, metric_info_of
 from agentest.plugins.adk.metrics.evaluator_base import (
     Code,
     EvalMetric,
@@ -174,12 +172,11 @@ def _custom_metric_code(
     written = metric.info
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
     info = _metric_info(name, code)
-    range_written = (written.get("metric_value_info") or {}).get("interval")
     return CustomMetricCode(
         code=code,
         name=called,
         threshold=_default_threshold(name, code, info, written.get("default_threshold"), threshold),
-        interval=interval_of(range_written) if range_written else info.interval if info else None,
+        interval=metric.interval or (info.interval if info else None),
         experimental=bool(written.get("experimental", info and info.experimental)),
     )
 
@@ -280,7 +277,6 @@ def _with_threshold(criterion: MetricCriterion, metric: CustomMetricCode, source
     return criterion
 
 
-_INVOCATION = TypeAdapter(Invocation)
 _TIMEOUT_S = 300.0
 
 
@@ -332,7 +328,7 @@ class CustomGrader(CriterionGrader):
 def actual_invocations(conversation: Conversation) -> list[Invocation]:
     """Return the turns of a conversation as invocations."""
     return [
-        _INVOCATION.validate_python(
+        INVOCATION.validate_python(
             copied(turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}"))
         )
         for turn in conversation.turns

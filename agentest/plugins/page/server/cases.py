@@ -19,8 +19,7 @@ from agentest.plugins.adk.set_edits import (
     free_id,
     listing,
 )
-from agentest.plugins.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
-from agentest.plugins.adk.set_text import SetFile, open_set
+from agentest.plugins.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent, SetFile, open_set
 from agentest.plugins.page.server.json_routes import (
     UI,
     Refusal,

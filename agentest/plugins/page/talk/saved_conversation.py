@@ -18,8 +18,7 @@ from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
 from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.plugins.adk.set_edits import check_set
-from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent
-from agentest.plugins.adk.set_text import open_set
+from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent, open_set
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import (
     StringLiteral,

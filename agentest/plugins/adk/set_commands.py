@@ -1,16 +1,20 @@
-"""`agentest migrate OLD NEW`: convert an evaluation file in any format to an equivalent EvalSet."""
+"""The work of `agentest eval-set` and `agentest migrate`: create, fill, and convert evaluation sets."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agentest.plugins.adk.formats.criteria import CRITERIA_FILE, parse_criteria
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, eval_set_json, tool_calls
 from agentest.plugins.adk.formats.set_reader import (
+    EVAL_SET_SUFFIX,
     SUFFIXES,
     FileFormat,
     ReadSet,
@@ -19,9 +23,12 @@ from agentest.plugins.adk.formats.set_reader import (
     read_eval_set,
     read_session,
 )
-from agentest.plugins.adk.set_files import write_file
+from agentest.plugins.adk.set_files import SetFile, open_set, read, write
 from agentest.support.errors import UsageError
-from agentest.support.text import count
+from agentest.support.files import write_atomically
+from agentest.support.json_text import json_document
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import count, snake_keys
 
 
 def migrate(
@@ -48,11 +55,18 @@ def migrate(
         document = eval_set_json(read.eval_set, camel_case=camel_case)
     except ValueError as error:
         raise UsageError(f"{old}: cannot be written as JSON: {error}") from None
-    write_file(new, document)
+    _write_file(new, document)
     if content is not None:
-        write_file(path, content)
+        _write_file(path, content)
     summary = f"{new}: {count(len(read.eval_set.eval_cases), 'case')} from {read.path}"
     return [summary, *criteria_notes, *_notes(read, new), *[f"{new}: {CAMEL_CASE}"] * camel_case]
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error}") from None
 
 
 def _notes(read: ReadSet, new: Path) -> list[str]:
@@ -124,8 +138,7 @@ def _own_criteria(
         more = f" and {len(shared) - _MAX_SHOWN} more" if len(shared) > _MAX_SHOWN else ""
         names = ", ".join(shared[:_MAX_SHOWN]) + more
         notes.append(f"{path} is the criteria of other sets of its folder from now on: {names}")
-    content = json.dumps(criteria, indent=2, ensure_ascii=False).encode() + b"\n"
-    return path, content, [f"{path}: the criteria of {read.path}", *notes]
+    return path, json_document(dict(criteria)).encode(), [f"{path}: the criteria of {read.path}", *notes]
 
 
 def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterator[str]:
@@ -170,3 +183,132 @@ def _sets_sharing_criteria(path: Path, read: ReadSet, new: Path) -> list[str]:
             with suppress(UsageError):  # a set that cannot be read cannot run anyway
                 sharing += [other.name] * (read_eval_set(other).criteria is None)
     return sharing
+
+
+_ID = re.compile(r"[a-zA-Z0-9_]+")
+_SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
+_SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
+_LONGEST_NAME = 255
+"""Maximum length of a file name."""
+_USER = "agentest"
+"""Default user of a session, as of an agent behind ADK's server."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLocation:
+    """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
+
+    agent: str
+    set_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the agent's folder, or the working directory if the agent is a name or a URL.
+
+        Raises UsageError for a missing folder, or for a word that cannot name an agent.
+        """
+        if not self.agent.strip() or Path(self.agent).is_file():
+            raise UsageError(
+                f"{self.agent!r} is not an agent; name its folder, or an agent of the configuration"
+            )
+        for folder in (Path(self.agent), Path(*self.agent.split("."))):
+            if folder.is_dir():
+                return folder
+        if "://" not in self.agent and re.search(r"[/\\]", self.agent):
+            raise UsageError(f"{self.agent}: the agent's folder does not exist")
+        return Path()
+
+    @property
+    def app_name(self) -> str:
+        """Return the agent's name in google-adk: `agent` if that is a valid name, else its folder's name."""
+        return self.agent if _ID.fullmatch(self.agent) else self.folder.resolve().name
+
+    @property
+    def file(self) -> Path:
+        """Return the set's file. Raises UsageError for an id that google-adk does not accept."""
+        if not _ID.fullmatch(self.set_id):
+            possible = re.sub("[^a-zA-Z0-9]+", "_", self.set_id).strip("_") or "return_flow_tests"
+            raise UsageError(
+                f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
+                f"and _ alone, such as {possible}"
+            )
+        name = f"{self.set_id}{EVAL_SET_SUFFIX}"
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
+            )
+        return self.folder / name
+
+
+def create_set(location: SetLocation, now: float) -> Path:
+    """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
+
+    Args:
+        now: the current time in seconds since 1970.
+    """
+    file = location.file
+    if file.exists():
+        raise UsageError(f"{file}: is there already; add cases to it, or choose another id")
+    name = location.set_id
+    empty = {"eval_set_id": name, "name": name, "eval_cases": [], "creation_timestamp": now}
+    _write_file(file, json_document(empty).encode())
+    return file
+
+
+def add_cases(
+    location: SetLocation, scenarios: Path, session: Path | None, now: float
+) -> list[tuple[str, bool]]:
+    """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
+
+    The id of a case is a hash of its scenario, so adding the same scenario again has no effect. Returns the
+    id of each, and True if the set did not have it already.
+    """
+    file = _existing_set(location)
+    session_input: dict[str, Any] = {}
+    if session:  # with the app and user that google-adk requires
+        given = snake_keys(read_session(session), _SESSION_KEYS)
+        session_input = {"session_input": {"app_name": location.app_name, "user_id": _USER, **given}}
+    new: dict[str, Any] = {}
+    added = []
+    for eval_id, scenario in _scenarios(scenarios):
+        added.append((eval_id, eval_id not in file.ids and eval_id not in new))
+        if added[-1][1]:
+            case = {"eval_id": eval_id, "conversation_scenario": scenario, **session_input}
+            new[eval_id] = {**case, "creation_timestamp": now}
+    if new:
+        write(file.content.with_text(file.with_added(*new.values())), file.content.version)
+    return added
+
+
+def _existing_set(location: SetLocation) -> SetFile:
+    """Return the set to which cases are added. Raises UsageError if its cases cannot be read."""
+    path = location.file
+    if not path.exists():
+        raise UsageError(
+            f"{path}: does not exist; agentest eval_set create {location.agent} {location.set_id} makes it"
+        )
+    file = open_set(read(path, str(path)))
+    if file.cases:
+        read_eval_set(path)
+    return file
+
+
+def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash.
+
+    For a persona given by name, google-adk hashes its description, and Agentest hashes the name. Raises
+    UsageError.
+    """
+    read = read_eval_set(file)
+    if read.form is not FileFormat.SCENARIOS:
+        form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
+        raise UsageError(f"{file}: is an evaluation set already; expected conversation scenarios: {form}")
+    written = parse_json(file, read_bytes(file))["scenarios"]
+    for case, as_written in zip(read.eval_set.eval_cases, written, strict=True):
+        assert case.conversation_scenario is not None, "the form has no other cases"
+        named = snake_keys(as_written, _SCENARIO_KEYS)
+        values = asdict(case.conversation_scenario)
+        if isinstance(named.get("user_persona"), str):
+            values["user_persona"] = named["user_persona"]
+        digits = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        yield digits[:8], {key: value for key, value in named.items() if value is not None}
