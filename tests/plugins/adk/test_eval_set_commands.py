@@ -70,7 +70,7 @@ def test_a_set_is_made_filled_and_run(project: Project) -> None:
 
 
 def test_what_is_in_a_set_stays(project: Project) -> None:
-    """A set keeps what it holds, whoever wrote it, in its own spelling and indentation; the same scenario is added once."""
+    """A set keeps what it holds, its spelling and its indentation; the same scenario is added once."""
     kept = {"evalSetId": "mine", "evalCases": [case("one", invocation("x", "y"))], "_comment": "by hand"}
     file = project.write("mine.evalset.json", json.dumps(kept, indent=4))
     project.write("twice.json", text({"scenarios": [RETURN, RETURN]}))
