@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -85,14 +86,18 @@ def adk(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The page in a real browser: Debian's Chromium, installed where it is missing."""
+    """The page in Chromium: the system's, Debian's (for root), or the one that Playwright downloads."""
     _install(session, "test", "browser")
-    if shutil.which("chromium") is None:
+    browser = "chromium" if shutil.which("chromium") else "playwright"
+    if browser == "playwright" and os.geteuid() == 0 and shutil.which("apt-get"):
         session.run("apt-get", "update", "-q", external=True)
         packages = ["chromium", "fonts-dejavu-core"]
         session.run("apt-get", "install", "-qy", "--no-install-recommends", *packages, external=True)
+        browser = "chromium"
+    elif browser == "playwright":
+        session.run("playwright", "install", "chromium")
     command = ["pytest", "-m", "browser", *TWO_CORES, "-rs", "--durations=5", "tests/plugins/page/browser"]
-    env = {"AGENTEST_BROWSER": "chromium"}
+    env = {"AGENTEST_BROWSER": browser}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 
 
@@ -136,6 +141,36 @@ def oldest(session: nox.Session) -> None:
     """The suite with the oldest versions that pyproject.toml allows. Needs uv."""
     session.install("--resolution", "lowest-direct", ".", *GROUPS["test"], *GROUPS["lint"])
     session.run("pytest", *TWO_CORES, *session.posargs)
+
+
+@nox.session(default=False)
+def newest(session: nox.Session) -> None:
+    """The suite with the newest aiohttp, previews among them: the client uses its parser. Needs uv."""
+    _install(session, "test", "lint")
+    session.install("--prerelease", "allow", "--upgrade", "aiohttp")
+    session.run("pytest", *TWO_CORES, *session.posargs)
+
+
+@nox.session(default=False)
+def coverage(session: nox.Session) -> None:
+    """Which statements the default suite runs. The others have a budget. Takes 20 minutes."""
+    session.install("-e", ".", *GROUPS["test"], *GROUPS["lint"], "coverage>=7.10")
+    folder = Path(session.create_tmp()).resolve()
+    env = {"COVERAGE_FILE": str(folder / "data")}
+    session.run("coverage", "erase", env=env)
+    session.run("coverage", "run", "-m", "pytest", *TWO_CORES, *session.posargs, env=env)
+    session.run("coverage", "combine", "-q", env=env)
+    session.run("coverage", "report", "--skip-covered", "--sort=-miss", env=env)
+    session.run("coverage", "json", "-q", "-o", str(folder / "coverage.json"), env=env)
+    session.run("python", "tests/support/budgets.py", str(folder / "coverage.json"))
+
+
+@nox.session(default=False)
+def mutation(session: nox.Session) -> None:
+    """Changes of what decides verdicts that no test notices. Hours; `-- "agentest.mocks.*"` takes a part."""
+    session.install("-e", ".", *GROUPS["test"], *GROUPS["lint"], "mutmut>=3.3")
+    session.run("mutmut", "run", *session.posargs)
+    session.run("mutmut", "results")
 
 
 @nox.session(default=False)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from budgets import FILE, NoHistory, find_raises, lower, measure
+from budgets import FILE, NoHistory, find_raises, lower, measure, untested
 
 
 class Repository:
@@ -138,6 +138,12 @@ def test_what_counts(tmp_path: Path) -> None:
 def test_budgets_are_lowered_to_what_is(tmp_path: Path) -> None:
     """What has grown keeps its budget, so that the test of the package fails."""
     file = tmp_path / "budgets.json"
-    file.write_text('{"lines": 100, "modules": 3, "gone": 1}')
+    file.write_text('{"lines": 100, "modules": 3, "not measured": 1}')
     lower(file, {"lines": 90, "modules": 4, "rooms": 2})
-    assert json.loads(file.read_text()) == {"lines": 90, "modules": 3, "rooms": 2}
+    assert json.loads(file.read_text()) == {"lines": 90, "modules": 3, "not measured": 1, "rooms": 2}
+
+
+def test_the_share_that_no_test_runs_is_rounded_up(tmp_path: Path) -> None:
+    report = tmp_path / "coverage.json"
+    report.write_text('{"totals": {"num_statements": 3000, "missing_lines": 100}}')
+    assert untested(report) == 34

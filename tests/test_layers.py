@@ -323,7 +323,7 @@ def numbers() -> dict[str, int]:
 def test_the_package_is_within_its_budgets() -> None:
     """Whoever adds something makes room for it first."""
     limits = json.loads((budgets.ROOT / budgets.FILE).read_text("utf-8"))
-    assert set(limits) == set(measured())
+    assert set(limits) - {budgets.UNTESTED} == set(measured())
     over = {
         f"{name}: {sum(parts.values()):,}, at most {limits[name]:,}": parts
         for name, parts in measured().items()

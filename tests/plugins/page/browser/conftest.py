@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 WANTED = os.environ.get("AGENTEST_BROWSER")
-"""Set where these tests must run: what is missing is then a failure."""
+"""The command of the browser, or `playwright` for its own. Set where a missing browser is a failure."""
 CHROMIUM = shutil.which(WANTED or "chromium")
+OF_PLAYWRIGHT = WANTED == "playwright"
 PATIENCE_MS = 60_000
 """For what is to appear: a busy machine lets a page or a server stand still for some seconds."""
 # Tests import Playwright at their top: without it none of them can be loaded.
@@ -35,9 +36,11 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=PATIENCE_MS)
-    assert CHROMIUM, f"{WANTED} is not installed"
+    assert CHROMIUM or OF_PLAYWRIGHT, f"{WANTED} is not installed"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=None if WANTED == "playwright" else CHROMIUM, args=["--no-sandbox"]
+        )
         yield browser
         browser.close()
 
