@@ -15,13 +15,12 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import in_order_of_run
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
-from agentest.support.terminal import clean, say, tell
+from agentest.support.terminal import clean, say, tell, tell_notes
 
 
 def show_plan(prepared: Prepared, *, list_only: bool) -> ExitCode:
     """Print what would run (`--list`), or what it would take (`--dry-run`), and return the exit status."""
-    for note in prepared.notes:
-        tell(f"agentest: {note}")
+    tell_notes(prepared.notes)
     for line in listing(prepared) if list_only else dry_run(prepared):
         say(line)
     return report_load_errors(broken(prepared))

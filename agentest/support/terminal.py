@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
@@ -133,6 +133,12 @@ def tell(text: str, *, environ: Mapping[str, str] = os.environ, stream: IO[str] 
     """Write rows to standard error, or to another stream for it. They are lost if it cannot be written to."""
     with suppress(OutputError):
         _send(Output(stream or sys.stderr, environ), clean_rows(text) + "\n")
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Write each note for the user to standard error."""
+    for note in notes:
+        tell(f"agentest: {note}")
 
 
 def rewrite_row(text: str) -> None:

@@ -13,7 +13,7 @@ from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
 from agentest.support.errors import ExitCode
-from agentest.support.terminal import Output, say, source, tell
+from agentest.support.terminal import Output, say, source, tell_notes
 
 
 @click.command()
@@ -57,8 +57,7 @@ def export(
     exported = test_cases.export(
         file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
     )
-    for note in exported.notes:
-        tell(f"agentest: {note}")
+    tell_notes(exported.notes)
     if output is None:
         Output(sys.stdout).write_bytes(source(exported.content.decode()))
     else:

@@ -50,7 +50,7 @@ from agentest.support.files import path_from, read_text_file, write_atomically
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import clean, say, tell
+from agentest.support.terminal import clean, say, tell, tell_notes
 from agentest.support.text import count, did_you_mean, shortened
 
 SOURCES = ("instructions", "tools", "docs", "failures")
@@ -241,8 +241,7 @@ class Generation:
 
     def write(self, project: Project, *, runs: bool) -> ExitCode:
         """Generate, run, and write what is worth keeping. Raises UsageError if nothing is."""
-        for note in self.prepared.notes:
-            tell(f"agentest: {note}")
+        tell_notes(self.prepared.notes)
         cases, dropped = run_event_loop(self._proposed)
         known = list(map(fingerprint, self.material.existing))
         new = [each for each in cases if nearest(each, known)[0] < SAME]

@@ -35,7 +35,7 @@ from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
-from agentest.support.terminal import Output, clean, encodable, say, tell
+from agentest.support.terminal import Output, clean, encodable, say, tell, tell_notes
 from agentest.support.text import count
 
 _GLYPHS = {CheckOutcome.GOOD: "✓", CheckOutcome.BAD: "✗", CheckOutcome.OPEN: "–"}
@@ -94,8 +94,7 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> E
     begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
     for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
-    for note in begun.notes:
-        tell(f"agentest: {note}")
+    tell_notes(begun.notes)
     return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import anyio
 import click
-from anyio.abc import TaskGroup
 
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, option, path_option, where
@@ -25,8 +24,7 @@ from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.user import ScriptedUser, User
-from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
-from agentest.models.port import Models
+from agentest.domain.transcript import NO_TEXT, ToolCall, Turn, call_text
 from agentest.plugins.authoring.mock_module import (
     MockModule,
     MockTargets,
@@ -44,7 +42,8 @@ from agentest.plugins.authoring.recorded_calls import (
     is_parameter,
     redacted_json,
 )
-from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader
+from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader, write_stdout
+from agentest.plugins.page.talk.talk import PersonConversation, Replied, TalkEvent, TalkNote
 from agentest.plugins.servers.start import (
     CallRecorder,
     forwarding_servers,
@@ -53,11 +52,8 @@ from agentest.plugins.servers.start import (
     ways_to_mocks,
     with_real_tools,
 )
-from agentest.runner.agents import connected_agents, start_servers, with_ports
-from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.sources import ConversationRequest, LiveConversations
 from agentest.scenarios.python_formatting import (
     SourceNode,
     StringLiteral,
@@ -72,7 +68,7 @@ from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
 from agentest.support.json_text import NotJson, json_text, json_value
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import say, tell
+from agentest.support.terminal import say, tell, tell_notes
 from agentest.support.text import count, shortened
 
 _SHOWN_RESULT_CHARS = 300
@@ -123,11 +119,13 @@ def record_tools(
     )
     request = request_of(project, options, offline=True)
     prepared, tool_lists = with_tool_list(prepare_one_conversation(request, messages), at)
-    for note in prepared.notes:
-        tell(f"agentest: {note}")
+    tell_notes(prepared.notes)
     recording = ToolRecording(prepared, at, tool_lists, project.display_path)
     with fresh_tool_list(at):
-        run_event_loop(_record, recording, None if serve else messages)
+        if serve:
+            run_event_loop(_serve, recording)
+        else:
+            run_event_loop(_record, recording, messages)
     written = write_recording(recording, wanted=not recording.interrupted)
     if recording.interrupted:
         return ExitCode.INTERRUPTED
@@ -208,8 +206,7 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     recorder, redact = recording.recorder, recording.prepared.loaded.redact
     declared = dict(_declared_tools(recording))
     gathered = gather_tools(recorder.conversations, redact, declared, recorder.statuses)
-    for note in gathered.notes:
-        tell(f"agentest: {note}")
+    tell_notes(gathered.notes)
     if not gathered.tools:
         if wanted:
             tell(f"agentest: {_nothing_recorded_message(recording, gathered)}")
@@ -221,62 +218,33 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     return True
 
 
-async def _record(recording: ToolRecording, messages: Sequence[str] | None) -> None:
-    """Run one conversation with the user's messages, () to type them; None only serves the tools."""
-    problem = None
-    with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
-        async with anyio.create_task_group() as tasks:
-            try:
-                async with AsyncExitStack() as stack:
-                    if messages is None:
-                        await _serve(recording, stack)
-                    else:
-                        await _converse(recording, messages, stack, tasks)
-            except UsageError as error:  # stored, because a task group would wrap it
-                problem = error
-            tasks.cancel_scope.cancel()
-        recording.interrupted = bool(signals) and messages is not None
-    if problem and not signals:
-        raise type(problem)(recording.prepared.loaded.redact(str(problem)))
-
-
-async def _converse(
-    recording: ToolRecording, messages: Sequence[str], stack: AsyncExitStack, tasks: TaskGroup
-) -> None:
+async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
+    """Run one conversation with the user's messages; () to type them."""
     prepared = recording.prepared
-    redact = prepared.loaded.redact
 
-    def show(turns: Sequence[Turn]) -> None:
-        recording.turns = tuple(turns)
-        for row in _turn_lines(turns[-1], typed_in=not messages):
-            say(redact(row), end="")
+    def show(what: TalkEvent) -> None:
+        match what:
+            case TalkNote():
+                tell(f"agentest: {what.text}")
+            case Replied():
+                for row in _turn_lines(what.turn, typed_in=not messages):
+                    write_stdout(row)
 
-    def note(text: str) -> None:
-        tell(f"agentest: {redact(text)}")
-
-    unit = prepared.plan.units[0]
     user: User = ScriptedUser(messages)
     if not messages:
         if sys.stdin is not None and sys.stdin.isatty():
-            say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
-        user = TerminalUser(stdin_reader(), lambda text: say(text, end=""))
-    prepared = stack.enter_context(with_ports(prepared))
-    observed = CallObservations()
-    started = await start_servers(prepared, stack, tasks, ServerReports(on_note=note, observed=observed))
-    agents = await connected_agents(prepared, started.client, stack, note)
-    source = LiveConversations(
-        prepared,
-        agents,
-        Models(),
-        pick_user=lambda *_: user,
-        call_sources=started.call_sources,
-        on_mocks=recording.recorder.on_mocks,
-    )
-    conversation: Conversation = await source.converse(ConversationRequest(unit, 1, f"{unit.slug}-1", show))
-    recording.turns = conversation.turns
-    for text in refused(observed):
-        note(text)
-    recording.failure = conversation.failure.message if conversation.failure else None
+            write_stdout("Talk to the agent; its real tools run. /quit ends the conversation.\n\n")
+        user = TerminalUser(stdin_reader(), write_stdout)
+    unit = prepared.plan.units[0]
+    talk = PersonConversation(prepared, unit, f"{unit.slug}-1", user, show, recording.recorder.on_mocks)
+    with handled_signals(talk.stop, lambda: _LAST_WORDS) as signals:
+        conversation = (await talk.run()).conversation
+    recording.turns = talk.turns
+    recording.interrupted = bool(signals)
+    if signals:
+        return
+    tell_notes(map(prepared.loaded.redact, refused(talk.observed)))
+    recording.failure = conversation.failure.message if conversation and conversation.failure else None
 
 
 def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
@@ -288,16 +256,24 @@ def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
     yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
-async def _serve(recording: ToolRecording, stack: AsyncExitStack) -> None:
+async def _serve(recording: ToolRecording) -> None:
     """Run the mock servers in front of the real tools until a signal arrives."""
-    servers = forwarding_servers(
-        recording.prepared, recording.recorder, stack, lambda text: tell(f"agentest: {text}")
-    )
-    addresses = await stack.enter_async_context(servers)
-    for name, url in addresses.by_placeholder.items():
-        say(f"{name}  {url}")
-    say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
-    await anyio.sleep_forever()
+    prepared, serving = recording.prepared, anyio.CancelScope()
+    with handled_signals(serving.cancel, lambda: _LAST_WORDS) as signals, serving:
+        try:
+            async with (
+                AsyncExitStack() as stack,
+                forwarding_servers(
+                    prepared, recording.recorder, stack, lambda text: tell(f"agentest: {text}")
+                ) as addresses,
+            ):
+                for name, url in addresses.by_placeholder.items():
+                    say(f"{name}  {url}")
+                say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
+                await anyio.sleep_forever()
+        except UsageError as error:
+            if not signals:
+                raise type(error)(prepared.loaded.redact(str(error))) from None
 
 
 def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:

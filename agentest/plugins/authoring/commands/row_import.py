@@ -35,7 +35,7 @@ from agentest.support.files import path_from, write_atomically
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import say, tell
+from agentest.support.terminal import say, tell_notes
 from agentest.support.text import count, quoted_names, snake_case
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
 
 
 def _report(files: Sequence[Path], summary: str, notes: Sequence[str], *, is_valid: bool) -> ExitCode:
-    for note in notes:
-        tell(f"agentest: {note}")
+    tell_notes(notes)
     for path in files:
         say(f"wrote {path}")
     say(f"{summary}. Next: agentest run {files[-1]}")

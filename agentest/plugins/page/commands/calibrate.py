@@ -14,7 +14,7 @@ from agentest.cli.options import budget, exits, flag, option, recording, where
 from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
-from agentest.plugins.page.commands.chat import stdin_reader
+from agentest.plugins.page.commands.chat import stdin_reader, write_stdout
 from agentest.plugins.page.labels.agreement import (
     CalibrationResult,
     Consensus,
@@ -56,7 +56,7 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
-from agentest.support.terminal import Output, say, source, tell
+from agentest.support.terminal import Output, say, source, tell, tell_notes
 from agentest.support.text import count, did_you_mean
 
 _METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
@@ -232,8 +232,7 @@ def label(
         raise UsageError("label reads what you type from the standard input, which is closed")
     metrics = chosen_metrics(metric_names)
     gathered = gather_conversations(results_file, scenarios_of(request_of(project, offline=True)))
-    for note in gathered.notes:
-        tell(f"agentest: {note}")
+    tell_notes(gathered.notes)
     session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=by)
     chosen = session.conversations(scenarios)
     if not chosen:
@@ -252,7 +251,7 @@ def label(
     if not questions:
         say(f"nothing is left to label: {file} has an answer to every question")
         return ExitCode.PASSED
-    dialogue = Dialogue(session, read_line=stdin_reader(), write=lambda text: say(text, end=""))
+    dialogue = Dialogue(session, read_line=stdin_reader(), write=write_stdout)
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:

@@ -66,7 +66,7 @@ def chat(location: Location, options: Options) -> ExitCode:
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return run_event_loop(_chat, prepared, units[0], stdin_reader(), _to_stdout)
+    return run_event_loop(_chat, prepared, units[0], stdin_reader(), write_stdout)
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
@@ -115,7 +115,8 @@ def speaker_lines(who: str, text: str) -> str:
     return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
 
-def _to_stdout(text: str) -> None:
+def write_stdout(text: str) -> None:
+    """Write a text to standard output as it is, without a line end."""
     say(text, end="")
 
 
@@ -143,7 +144,7 @@ def stdin_reader() -> ReadLine:
         line, _, rest = rest.partition(b"\n")
         text = line.decode(errors="replace")
         if echo:
-            _to_stdout(f"{text}\n")
+            write_stdout(f"{text}\n")
         return text
 
     return read_line

@@ -126,6 +126,8 @@ class PersonConversation:
         self._mocks: MockResolver | None = None
         self._turns: tuple[Turn, ...] = ()
         self._said: MessageSent | None = None
+        self.observed = CallObservations()
+        """What the call sources observed outside of the conversation."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopped = False
 
@@ -159,8 +161,7 @@ class PersonConversation:
 
     async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> TalkResult:
         prepared = stack.enter_context(with_ports(self._prepared))
-        observed = CallObservations()
-        reports = ServerReports(on_note=self._note, observed=observed)
+        reports = ServerReports(on_note=self._note, observed=self.observed)
         started = await start_servers(prepared, stack, tasks, reports)
         agents = await connected_agents(prepared, started.client, stack, self._note)
         self._tell(Ready(unit=self._unit))
@@ -176,7 +177,7 @@ class PersonConversation:
         )
         request = ConversationRequest(self._unit, 1, self._id, self._on_turn)
         conversation = await source.converse(request)
-        return TalkResult(conversation=conversation, unclaimed=observed.warnings(self._prepared))
+        return TalkResult(conversation=conversation, unclaimed=self.observed.warnings(self._prepared))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
         self._mocks = mocks
