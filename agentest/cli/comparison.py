@@ -44,7 +44,7 @@ from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import write_atomically
+from agentest.support.files import write_atomically, write_for_user
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, source, tell
@@ -83,11 +83,8 @@ def compare(
     project = location.enter()
     comparisons = _of_agents(base, new, project) if agents else [compare_runs(base, new, project)]
     if output:
-        path = project.path(output)
-        try:
-            write_atomically(path, format_comparisons(comparisons, form, several=agents).encode())
-        except OSError as error:
-            raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
+        text = format_comparisons(comparisons, form, several=agents)
+        write_for_user(project.path(output), text.encode(), "--output")
     elif form == "console":
         print_comparisons(comparisons)
     else:

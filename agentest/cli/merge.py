@@ -15,6 +15,7 @@ from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, output_options, path_option, where
 from agentest.cli.run import STATUSES
 from agentest.cli.run_output import RESULTS_REPORT, RunOutput, open_reporters
+from agentest.cli.stored_runs import requested_reports
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
@@ -26,7 +27,7 @@ from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
-from agentest.support.errors import ConfigError, ExitCode, UsageError
+from agentest.support.errors import ConfigError, ExitCode
 from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
@@ -73,11 +74,9 @@ def merge(
 
 
 def _reports(options: ReportOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
-    try:
-        requested = parse_reports(options.reporters, project.here)
-    except ValueError as error:
-        raise UsageError(f"--reporter: {error}") from None
-    reports = requested or parse_reports(settings.reporters if settings else ("console",), project.root)
+    reports = requested_reports(options.reporters, project.here) or parse_reports(
+        settings.reporters if settings else ("console",), project.root
+    )
     check_can_be_written(reports)
     return reports
 

@@ -27,6 +27,7 @@ from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
+from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
     RUNS,
@@ -38,7 +39,6 @@ from agentest.store.runs.folder import (
     report_file,
 )
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import contains_any
 from agentest.support.terminal import open_in_browser, say
 from agentest.support.text import did_you_mean, duration
 
@@ -155,12 +155,17 @@ def _page_of(results: Path, *, whole: bool) -> Path:
     return folder.resolve() / report_file("html")
 
 
-def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
-    """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
+def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
+    """Return the reports that `--reporter` requests. Raises UsageError."""
     try:
-        reports = parse_reports(words or ("console",), folder) if words or or_console else ()
+        return parse_reports(words, folder)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
+
+
+def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
+    """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
+    reports = requested_reports(words or ("console",), folder) if words or or_console else ()
     for report in reports:
         if report.path is None and report_file(report.name):
             raise UsageError(f"--reporter {report.name}: name a file: {report.name}=PATH")
@@ -172,9 +177,7 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
     """Keep scenarios whose name contains one of the texts; `=NAME` must match the whole name."""
     if not wanted:
         return result
-    exact = {text[1:] for text in wanted if text.startswith("=")}
-    parts = [text for text in wanted if not text.startswith("=")]
-    selected = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
+    selected = [each for each in result.scenarios if matches_name(each.name, wanted)]
     if not selected:
         names = [scenario.name for scenario in result.scenarios]
         raise UsageError(

@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from agentest.support.errors import UsageError
+
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
@@ -87,6 +89,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file, and create its folder if necessary. Raises OSError."""
     with atomic_writer(path) as file:
         file.write(content)
+
+
+def write_for_user(path: Path, content: bytes, option: str = "") -> None:
+    """Write a file like `write_atomically`. Raises UsageError, which names the option if there is one."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        where = f"{option}: {path}" if option else str(path)
+        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from None
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -31,7 +31,7 @@ from agentest.scenarios.source_code import (
 from agentest.scenarios.trajectory import Trajectory
 from agentest.store.reader import read_results, usable
 from agentest.support.errors import UsageError
-from agentest.support.files import write_atomically
+from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, did_you_mean
@@ -141,13 +141,9 @@ def export(
 
 def write(exported: Exported, output: Path, *, force: bool) -> None:
     """Write the file. Raises UsageError if it exists, unless `force` is set."""
-
     if output.exists() and not force:
         raise UsageError(f"--output: {output} exists already; --force replaces it")
-    try:
-        write_atomically(output, exported.content)
-    except OSError as error:
-        raise UsageError(f"--output: {output} cannot be written: {error.strerror}") from None
+    write_for_user(output, exported.content, "--output")
 
 
 def _evaluation_set(task: ExportTask) -> Exported:

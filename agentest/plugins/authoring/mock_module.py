@@ -33,7 +33,7 @@ from agentest.scenarios.python_formatting import (
     rows,
 )
 from agentest.support.errors import UsageError
-from agentest.support.files import write_atomically
+from agentest.support.files import write_for_user
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
@@ -434,14 +434,5 @@ def _check_free(path: Path, option: str, show: Callable[[Path], str]) -> None:
 def write_module(module: MockModule, at: MockTargets) -> None:
     """Write the module and its long answers. Raises UsageError."""
     for name, text in module.files.items():
-        write_text(at.module.parent / name, text)
-    write_text(at.module, module.source)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file. Raises UsageError."""
-    try:
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+        write_for_user(at.module.parent / name, text.encode())
+    write_for_user(at.module, module.source.encode())

@@ -26,7 +26,7 @@ from agentest.scenarios.serialization import export_data
 from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import UsageError
-from agentest.support.files import write_atomically
+from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
@@ -58,13 +58,30 @@ class TraceRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTraces:
-    """The written file, a summary, and notes for the user."""
+class ImportResult:
+    """The written files, a summary, and notes for the user."""
 
-    output: Path
+    files: tuple[Path, ...]
     summary: str
     notes: tuple[str, ...]
     is_valid: bool
+    """True if all written scenarios are valid."""
+
+
+def check_output(output: Path, others: Sequence[Path] = (), *, force: bool) -> None:
+    """Raise UsageError if a run would not find the file, or if it or another file to write exists."""
+    if not output.name.endswith((".sim.py", *DATA_ENDINGS)):
+        raise UsageError(f"--output: {output} would not be found; its name must end in .sim.yaml or .sim.py")
+    for path in (output, *others):
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists already; --force replaces it")
+
+
+def invalid_scenarios(output: Path) -> tuple[int, int, list[str]]:
+    """Return how many scenarios a written file has, how many of them are invalid, and their problems."""
+    found = discover_file(output.resolve(), Imports())
+    invalid = sum(bool(each.refused) for each in found.scenarios) + len(found.broken)
+    return len(found.scenarios), invalid, [message for _, _, message in found.problems]
 
 
 class _Session(NamedTuple):
@@ -73,13 +90,10 @@ class _Session(NamedTuple):
     without_result: int
 
 
-def import_traces(request: TraceRequest) -> ImportedTraces:
+def import_traces(request: TraceRequest) -> ImportResult:
     """Write scenarios for the sessions of traces. Raises UsageError before anything is written."""
     output = request.output
-    if not output.name.endswith((".sim.py", *DATA_ENDINGS)):
-        raise UsageError(f"--output: {output} would not be found; its name must end in .sim.yaml or .sim.py")
-    if output.exists() and not request.force:
-        raise UsageError(f"{output} exists already; --force replaces it")
+    check_output(output, force=request.force)
     try:
         personal = PersonalData(request.redact)
     except re.error as error:
@@ -105,10 +119,7 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
         from agentest.plugins.authoring.trace_wording import with_citations
 
         source = with_citations(source, [each.citations() if each else {} for each in worded])
-    try:
-        write_atomically(output, source.encode())
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}") from None
+    write_for_user(output, source.encode())
     notes = [*_notes(found, sessions, len(chosen)), *wording_notes]
     if personal.counts:
         notes.append(
@@ -118,11 +129,9 @@ def import_traces(request: TraceRequest) -> ImportedTraces:
                 for kind, n in personal.counts.items()
             )
         )
-    discovered = discover_file(output.resolve(), Imports())
-    notes += [message for _, _, message in discovered.problems]
-    invalid = sum(bool(each.refused) for each in discovered.scenarios) + len(discovered.broken)
+    _, invalid, problems = invalid_scenarios(output)
     summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
-    return ImportedTraces(output=output, summary=summary, notes=tuple(notes), is_valid=not invalid)
+    return ImportResult(files=(output,), summary=summary, notes=(*notes, *problems), is_valid=not invalid)
 
 
 def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agentest.plugins.authoring.commands.row_import import ImportRequest, ImportResult, import_, import_rows
+from agentest.plugins.authoring.commands.row_import import ImportRequest, import_, import_rows
+from agentest.plugins.authoring.trace_import import ImportResult
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError

@@ -205,7 +205,7 @@ def imported(folder: Path, content: str, **more: Any) -> tuple[list[Any], Any]:
     path = folder / "traces.json"
     path.write_text(content)
     result = import_traces(TraceRequest(paths=(path,), output=folder / "out.sim.py", force=True, **more))
-    return list(discover_file(result.output, Imports()).scenarios), result
+    return list(discover_file(result.files[0], Imports()).scenarios), result
 
 
 def conversation_of_a_run() -> dict[str, Any]:
@@ -269,7 +269,7 @@ def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path
     """OpenTelemetry's instrumentation writes messages to logs; the span that names the session comes last."""
     paths = tuple(EXPORTS / f"{name}.json" for name in names)
     result = import_traces(TraceRequest(paths=paths, output=tmp_path / "out.sim.py"))
-    (scenario,) = discover_file(result.output, Imports()).scenarios
+    (scenario,) = discover_file(result.files[0], Imports()).scenarios
     assert "session s-1)" in scenario.name
     assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
     assert scenario.tools == {name: answer for _, name, _, answer in CALLS}

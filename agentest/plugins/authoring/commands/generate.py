@@ -46,7 +46,7 @@ from agentest.scenarios.variations import base_mocks
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
 from agentest.support.errors import ExitCode, ModelError, UsageError
-from agentest.support.files import path_from, read_text_file, write_atomically
+from agentest.support.files import path_from, read_text_file, write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
@@ -264,11 +264,7 @@ class Generation:
             dropped += [each for each in judged if isinstance(each, Dropped)]
         kept.sort(key=lambda each: not each.finding)  # findings first
         if kept:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(self.path, source_of([each.case for each in kept]).encode())
-            except OSError as error:
-                raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+            write_for_user(self.path, _source([each.case for each in kept]))
         self._report(kept, dropped, known, project)
         if not kept:
             raise UsageError(

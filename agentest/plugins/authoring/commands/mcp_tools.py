@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import anyio
@@ -389,17 +388,9 @@ class ProjectTools:
         """Return what `cli.inspection` finds. Raises UsageError if it finds a mistake, or fails."""
         config = self._web.config
         request = {"root": str(self._project.root), "config": str(config) if config else None, **wanted}
-        with TemporaryDirectory() as folder:
-            out = Path(folder) / "found.json"
-            words = [str(out), json.dumps(request)]
-            status, output = await self._jobs.output_of(words, INSPECTION)
-            try:
-                found: Json = json.loads(await asyncio.to_thread(out.read_bytes))
-            except (OSError, ValueError):
-                raise UsageError(
-                    f"the project's code ended the process that checks it (exit status {status})\n"
-                    f"{output[-_OUTPUT_CHARS:]}".strip()
-                ) from None
+        found, ended = await self._jobs.result_of(INSPECTION, json.dumps(request))
+        if found is None:
+            raise UsageError(f"the project's code ended the process that checks it {ended}")
         if "error" in found:
             raise UsageError(found["error"])
         return found

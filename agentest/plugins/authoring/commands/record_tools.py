@@ -31,7 +31,6 @@ from agentest.plugins.authoring.mock_module import (
     module_of,
     targets,
     write_module,
-    write_text,
 )
 from agentest.plugins.authoring.recorded_calls import (
     RecordedTool,
@@ -64,7 +63,7 @@ from agentest.scenarios.python_formatting import (
     node,
 )
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import path_from, user_text
+from agentest.support.files import path_from, user_text, write_for_user
 from agentest.support.interrupts import handled_signals, run_event_loop
 from agentest.support.json_text import NotJson, json_text, json_value
 from agentest.support.lazy_dataclasses import dataclass
@@ -342,7 +341,7 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
     source = scenario_of(
         recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
     )
-    write_text(at.scenario, source)
+    write_for_user(at.scenario, source.encode())
     yield f"{recording.display_path(at.scenario)}: the conversation as a scenario, for agentest run"
     if ways:
         yield (

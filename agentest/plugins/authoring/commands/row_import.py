@@ -21,18 +21,23 @@ from agentest.cli.options import FeatureChoice, exits, flag, offline_option, opt
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.plugin import PLUGINS
-from agentest.plugins.authoring.trace_import import TraceRequest, import_traces
+from agentest.plugins.authoring.trace_import import (
+    ImportResult,
+    TraceRequest,
+    check_output,
+    import_traces,
+    invalid_scenarios,
+)
 from agentest.plugins.authoring.trace_sessions import has_sessions
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
-from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
+from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
 from agentest.scenarios.serialization import scenario_file
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import path_from, write_atomically
-from agentest.support.importing import Imports
+from agentest.support.files import path_from, write_for_user
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell_notes
@@ -146,8 +151,7 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
             force=rows.force,
             model=None if traces.offline or traces.scripts else _model(settings, traces.model),
         )
-        done = import_traces(request)
-        return _report((done.output,), done.summary, done.notes, is_valid=done.is_valid)
+        return _report(import_traces(request))
     if len(sources) > 1:
         raise UsageError(
             f"{sources[1]}: rows are imported from one file; the sessions of traces from several"
@@ -160,8 +164,7 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
     }
     if only := next((name for name, value in of_traces.items() if value), None):
         raise UsageError(f"--{only}: is for traces; {sources[0]} has rows of data")
-    imported = import_rows(replace(rows, source=sources[0]))
-    return _report(imported.files, imported.summary, imported.notes, is_valid=imported.is_valid)
+    return _report(import_rows(replace(rows, source=sources[0])))
 
 
 def _files(source: Path) -> Sequence[Path]:
@@ -202,12 +205,12 @@ def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
     return resolve(config, config.user, dict(environ), named)
 
 
-def _report(files: Sequence[Path], summary: str, notes: Sequence[str], *, is_valid: bool) -> ExitCode:
-    tell_notes(notes)
-    for path in files:
+def _report(done: ImportResult) -> ExitCode:
+    tell_notes(done.notes)
+    for path in done.files:
         say(f"wrote {path}")
-    say(f"{summary}. Next: agentest run {files[-1]}")
-    return ExitCode.PASSED if is_valid else ExitCode.ERRORED
+    say(f"{done.summary}. Next: agentest run {done.files[-1]}")
+    return ExitCode.PASSED if done.is_valid else ExitCode.ERRORED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,17 +230,6 @@ class ImportRequest:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
-    """The written files, a summary, and notes for the user."""
-
-    files: tuple[Path, ...]
-    summary: str
-    notes: tuple[str, ...]
-    is_valid: bool
-    """True if every row makes a valid scenario."""
-
-
 def import_rows(request: ImportRequest) -> ImportResult:
     """Write a scenario file, and the rows of a dataset. Raises UsageError before anything is written."""
     source, notes = Path(request.source), list[str]()
@@ -254,26 +246,18 @@ def import_rows(request: ImportRequest) -> ImportResult:
         rows, notes = _dataset(request)
         data = (request.output or Path()).parent / f"{source.name}.jsonl"
     output = request.output or data.with_name(f"{source.stem}.sim.yaml")
-    if not output.name.endswith((".sim.py", *DATA_ENDINGS)):
-        raise UsageError(f"--output: {output} would not be found; its name must end in .sim.yaml or .sim.py")
     options = _options(request, rows)
-    for path in (output, *([] if is_file else [data])):
-        if path.exists() and not request.force:
-            raise UsageError(f"{path} exists already; --force replaces it")
+    check_output(output, () if is_file else (data,), force=request.force)
     written = [] if is_file else [(data, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))]
     written.append((output, _text(output, path_from(output.parent.absolute(), data.absolute()), options)))
     for path, text in written:
-        try:
-            write_atomically(path, text.encode())
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    found = discover_file(output.resolve(), Imports())
-    notes += [message for _, _, message in found.problems]
-    invalid = sum(bool(each.refused) for each in found.scenarios) + len(found.broken)
-    summary = count(len(found.scenarios) - invalid, "scenario")
+        write_for_user(path, text.encode())
+    total, invalid, problems = invalid_scenarios(output)
+    summary = count(total - invalid, "scenario")
     if invalid:
         summary += f", {count(invalid, 'row is', 'rows are')} invalid"
     expected = [key for key in ("expect", "expected_outcome") if key in options]
+    notes += problems
     notes += [] if expected else ["no column has the expected answer: add `expect` or `criteria` to the file"]
     return ImportResult(
         files=tuple(path for path, _ in written), summary=summary, notes=tuple(notes), is_valid=not invalid

@@ -43,6 +43,7 @@ _MOST_KEPT = 50
 _LOOK_S = 0.2
 _MOST_OUTPUT = 100_000
 _PIECE = 65_536
+_REPORTED_OUTPUT = 4_000
 _SHORT_COMMAND_S = 120.0
 COMMAND = (sys.executable, "-P", "-m", "agentest")
 LISTING = (sys.executable, "-P", "-m", "agentest.plugins.page.server.listing")
@@ -282,6 +283,20 @@ class Jobs:
             await process.wait()
         return process.returncode or 0, output.text
 
+    async def result_of(self, program: tuple[str, ...], *words: str) -> tuple[Json | None, str]:
+        """Run a short program that writes JSON to the file named first.
+
+        Returns the JSON, None if there is none, and how the program ended. Raises UsageError if it hangs.
+        """
+        with TemporaryDirectory() as folder:
+            out = Path(folder) / "found.json"
+            status, output = await self.output_of([str(out), *words], program)
+            ended = f"(exit status {status})\n{output[-_REPORTED_OUTPUT:]}".strip()
+            try:
+                return json.loads(await asyncio.to_thread(out.read_bytes)), ended
+            except (OSError, ValueError):
+                return None, ended
+
     @property
     def running(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.state in (JobState.RUNNING, JobState.STOPPING)]
@@ -419,17 +434,11 @@ def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
 
 async def list_runnable(jobs: Jobs, project: WebProject) -> Json:
     """Return what can run. A separate process imports the project's files, because they may have changed."""
-    with TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
-        config = [str(project.config)] if project.config else []
-        words = [str(out), str(project.root), *config]
-        status, output = await jobs.output_of(words, LISTING)
-        try:
-            content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
-        except (OSError, ValueError):
-            why = f"importing the scenario files ended the process (exit status {status})\n{output[-4000:]}"
-            content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
-            content["error"] = why.strip()
+    config = [str(project.config)] if project.config else []
+    content, ended = await jobs.result_of(LISTING, str(project.root), *config)
+    if content is None:
+        content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+        content["error"] = f"importing the scenario files ended the process {ended}"
     return content
 
 
