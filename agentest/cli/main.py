@@ -1,19 +1,162 @@
-"""Command-line entry point: the `agentest` group, and the commands that plug-ins hand in.
+"""Command-line entry point: the `agentest` group, with the commands that plug-ins hand in, in sections.
 
-A command's module is imported when the command is looked up, so that `--help` stays fast.
+A command's module is imported when the command is looked up, so that `--help` stays fast. The module imports
+only click.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import pairwise
 from typing import NoReturn
 
 import click
 
-from agentest.cli.command_list import FIRST_STEPS, SectionedGroup, all_commands, with_dashes
 from agentest.cli.exit_status import run_to_exit
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, Feature
+from agentest.support.errors import UsageError
+from agentest.support.terminal import tell
 from agentest.version import __version__
+
+_REPLACEMENTS = {
+    "web": ("use `agentest ui`, which shows runs, talks to the agent and writes cases"),
+}
+
+_FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
+"""The first sections of commands, in order. Others follow in the order of plug-ins."""
+_LAST_SECTION = "Plug-ins"
+_RUN_OPTIONS = {
+    "Select scenarios": (
+        "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
+        "--shard-by --list --dry-run"
+    ),
+    "How it runs": (
+        "--conversations --repeat --concurrency --workers --engine --ray-address --shuffle --fail-fast "
+        "--unmocked-tools --strict --record-tools --watch"
+    ),
+    "Models": (
+        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes "
+        "--no-cache"
+    ),
+    "Reports": "--reporter -v --verbose -q --baseline --fail-on-regression",
+}
+"""Maps a section to the options of a command that runs something, in the order of the help."""
+
+
+FIRST_STEPS = (
+    "To try it without an agent, a key or a network: `agentest init demo --demo`, then "
+    "`agentest run --cwd demo`. "
+    "For an agent that is running: `agentest init --endpoint URL`."
+)
+
+
+def with_dashes(option: str) -> str:
+    """Replace underscores with dashes, because ADK's command line writes options with underscores."""
+    return option.replace("_", "-")
+
+
+def all_commands() -> dict[str, Feature]:
+    """Return the commands of all plug-ins, also of those that the working directory's configuration names."""
+    read_configured_plugins()
+    return PLUGINS.all("command")
+
+
+def read_configured_plugins() -> None:
+    """Read the plug-ins that the configuration in the working directory names, if there is one."""
+    if _names_plugins():
+        from pathlib import Path
+
+        from agentest.config.file import find_config, load
+
+        try:
+            load(find_config(Path.cwd()), dict(os.environ))
+        except UsageError as error:  # what does not need it works all the same
+            tell(f"agentest: {error}")
+
+
+def _names_plugins() -> bool:
+    """Return True if a configuration in the working directory may have the key `plugins`."""
+    with suppress(OSError), os.scandir() as entries:
+        for entry in entries:
+            if entry.name.startswith("agentest.config."):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    if b"plugins" in file.read():
+                        return True
+    return False
+
+
+def in_sections(commands: Iterable[Feature]) -> dict[str, list[Feature]]:
+    """Return the commands of each section, in the order of the help."""
+    sections: dict[str, list[Feature]] = {title: [] for title in _FIRST_SECTIONS}
+    for command in commands:
+        rows = sections.setdefault(command.facts["section"], [])
+        names = [row.name for row in rows]
+        after = command.facts.get("after")
+        rows.insert(names.index(after) + 1 if after in names else len(rows), command)
+    in_order = sorted(sections.items(), key=lambda section: section[0] == _LAST_SECTION)
+    return {title: rows for title, rows in in_order if rows}
+
+
+class SectionedGroup(click.Group):
+    """A command group that lists its commands in sections and suggests a replacement for ADK's commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command as click does. Raises UsageError."""
+        if args[0] in _REPLACEMENTS:
+            ctx.fail(f"No such command '{args[0]}': {_REPLACEMENTS[args[0]]}.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands in sections, without importing their modules."""
+        commands = all_commands()
+        width = max(map(len, commands))
+        for title, rows in in_sections(commands.values()).items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{row.name:<{width}}", row.help) for row in rows])
+
+
+class RunCommand(click.Command):
+    """A command that runs something, with its options in sections and its own options first."""
+
+    sections: Mapping[str, str] = _RUN_OPTIONS
+    file_endings: tuple[str, ...] = (".py", ".sim.yaml", ".sim.yml")
+    """Endings of the files that can be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments. Raises click.UsageError.
+
+        The values of --shuffle and --resume are optional, but click takes any next word as their value. A
+        word that cannot be the value is an argument.
+        """
+        can_be_value = {"--shuffle": str.isdecimal, "--resume": self._can_name_run}
+        end = args.index("--") if "--" in args else len(args)
+        for at, (option, word) in enumerate(pairwise(args[:end])):
+            if option in can_be_value and not can_be_value[option](word):
+                args[at] = f"{option}="
+        return super().parse_args(ctx, args)
+
+    def _can_name_run(self, word: str) -> bool:
+        """Return False if a word names a file of scenarios or cases, or a place in one."""
+        return not word.partition(":")[0].endswith(self.file_endings)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections."""
+        rows = {
+            param.opts[0]: param.get_help_record(ctx)
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+        }
+        sections = {title: names.split() for title, names in self.sections.items()}
+        listed = {name for names in sections.values() for name in names}
+        for title, names in {"Options": [name for name in rows if name not in listed], **sections}.items():
+            if records := [row for name in names if (row := rows.get(name))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
 
 _CONTEXT = {
     "help_option_names": ["-h", "--help"],

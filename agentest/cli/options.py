@@ -220,7 +220,7 @@ class FeatureChoice(_Choice):
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        from agentest.cli.command_list import read_configured_plugins
+        from agentest.cli.main import read_configured_plugins
 
         read_configured_plugins()
         return tuple(PLUGINS.all(self.kind))

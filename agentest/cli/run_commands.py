@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentest.cli.command_list import RunCommand
+from agentest.cli.main import RunCommand
 from agentest.cli.options import (
     exits,
     flag,

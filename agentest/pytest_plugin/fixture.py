@@ -14,15 +14,15 @@ from _pytest._code.code import ExceptionChainRepr
 
 from agentest.config.definition import RunSettings
 from agentest.domain.events import Event
-from agentest.domain.results import Status
+from agentest.domain.results import ScenarioResult
 from agentest.plugin import PLUGINS
 from agentest.pytest_plugin.project import headline
+from agentest.report.content import NOT_PASSED, and_more
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.importing import is_users_file
-from agentest.support.text import count
 from agentest.testing.run import (
     AgentLike,
     CheckedRun,
@@ -159,12 +159,10 @@ def shorten_report(report: pytest.TestReport, error: BaseException) -> None:
 
 def _cause(error: BaseException) -> str:
     """Return the first reason of the first scenario that did not pass, or the error's first line."""
-    if not isinstance(error, ScenarioFailed | ScenarioErrored):
-        return str(error).partition("\n")[0]
-    result = error.result
-    unpassed = (*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED))
+    unpassed: list[ScenarioResult] = []
+    if isinstance(error, ScenarioFailed | ScenarioErrored):
+        unpassed = [each for status in NOT_PASSED for each in error.result.with_status(status)]
     if not unpassed:
         return str(error).partition("\n")[0]
     first, *others = unpassed
-    more = f" (and {count(len(others), 'more scenario')})" if others else ""
-    return f"{first.name}: {headline(first)}{more}"
+    return f"{first.name}: {headline(first)}{and_more(others, 'scenario')}"

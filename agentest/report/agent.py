@@ -131,7 +131,7 @@ class Failures:
         """Cause → the location of the first scenario with it, and its error."""
         ranked: list[tuple[bool, bool, FailureBlock]] = []
         for scenario in report.not_passed:
-            cause = causes.get(_cause_place(scenario.result))
+            cause = causes.get((scenario.result.name, scenario.result.agent))
             if cause and cause.kind is CauseKind.CHECK and "…" in cause.title:
                 cause = None  # The scenarios demand different things of their replies.
             block = self._block(scenario, cause)
@@ -320,10 +320,6 @@ def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], Ro
         for place in cause.places:
             found.setdefault((place.scenario, place.agent), cause)
     return found
-
-
-def _cause_place(result: ScenarioResult) -> tuple[str, str]:
-    return result.name, result.agent
 
 
 def _command(result: ScenarioResult, *, several: bool) -> str:

@@ -221,7 +221,7 @@ class ScenarioReport:
             if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
                 key = reason.kind
             similar.setdefault(key if reason.kind in _COUNTED_ONCE else number, []).append(reason)
-        return [(first, more_conversations(others)) for first, *others in similar.values()]
+        return [(first, and_more(others, "conversation")) for first, *others in similar.values()]
 
     @property
     def missed_thresholds(self) -> str:
@@ -246,9 +246,9 @@ class ScenarioReport:
                 yield "" if each.required else "not required: ", criterion_message(each)
 
 
-def more_conversations(others: Sequence[object]) -> str:
-    """Return a suffix that counts further conversations; "" without any."""
-    return f" (and {count(len(others), 'more conversation')})" if others else ""
+def and_more(others: Sequence[object], noun: str) -> str:
+    """Return a suffix that counts further ones of the same kind; "" without any."""
+    return f" (and {count(len(others), f'more {noun}')})" if others else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

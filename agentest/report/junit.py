@@ -19,7 +19,7 @@ from agentest.domain.results import Figure, ModelUsage, Reason, RunResult, Scena
 from agentest.domain.root_causes import root_causes_of
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
-from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, cause_badness
+from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, and_more, cause_badness
 from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, byte_size
 from agentest.support.files import report_writer
@@ -258,8 +258,8 @@ def message(scenario: ScenarioReport) -> tuple[str, str]:
     if not scenario.reasons:
         return f"agentest.{scenario.status}", str(scenario.status)
     first, *others = scenario.reasons
-    more = f" (and {count(len(others), 'more reason')})" if others else ""
-    return f"agentest.{first.kind}", cut(_placed(first).split("\n", 1)[0], _MESSAGE_CHARS) + more
+    text = cut(_placed(first).split("\n", 1)[0], _MESSAGE_CHARS)
+    return f"agentest.{first.kind}", text + and_more(others, "reason")
 
 
 def _placed(reason: Reason) -> str:

@@ -6,8 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from agentest.cli.command_list import RunCommand
-from agentest.cli.main import cli
+from agentest.cli.main import RunCommand, cli
 
 
 def help_of(*words: str) -> str:

@@ -128,7 +128,6 @@ def test_help_imports_click_alone(project: Project) -> None:
     assert inside(modules, "agentest") - handing_in == {
         "agentest",
         "agentest.cli",
-        "agentest.cli.command_list",
         "agentest.cli.exit_status",
         "agentest.cli.main",
         "agentest.core",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentest.cli.command_list import RunCommand, with_dashes
+from agentest.cli.main import RunCommand, with_dashes
 from agentest.cli.options import exits, flag, option, path_option, run_options, where
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.lazy_dataclasses import dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentest.cli.command_list import RunCommand
+from agentest.cli.main import RunCommand
 from agentest.cli.options import (
     budget,
     exits,

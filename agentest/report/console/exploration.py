@@ -8,16 +8,10 @@ from typing import NamedTuple
 
 from agentest.domain.results import RunResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus
-from agentest.report.console.text import BLANK, ConsoleLine, DisplayOptions, line
+from agentest.report.console.text import BLANK, SEVERITY_STYLES, ConsoleLine, DisplayOptions, line
 from agentest.report.console.transcript import transcript_lines
 from agentest.support.text import count
 
-_STYLES = {
-    Severity.CRITICAL: "bold red",
-    Severity.HIGH: "red",
-    Severity.MEDIUM: "yellow",
-    Severity.LOW: "dim",
-}
 _COUNTED = (FindingStatus.NEW, FindingStatus.KNOWN)
 _SHOWN = 20
 _SHOWN_NOT_TRIED = 8
@@ -44,7 +38,7 @@ def exploration_lines(result: RunResult, display: DisplayOptions) -> Iterator[Co
 
 def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show one finding: what is wrong, how often, where, and the smallest conversation that shows it."""
-    style = _STYLES[finding.severity]
+    style = SEVERITY_STYLES[finding.severity]
     status = "" if finding.status is FindingStatus.NEW else f" ({finding.status})"
     yield line(0, (finding.severity.label, style), f"  {finding.title}", (status, "dim"))
     yield _row("id", finding.id)

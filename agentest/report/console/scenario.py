@@ -13,13 +13,13 @@ from agentest.domain.results import (
     AttackRate,
     JudgeCalibration,
     ScenarioResult,
-    Severity,
     Status,
     UniqueError,
 )
 from agentest.domain.verdict import threshold_status
 from agentest.report.console.text import (
     BLANK,
+    SEVERITY_STYLES,
     STYLES,
     Chunk,
     ConsoleLine,
@@ -38,13 +38,6 @@ from agentest.report.content import (
 )
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
-
-_SEVERITY_STYLES = {
-    Severity.LOW: "dim",
-    Severity.MEDIUM: "yellow",
-    Severity.HIGH: "red",
-    Severity.CRITICAL: "bold red",
-}
 
 
 def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[ConsoleLine]:
@@ -178,7 +171,7 @@ def _error_group(
     mark: Part = (
         display.mark(Status.FAILED) if group.fails else " " * len(display.glyphs.marks[Status.FAILED])
     )
-    severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
+    severity = (f"{group.severity.label}: ", SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
     conversations = list(dict.fromkeys(each.rpartition("-F")[0] for each in group.occurrences))
     yield ConsoleLine(

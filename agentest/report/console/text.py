@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from agentest.domain.results import JudgeCalibration, Status
+from agentest.domain.results import JudgeCalibration, Severity, Status
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, encodable
 
@@ -40,6 +40,12 @@ _SYMBOLS = {Status.PASSED: "✓", Status.FAILED: "✗", Status.ERRORED: "!", Sta
 _WORDS = {Status.PASSED: "ok", Status.FAILED: "FAIL", Status.ERRORED: "ERROR", Status.SKIPPED: "skip"}
 UNICODE = Glyphs({s: f"{symbol} {s}" for s, symbol in _SYMBOLS.items()}, _SYMBOLS, ("━", "─"))
 ASCII = Glyphs(_WORDS, _WORDS, ("#", "-"))
+SEVERITY_STYLES = {
+    Severity.LOW: "dim",
+    Severity.MEDIUM: "yellow",
+    Severity.HIGH: "red",
+    Severity.CRITICAL: "bold red",
+}
 STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow", Status.SKIPPED: "dim"}
 
 

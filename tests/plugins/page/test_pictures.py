@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.plugins.page.viewer.pictures import call_outcomes, pictures
+from agentest.plugins.page.viewer.overview import call_outcomes, pictures
 
 
 def row(name: str = "s", **more: Any) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from agentest.history.compared_runs import MeasuredRun, measure_run, measure_sce
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_report import ComparedSubjects, as_json, cells, comparison_for_page
 from agentest.plugins.page.html import HtmlReporter
-from agentest.plugins.page.server.compare import comparison_response
 from agentest.plugins.page.server.json_routes import WebProject
+from agentest.plugins.page.server.runs import comparison_response
 from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record
 
 

@@ -334,11 +334,8 @@ class Generation:
         known: Sequence[Fingerprint],
         project: Project,
     ) -> None:
-        failing = [each for each in kept if each.finding]
-        for title, rows in (
-            ("fails now: look at it", failing),
-            ("kept", [each for each in kept if not each.finding]),
-        ):
+        failing, working = ([each for each in kept if bool(each.finding) is fails] for fails in (True, False))
+        for title, rows in (("fails now: look at it", failing), ("kept", working)):
             if rows:
                 say(title)
             for each in rows:

@@ -43,6 +43,7 @@ from agentest.plugins.authoring.recorded_calls import (
 )
 from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader, write_stdout
 from agentest.plugins.page.talk.talk import PersonConversation, Replied, TalkEvent, TalkNote
+from agentest.plugins.servers.mcp.real_server import read_tools
 from agentest.plugins.servers.start import (
     CallRecorder,
     forwarding_servers,
@@ -63,9 +64,9 @@ from agentest.scenarios.python_formatting import (
     node,
 )
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import path_from, user_text, write_for_user
+from agentest.support.files import path_from, write_for_user
 from agentest.support.interrupts import handled_signals, run_event_loop
-from agentest.support.json_text import NotJson, json_text, json_value
+from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell, tell_notes
 from agentest.support.text import count, shortened
@@ -280,33 +281,21 @@ def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclara
         for tool in agent.tools or ():
             yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
     for path in recording.tool_list.values():
-        for entry in _listed_tools(path):
-            schema, about = entry.get("inputSchema"), str(entry.get("description") or "")
-            parameters = schema if isinstance(schema, dict) else None
-            yield str(entry.get("name")), ToolDeclaration(description=about, parameters=parameters)
-
-
-def _listed_tools(path: Path) -> list[dict[str, Any]]:
-    """Return the tools in a file that the server has already validated."""
-    try:
-        content = json_value(user_text(path))
-    except (OSError, ValueError):
-        return []
-    content = content.get("result", content) if isinstance(content, dict) else content
-    tools = content.get("tools") if isinstance(content, dict) else content
-    return [entry for entry in tools if isinstance(entry, dict)] if isinstance(tools, list) else []
+        with suppress(ValueError):  # no server was opened that could have written it
+            for entry in read_tools(path):
+                schema, about = entry.get("inputSchema"), str(entry.get("description") or "")
+                parameters = schema if isinstance(schema, dict) else None
+                yield entry["name"], ToolDeclaration(description=about, parameters=parameters)
 
 
 def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools) -> str:
     if gathered.notes:
         return "nothing was recorded, and nothing was written"
     name, agent = next(iter(recording.prepared.plan.agents.items()))
-    hidden = (
-        "its tools did not call the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
-        "in place of the real server's"
-        if agent.mock_servers
-        else "it does not report its calls"
-    )
+    hidden = "it does not report its calls"
+    if agent.mock_servers:
+        hidden = "its tools did not call the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
+        hidden += "in place of the real server's"
     return (
         f"nothing was called: agent {name!r} answered without a tool, or {hidden}. Nothing was written; say "
         "something that needs a tool"

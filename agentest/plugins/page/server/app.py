@@ -14,7 +14,6 @@ from aiohttp import web
 
 from agentest.plugins.adk.set_files import ChangedOnDisk
 from agentest.plugins.page.server.cases import add_cases
-from agentest.plugins.page.server.compare import add_comparisons
 from agentest.plugins.page.server.guard import ListeningSockets, RequestGuard
 from agentest.plugins.page.server.jobs import ON_WAIT, add_jobs, add_live
 from agentest.plugins.page.server.json_routes import (
@@ -26,7 +25,7 @@ from agentest.plugins.page.server.json_routes import (
     reply_with_json,
 )
 from agentest.plugins.page.server.labels import add_labels
-from agentest.plugins.page.server.runs import add_runs
+from agentest.plugins.page.server.runs import add_comparisons, add_runs
 from agentest.plugins.page.server.talk import add_talks
 from agentest.plugins.page.talk.talk import ActionNotPossible
 from agentest.plugins.page.viewer.page import PageVariant, page, page_text
