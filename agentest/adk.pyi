@@ -6,13 +6,6 @@ from agentest.plugins.adk.agent_evaluator import AgentEvaluator as AgentEvaluato
 from agentest.plugins.adk.agent_evaluator import EvaluationFailed as EvaluationFailed
 from agentest.plugins.adk.agent_evaluator import MigrationNotes as MigrationNotes
 from agentest.plugins.adk.agent_evaluator import find_config_for_test_file as find_config_for_test_file
-from agentest.plugins.adk.eval_result import EvalCaseResult as EvalCaseResult
-from agentest.plugins.adk.eval_result import EvalMetricResult as EvalMetricResult
-from agentest.plugins.adk.eval_result import (
-    EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
-)
-from agentest.plugins.adk.eval_result import EvalResult as EvalResult
-from agentest.plugins.adk.eval_result import EvalSetResult as EvalSetResult
 from agentest.plugins.adk.formats.criteria import JudgeModelOptions as JudgeModelOptions
 from agentest.plugins.adk.formats.eval_set import Blob as Blob
 from agentest.plugins.adk.formats.eval_set import Content as Content
@@ -39,7 +32,14 @@ from agentest.plugins.adk.local_eval_service import EvaluateRequest as EvaluateR
 from agentest.plugins.adk.local_eval_service import InferenceRequest as InferenceRequest
 from agentest.plugins.adk.local_eval_service import InferenceResult as InferenceResult
 from agentest.plugins.adk.local_eval_service import LocalEvalService as LocalEvalService
+from agentest.plugins.adk.metrics.evaluator_base import EvalCaseResult as EvalCaseResult
 from agentest.plugins.adk.metrics.evaluator_base import EvalMetric as EvalMetric
+from agentest.plugins.adk.metrics.evaluator_base import EvalMetricResult as EvalMetricResult
+from agentest.plugins.adk.metrics.evaluator_base import (
+    EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
+)
+from agentest.plugins.adk.metrics.evaluator_base import EvalResult as EvalResult
+from agentest.plugins.adk.metrics.evaluator_base import EvalSetResult as EvalSetResult
 from agentest.plugins.adk.metrics.evaluator_base import EvalStatus as EvalStatus
 from agentest.plugins.adk.metrics.evaluator_base import EvaluationResult as EvaluationResult
 from agentest.plugins.adk.metrics.evaluator_base import Evaluator as Evaluator

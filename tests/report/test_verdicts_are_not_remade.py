@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parent.parent.parent / "agentest"
 ROOMS = ("report", "store")
 ADK_API = (
     "agent_evaluator",
-    "eval_result",
     "in_process_evaluation",
     "local_eval_service",
+    "metrics/evaluator_base",
     "prebuilt_evaluators",
 )
 SCORES = {"threshold", "thresholds", "least", "score", "scores", "average", "averages"}

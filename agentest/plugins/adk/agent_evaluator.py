@@ -29,14 +29,13 @@ from agentest.plugins.adk.in_process_evaluation import (
 from agentest.plugins.adk.metrics.custom_metrics import experimental_notes
 from agentest.plugins.adk.plan import EvalRequest, eval_plan, prepare_eval
 from agentest.plugins.adk.set_commands import migrate
-from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import DisplayOptions
+from agentest.report.console.scenario import block
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, prepared_for
 from agentest.support.errors import AgentestError, UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.terminal import clean, clean_for_log
+from agentest.support.terminal import clean_for_log
 
 _MAX_SHOWN_CASES = 20
 """Maximum number of cases that a failure lists."""
@@ -253,13 +252,8 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
         return
     text = [clean_for_log(warning.message) for warning in result.unclaimed]
     if not_passed:
-        rows = [
-            clean(line.plain)
-            for scenario in not_passed[:_MAX_SHOWN_CASES]
-            for line in scenario_lines(scenario, DisplayOptions())
-        ]
+        text.append(f"{len(not_passed)} of {len(result.scenarios)} cases did not pass")
+        text += map(block, not_passed[:_MAX_SHOWN_CASES])
         left = len(not_passed) - _MAX_SHOWN_CASES
-        rows += [f"… {left} more"] if left > 0 else []
-        head = f"{len(not_passed)} of {len(result.scenarios)} cases did not pass"
-        text.append(clean_for_log("\n".join([head, *rows]).rstrip()))
+        text += [f"… {left} more"] if left > 0 else []
     raise EvaluationFailed("\n".join(text), result)

@@ -12,13 +12,6 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.plugins.adk.cases import CaseSet, unchecked_notes
-from agentest.plugins.adk.eval_result import (
-    EvalCaseResult,
-    EvalMetricResultPerInvocation,
-    eval_status,
-    overall_results,
-    turn_result,
-)
 from agentest.plugins.adk.formats.criteria import Criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, Invocation
 from agentest.plugins.adk.in_process_evaluation import (
@@ -35,7 +28,14 @@ from agentest.plugins.adk.in_process_evaluation import (
     validate_document,
 )
 from agentest.plugins.adk.metrics.custom_metrics import actual_invocations
-from agentest.plugins.adk.metrics.evaluator_base import EvalMetric
+from agentest.plugins.adk.metrics.evaluator_base import (
+    EvalCaseResult,
+    EvalMetric,
+    EvalMetricResultPerInvocation,
+    eval_status,
+    overall_results,
+    turn_result,
+)
 from agentest.plugins.adk.plan import eval_plan
 from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError

@@ -18,7 +18,6 @@ plugin.hook("fixture agentest.eval", "agentest.plugins.adk.in_process_evaluation
 
 _PUBLIC_NAMES = {
     "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",
-    "eval_result": "EvalCaseResult EvalMetricResult EvalMetricResultPerInvocation EvalResult EvalSetResult",
     "formats.eval_set": "Blob Content ConversationScenario EvalCase EvalSet FileData FunctionCall "
     "FunctionResponse IntermediateData Invocation Part Rubric RubricContent SessionInput",
     "formats.criteria": "JudgeModelOptions",
@@ -26,8 +25,8 @@ _PUBLIC_NAMES = {
     "formats.personas": "UserBehavior UserPersona",
     "in_process_evaluation": "PrebuiltMetrics",
     "local_eval_service": "EvaluateConfig EvaluateRequest InferenceRequest InferenceResult LocalEvalService",
-    "metrics.evaluator_base": "EvalMetric EvalStatus EvaluationResult Evaluator HeldMetric "
-    "PerInvocationResult",
+    "metrics.evaluator_base": "EvalCaseResult EvalMetric EvalMetricResult EvalMetricResultPerInvocation "
+    "EvalResult EvalSetResult EvalStatus EvaluationResult Evaluator HeldMetric PerInvocationResult",
     "prebuilt_evaluators": "FinalResponseMatchV2Evaluator RougeEvaluator SafetyEvaluatorV1 "
     "TrajectoryEvaluator",
 }

@@ -23,7 +23,6 @@ from agentest.models.caller import RetryPolicy
 from agentest.models.factory import ModelTerms, open_models, scripted
 from agentest.models.port import CallKey, ChatModel, Ledger, Model
 from agentest.models.providers import MissingAccess, ModelSpec, litellm_name, resolve, sampled
-from agentest.plugins.adk.eval_result import eval_status, sentences, turn_result
 from agentest.plugins.adk.formats.criteria import MetricCriterion, parse_criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation
 from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
@@ -33,7 +32,10 @@ from agentest.plugins.adk.metrics.evaluator_base import (
     EvaluationResult,
     Evaluator,
     PerInvocationResult,
+    eval_status,
     first_argument_keys,
+    sentences,
+    turn_result,
 )
 from agentest.plugins.adk.metrics.grader import facts_of, uses_judge
 from agentest.plugins.adk.metrics.grader_factory import conversation_of, make_grader

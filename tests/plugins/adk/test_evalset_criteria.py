@@ -443,14 +443,14 @@ def test_unreadable_files(tmp_path: Path, content: bytes) -> None:
     """What is not JSON, or JSON of another kind, is refused with the file's name."""
     path = tmp_path / "test_config.json"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"test_config\.json: "):
+    with pytest.raises(UsageError, match=r"test_config\.json(:1)?: "):
         read_criteria(path)
 
 
 def test_missing_file(tmp_path: Path) -> None:
     """A file that is not there, and a folder, are refused with their name."""
     for path in (tmp_path / "no.json", tmp_path):
-        with pytest.raises(UsageError, match="cannot be read"):
+        with pytest.raises(UsageError, match="does not exist|is a folder"):
             read_criteria(path)
 
 

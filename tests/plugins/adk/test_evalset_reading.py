@@ -330,8 +330,8 @@ def test_a_persona_that_nobody_has(written: Written) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", ": is empty, expected an evaluation set in JSON"),
-        (b" \n ", ": is empty, expected an evaluation set in JSON"),
+        (b"", ": is empty, expected JSON"),
+        (b" \n ", ": is empty, expected JSON"),
         (b'{"eval_set_id": "a",\n  }', ":2: is not JSON: trailing comma (line 2, column 3): }"),
         (b'{"eval_set_id": "a",\n "eval_cases": [NaN]}', ":2: is not JSON: expected value (line 2, column "),
         (b'{"a": -Infinity}', ":1: is not JSON: "),

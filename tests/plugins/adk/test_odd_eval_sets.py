@@ -29,5 +29,5 @@ def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
 
 def test_a_number_of_very_many_digits(project: Project) -> None:
     criteria = project.write("test_config.json", f'{{"criteria": {{"x": {"9" * 5_000}}}}}')
-    with pytest.raises(UsageError, match="is not valid JSON: a number has more than 4,300 digits"):
+    with pytest.raises(UsageError, match="is not JSON: number out of range"):
         read_criteria(criteria)

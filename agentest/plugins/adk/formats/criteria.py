@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -28,9 +28,10 @@ from agentest.config.models import RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
 from agentest.plugins.adk.formats.eval_set import Rubric
 from agentest.plugins.adk.formats.metric_info import Interval
+from agentest.plugins.adk.formats.set_reader import parse_json, read_bytes
 from agentest.support.errors import UsageError
-from agentest.support.files import read_text_file, user_text
-from agentest.support.json_text import json_value, safe_repr
+from agentest.support.files import read_text_file
+from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import nearest, snake_case, snake_keys
 
@@ -174,12 +175,7 @@ def default_criteria() -> dict[str, Any]:
 
 def read_criteria(path: Path) -> Criteria:
     """Read a `test_config.json`. Raises UsageError with file and key."""
-    try:
-        data = json_value(user_text(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: is not valid JSON: {error}") from None
+    data = parse_json(path, read_bytes(path))
     return replace(parse_criteria(data, str(path), path.parent), source=path)
 
 
@@ -506,31 +502,20 @@ def _builtin(
         )
     least, _ = bounds or (0.0, 0.0)
     threshold = least if criterion.threshold is None else criterion.threshold
-    options: dict[str, Any] = {name: getattr(criterion, name) for name in _OPTIONS}
-    return MetricCriterion(
-        metric.name,
-        _within(threshold, bounds or _UNBOUNDED, metric.name, source),
-        **options,
-        judge=(criterion.judge_model_config or _ModelConfig()).requested(
-            "judge", criterion.judge_model, source, f"criteria.{metric.name}"
-        ),
-        policy=_policy(metric.name, criterion, at, folder),
-        information=not decides,
-        written=written,
+    judge = (criterion.judge_model_config or _ModelConfig()).requested(
+        "judge", criterion.judge_model, source, f"criteria.{metric.name}"
     )
-
-
-_OPTIONS = (
-    "match_type",
-    "ignore_args",
-    "num_samples",
-    "parallelism_limit",
-    "rubrics",
-    "evaluate_intermediate_nl_responses",
-    "include_intermediate_responses_in_final",
-    "stop_signal",
-)
-"""Fields of a criterion that are used as they are written."""
+    as_written: dict[str, Any] = {
+        option.name: getattr(criterion, option.name)
+        for option in fields(MetricCriterion)
+        if option.name in _BuiltinCriterion.model_fields
+    }
+    read = {
+        "threshold": _within(threshold, bounds or _UNBOUNDED, metric.name, source),
+        "policy": _policy(metric.name, criterion, at, folder),
+        "information": not decides,
+    }
+    return MetricCriterion(metric=metric.name, judge=judge, written=written, **{**as_written, **read})
 
 
 def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) -> str:

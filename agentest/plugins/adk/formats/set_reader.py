@@ -373,7 +373,7 @@ def _not_json(path: Path, text: bytes, message: str) -> str:
     if not (line.isdigit() and column.isdigit()):
         return f"{path}: is not JSON: {message}"
     if not text.strip():
-        return f"{path}: is empty, expected an evaluation set in JSON"
+        return f"{path}: is empty, expected JSON"
     if "recursion" in reason:
         reason = "the document is nested too deeply"
     rest = text.split(b"\n")[int(line) - 1][max(int(column) - 1, 0) :][:30].decode(errors="replace").strip()
