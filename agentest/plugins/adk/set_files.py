@@ -26,7 +26,6 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _ONE_AT_A_TIME = threading.Lock()
 """Serializes writes, so that the second of two concurrent saves notices the first."""
-MAX_BYTES = 50_000_000
 
 
 class ChangedOnDisk(UsageError):
@@ -74,8 +73,6 @@ class SetContent:
 def read(path: Path, name: str) -> SetContent:
     """Read a file. Raises UsageError."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{name}: is larger than the {MAX_BYTES:,} bytes that are edited here")
         return SetContent(path, name, read_user_bytes(path))
     except FileNotFoundError:
         raise UsageError(f"{name}: does not exist any more; it was moved or deleted") from None

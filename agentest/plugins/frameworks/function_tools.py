@@ -18,6 +18,7 @@ import os
 import sys
 import urllib.request
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -45,69 +46,21 @@ def wrap(function: _F) -> _F:
             "decorator of the framework"
         )
     if url and not (calling and calling.is_run_in_progress()):
-        return _asking_server(function, url)
-    return _asking_gate(function)
-
-
-def _asking_server(function: _F, url: str) -> _F:
-    """Return a function that asks the mock server."""
-
-    def begin(args: Any, kwargs: Any) -> dict[str, Any]:
-        params = {"name": function.__name__, "arguments": _arguments(function, args, kwargs)}
-        message = {
-            "id": 1,
-            "method": "tools/call",
-            "params": {**params, "_meta": {"agentest/caller": "python"}},
-        }
-        return _answer(_post(url, message), url)
-
-    def report(answer: dict[str, Any], result: Any, *, failed: bool = False) -> None:
-        params = {"number": answer["number"], "result": result, "failed": failed}
-        _post(url, {"method": "notifications/agentest/answered", "params": params})
-
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def answered_async(*args: Any, **kwargs: Any) -> Any:
-            answer = await asyncio.to_thread(begin, args, kwargs)
-            if answer["how"] != "real":
-                return _value(answer)
-            try:
-                result = await function(*args, **kwargs)
-            except Exception as error:
-                await asyncio.to_thread(report, answer, {"error": str(error)}, failed=True)
-                raise
-            await asyncio.to_thread(report, answer, result)
-            return result
-
-        return cast("_F", answered_async)
-
-    @functools.wraps(function)
-    def answered(*args: Any, **kwargs: Any) -> Any:
-        answer = begin(args, kwargs)
-        if answer["how"] != "real":
-            return _value(answer)
-        try:
-            result = function(*args, **kwargs)
-        except Exception as error:
-            report(answer, {"error": str(error)}, failed=True)
-            raise
-        report(answer, result)
-        return result
-
-    return cast("_F", answered)
-
-
-def _asking_gate(function: _F) -> _F:
-    """Return a function that asks the mocks of the conversation in this process."""
+        server = _MockServer(url)
+        return _asking(function, lambda _: server)
     gates = importlib.import_module("agentest.plugins.frameworks.tool_gate")
+    return _asking(function, gates.gate_for_wrapped_tool)
+
+
+def _asking(function: _F, find: Callable[[str], Any]) -> _F:
+    """Return a function that asks the gate that `find` returns for its name. Without a gate, it runs."""
     name = function.__name__
 
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def answered_async(*args: Any, **kwargs: Any) -> Any:
-            gate = gates.gate_for_wrapped_tool(name)
+            gate = find(name)
             if gate is None:
                 return await function(*args, **kwargs)
             arguments = _arguments(function, args, kwargs)
@@ -117,13 +70,52 @@ def _asking_gate(function: _F) -> _F:
 
     @functools.wraps(function)
     def answered(*args: Any, **kwargs: Any) -> Any:
-        gate = gates.gate_for_wrapped_tool(name)
+        gate = find(name)
         if gate is None:
             return function(*args, **kwargs)
         arguments = _arguments(function, args, kwargs)
         return gate.answer_plainly(name, arguments, lambda: function(*args, **kwargs)).value
 
     return cast("_F", answered)
+
+
+class _MockServer:
+    """Answers calls by the mock server of the run, as the gate of a conversation in this process does."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def answer(self, name: str, args: Any, run: Callable[[], Any]) -> SimpleNamespace:
+        answer = await asyncio.to_thread(self._begin, name, args)
+        if answer["how"] != "real":
+            return SimpleNamespace(value=_value(answer))
+        try:
+            result = await run()
+        except Exception as error:
+            await asyncio.to_thread(self._report, answer, {"error": str(error)}, failed=True)
+            raise
+        await asyncio.to_thread(self._report, answer, result)
+        return SimpleNamespace(value=result)
+
+    def answer_plainly(self, name: str, args: Any, run: Callable[[], Any]) -> SimpleNamespace:
+        answer = self._begin(name, args)
+        if answer["how"] != "real":
+            return SimpleNamespace(value=_value(answer))
+        try:
+            result = run()
+        except Exception as error:
+            self._report(answer, {"error": str(error)}, failed=True)
+            raise
+        self._report(answer, result)
+        return SimpleNamespace(value=result)
+
+    def _begin(self, name: str, args: Any) -> dict[str, Any]:
+        params = {"name": name, "arguments": args, "_meta": {"agentest/caller": "python"}}
+        return _answer(_post(self._url, {"id": 1, "method": "tools/call", "params": params}), self._url)
+
+    def _report(self, answer: dict[str, Any], result: Any, *, failed: bool = False) -> None:
+        params = {"number": answer["number"], "result": result, "failed": failed}
+        _post(self._url, {"method": "notifications/agentest/answered", "params": params})
 
 
 def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:

@@ -450,7 +450,7 @@ def test_unreadable_files(tmp_path: Path, content: bytes) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     """A file that is not there, and a folder, are refused with their name."""
     for path in (tmp_path / "no.json", tmp_path):
-        with pytest.raises(UsageError, match="does not exist|is a folder"):
+        with pytest.raises(UsageError, match=r"does not exist|is a folder"):
             read_criteria(path)
 
 
