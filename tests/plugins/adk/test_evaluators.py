@@ -467,7 +467,7 @@ async def test_an_evaluator_that_raises_is_one_message() -> None:
     (reason,) = found.verdict.reasons
     assert reason.message.startswith(
         "own has a threshold of 0 but could not be scored: the evaluator raised IndexError: "
-        "list index out of range (Breaks, case 'one', test_evaluators.py line "
+        "list index out of range (Breaks, case 'one', test_evaluators.py:"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
@@ -35,7 +34,7 @@ from agentest.store.adk_results import turn_invocation
 from agentest.support.calling import ends_the_run, message_of_error, result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError, UsageError
-from agentest.support.importing import import_object
+from agentest.support.importing import import_object, raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_case, valid_keys
@@ -321,8 +320,8 @@ class CustomGrader(CriterionGrader):
             return f"{error} ({who})"
         if isinstance(error, TimeoutError) and limit.expired:
             return f"the evaluator gave no result within {_TIMEOUT_S:g} s ({who})"
-        where = _line_in(self.own.code, error)
-        return f"the evaluator raised {type(error).__name__}: {message_of_error(error)} ({who}{where})"
+        where = ", ".join(filter(None, (who, raised_at(error, self.own.code))))
+        return f"the evaluator raised {type(error).__name__}: {message_of_error(error)} ({where})"
 
 
 def actual_invocations(conversation: Conversation) -> list[Invocation]:
@@ -342,18 +341,6 @@ def _call(function: Callable[..., Any], *args: object) -> Any:
         return function(*args)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return function(*args[: len(positional)])
-
-
-def _line_in(code: Any, error: BaseException) -> str:
-    """Return the line in the evaluator's file that raised the error; "" if unknown."""
-    try:
-        file = inspect.getsourcefile(
-            code if inspect.isroutine(code) or isinstance(code, type) else type(code)
-        )
-    except TypeError:
-        return ""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    return f", {Path(file).name} line {lines[-1]}" if file and lines else ""
 
 
 _T = TypeVar("_T", EvaluationResult, PerInvocationResult)
