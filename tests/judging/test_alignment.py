@@ -1,4 +1,4 @@
-"""Expected calls and calls that were made, side by side."""
+"""The alignment of expected calls with actual calls."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def shown(rows: Sequence[AlignedRow]) -> list[tuple[str | None, int | None, str]
 
 @settings(max_examples=400, deadline=None)
 @given(trajectories, calls_made, st.sampled_from([None, "hidden"]))
-def test_the_alignment_says_what_the_verdict_says(
+def test_the_alignment_agrees_with_the_verdict(
     spec: Trajectory, calls: list[ToolCall], blind: str | None
 ) -> None:
-    """Nothing is wrong in the rows if and only if the trajectory matched, and they name what it names; each
-    call and each expected call is in one row."""
+    """Every row is right if and only if the trajectory matched; each actual and each expected call is in one
+    row."""
     result = TrajectoryMatcher(spec).match(calls, 1, CallView(blind=blind))
     assert result
     rows = result.alignment
@@ -106,7 +106,7 @@ def test_the_alignment_says_what_the_verdict_says(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(names, max_size=6), st.lists(names, max_size=6))
 def test_as_few_as_possible_are_out_of_order(expected: list[str], calls: list[str]) -> None:
-    """In a strict trajectory the calls that stand in order are in order, and the rest are marked."""
+    """A strict trajectory marks the fewest possible calls as out of order."""
     rows = result_of({"expected": expected}, *map(made, calls)).alignment
     in_order = [row for row in rows if row.status is RowStatus.MATCHED]
     assert [row.expected for row in in_order] == [calls[row.call or 0] for row in in_order]
@@ -136,8 +136,8 @@ def test_each_mode_has_its_rows(mode: str, calls: str, rows: list[Any]) -> None:
     assert shown(result.alignment) == rows
 
 
-def test_a_missing_call_stands_beside_the_nearest_of_its_tool() -> None:
-    """The call with most arguments in common is taken, and each that differs is named."""
+def test_a_missing_call_is_paired_with_the_nearest_call_of_its_tool() -> None:
+    """The row pairs it with the call that shares most arguments and names each argument that differs."""
     spec = {"expected": [call("refund", amount=5, to={"name": "Ada", "city": "Bern"}), "end"]}
     far, near = made("refund", amount=9), made("refund", amount=500, to={"name": "Ada", "town": "Ulm"})
     near = replace(near, args={**near.args, "amount": 5})
@@ -161,23 +161,23 @@ def test_a_missing_call_stands_beside_the_nearest_of_its_tool() -> None:
         (call("t", n=1), {"n": "x" * 500}, "n: expected 1, got 'xxxx"),
     ],
 )
-def test_a_difference_is_told_in_words(expected: ExpectedCall, given: Any, difference: str) -> None:
-    """Whatever was sent in the place of arguments, the words say how it differs, in one bounded row."""
+def test_a_difference_is_described(expected: ExpectedCall, given: Any, difference: str) -> None:
+    """The row describes how the actual arguments differ, in at most 300 characters."""
     (row,) = result_of({"expected": [expected]}, ToolCall("t", given, None, True, 0)).alignment
     assert row.status is RowStatus.DIFFERENT
     assert row.difference.startswith(difference)
     assert len(row.difference) <= 300
 
 
-def test_what_raises_is_not_known() -> None:
-    """Where a predicate raised, the row says so, and nothing is wrong with the call."""
+def test_a_predicate_that_raises_makes_its_row_unknown() -> None:
+    """The row is unknown and reports the exception."""
     (row,) = result_of({"expected": [call("t", n=raises)]}, made("t", n=1)).alignment
     assert row.status is RowStatus.UNKNOWN
     assert row.difference.startswith("t: <predicate raises> raised TypeError: no")
 
 
 def test_limits_and_forbidden_calls_are_marked_at_the_calls() -> None:
-    """The calls beyond a limit say which limit; a forbidden one says what forbids it, also beside another."""
+    """A call beyond a limit names the limit; a forbidden call is marked even if it is expected."""
     over = result_of({"max_calls_per_tool": {"a": 1}, "max_calls": 3}, *map(made, "aabb")).alignment
     assert [(row.status.value, row.difference) for row in over] == [
         ("free", ""),
@@ -190,8 +190,8 @@ def test_limits_and_forbidden_calls_are_marked_at_the_calls() -> None:
     assert banned[0].difference == "forbidden: a(n=1, …)"
 
 
-def test_calls_that_may_not_be_all_miss_nothing() -> None:
-    """Where calls may be hidden, an expected one that was not seen is unknown, not missing."""
+def test_hidden_calls_are_not_reported_missing() -> None:
+    """If the agent may hide calls, an expected call that was not seen is unknown, not missing."""
     for mode in ("contains", "in_order"):
         result = result_of({"match_mode": mode, "expected": ["a", "b"]}, made("b"), blind="hidden")
         assert result.error
@@ -199,8 +199,8 @@ def test_calls_that_may_not_be_all_miss_nothing() -> None:
     assert result_of({"expected": ["a"]}, blind="hidden").alignment == ()
 
 
-def test_a_long_alignment_keeps_what_is_wrong() -> None:
-    """Of more rows than are kept, those with which something is wrong are, and the rest are counted."""
+def test_a_long_alignment_keeps_its_mismatches() -> None:
+    """A truncated alignment keeps every mismatch and counts the rows it leaves out."""
     calls = [*[made("a")] * MOST_ROWS, made("b"), *[made("a")] * 99]
     result = result_of({"match_mode": "contains", "expected": ["z"], "forbidden": ["b"]}, *calls)
     assert (len(result.alignment), result.alignment_more) == (MOST_ROWS, 101)
@@ -209,8 +209,8 @@ def test_a_long_alignment_keeps_what_is_wrong() -> None:
     assert [row.call for row in result.alignment[1:4]] == [0, 1, 2]
 
 
-def test_a_long_conversation_is_aligned_all_the_same() -> None:
-    """Hundreds of calls in the wrong order are told apart."""
+def test_a_long_conversation_is_aligned() -> None:
+    """Of 300 calls, only the one made too late is out of order."""
     expected = [call("t", n=n) for n in range(300)]
     result = result_of({"expected": expected}, *[made("t", n=n) for n in [*range(1, 300), 0]])
     late = [row for row in result.alignment if not row.status.holds]
@@ -218,7 +218,7 @@ def test_a_long_conversation_is_aligned_all_the_same() -> None:
 
 
 def test_a_hostile_call_is_aligned() -> None:
-    """Arguments that are nested without end, or very long, are shown in a short text."""
+    """Deeply nested or very long arguments are shown as a short text."""
     deep: Any = 1
     for _ in range(900):
         deep = [deep]

@@ -59,15 +59,15 @@ def passed(expect: dict[str, Any], reply: str, latency_ms: float = 0.0) -> list[
         ({"json_schema": {"properties": {1: {"type": "string"}}}}, '{"1": 2}', [False]),
     ],
 )
-def test_every_check_says_yes_and_no(expect: Any, reply: str, results: list[bool]) -> None:
-    """Each check takes a value or a list, in either spelling, and answers for each value by itself."""
+def test_every_check_passes_and_fails(expect: Any, reply: str, results: list[bool]) -> None:
+    """Each check takes a value or a list, in either spelling, and has one result per value."""
     assert passed(expect, reply) == results
 
 
 @pytest.mark.parametrize(("took", "holds"), [(99.9, True), (100.0, True), (100.1, False), (None, None)])
 def test_the_first_token_of_a_reply(took: float | None, holds: bool | None) -> None:
-    """The time to the first token may be as long as allowed; that of an agent that does not stream, or says
-    nothing, is not known: errored, with what would help."""
+    """`max_first_token_ms` compares the time; if the agent does not stream or the reply is empty, the check
+    is errored and says what would help."""
     expect = parse_expect({"maxFirstTokenMs": [100, 1000]})
     turn = Turn(0, "hi", "Hello.", latency_ms=5000.0, first_token_ms=took)
     first, second = check_first_token(expect, turn, "bot", "set streaming: true")
@@ -92,7 +92,7 @@ STREAMS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_why_the_first_token_is_not_known(name: str) -> None:
-    """The error says what of this agent's configuration would help, if anything does."""
+    """The error names the setting of this agent that would help, if one exists."""
     given_settings, says = STREAMS[name]
     with ScriptedAgent(["Hi."]) as server:
         where = {} if "type" in given_settings else {"endpoint": server.endpoint}
@@ -104,14 +104,14 @@ def test_why_the_first_token_is_not_known(name: str) -> None:
 
 @pytest.mark.parametrize(("took", "holds"), [(99.9, True), (100.0, True), (100.1, False)])
 def test_latency_is_allowed_up_to_its_limit(took: float, holds: bool) -> None:
-    """A reply within the limit passes, and one beyond it is shown with a number that is beyond it."""
+    """A reply within the limit passes; for a slower one, the rounded time shown still exceeds the limit."""
     [result] = checked({"maxLatencyMs": 100}, "ok", took)
     assert result.passed is holds
     assert f"within 100 ms; it took {took} ms" in result.reason
 
 
-def test_reasons_show_what_was_expected_and_what_came() -> None:
-    """The reason of a check holds the expectation and the reply, cut where it is long."""
+def test_reasons_show_expectation_and_reply() -> None:
+    """The reason of a check has the expectation and the reply, shortened if it is long."""
     [result] = checked({"contains": "needle"}, "h" * 1000)
     assert "'needle' in the reply" in result.reason
     assert "hhh…" in result.reason
@@ -161,7 +161,7 @@ def test_contains_and_not_contains_are_opposites(reply: str, text: str) -> None:
     ],
 )
 def test_a_wrong_expectation_is_refused_with_its_key(given: Any, says: tuple[str, ...]) -> None:
-    """A check that could never work is refused when the scenario is defined, by its key."""
+    """A check that can never work is refused when the scenario is defined; the error names its key."""
     with pytest.raises(ValueError) as caught:
         parse_expect(given)
     assert all(text in str(caught.value) for text in says), caught.value
@@ -169,7 +169,7 @@ def test_a_wrong_expectation_is_refused_with_its_key(given: Any, says: tuple[str
 
 @pytest.fixture
 def listener() -> Iterator[tuple[str, list[str]]]:
-    """A server that would hand out any schema, and the list of what was asked of it."""
+    """A server that returns a schema for any path, and the list of paths requested."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -203,7 +203,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
     ],
 )
 def test_a_schema_is_never_fetched(place: Any, listener: tuple[str, list[str]]) -> None:
-    """A reference that leads out of the schema is refused with the scenario's line, and nobody is asked."""
+    """A reference outside the schema is refused with the scenario's line and is never requested."""
     url, asked = listener
     expect = {"json_schema": place(f"{url}/x.json")}
     with pytest.raises(ScenarioError, match=r"test_checks\.py:\d+: .*expect\.json_schema: `\$ref` '"):
@@ -212,7 +212,7 @@ def test_a_schema_is_never_fetched(place: Any, listener: tuple[str, list[str]]) 
 
 
 def test_a_schema_that_was_never_parsed_is_not_fetched_either(listener: tuple[str, list[str]]) -> None:
-    """Checks that were put together by hand ask nobody for a schema."""
+    """Checks built without the parser do not request a schema."""
     url, asked = listener
     with pytest.raises(Unresolvable):
         check_reply(Expect(json_schema=({"$ref": url},)), Turn(0, "hi", "1"))
@@ -243,7 +243,7 @@ def test_references_inside_the_schema_work(schema: Any) -> None:
 
 
 def test_a_failed_check_fails_the_scenario() -> None:
-    """In a run without a model, a check that does not hold fails the scenario at its turn."""
+    """In a run without a model, a failed check fails the scenario at its turn."""
     turns = [
         {"user_message": "hi", "expect": {"contains": "hello"}},
         {"userMessage": "bye", "expect": {"maxWords": 1}},
@@ -258,8 +258,8 @@ HOSTILE = "a" * 5_000 + "!"
 
 
 @pytest.mark.slow
-def test_an_expression_that_takes_for_ever() -> None:
-    """A reply on which an expression does not come to its end can neither pass nor fail: it is an error."""
+def test_a_regex_that_never_finishes() -> None:
+    """A regular expression that runs out of time makes its check errored, neither passed nor failed."""
     slow = {"regex": ["(a+)+$", "a!"], "json_schema": {"pattern": "(a+)+$"}}
     first, second, schema = checked(slow, json.dumps(HOSTILE))
     for result in (first, schema):
@@ -270,8 +270,8 @@ def test_an_expression_that_takes_for_ever() -> None:
 
 
 @pytest.mark.slow
-def test_choices_that_take_for_ever() -> None:
-    """An expression without repetition but with many choices has its limit, too."""
+def test_alternatives_that_never_finish() -> None:
+    """The time limit also stops an expression with many alternatives and no repetition."""
     (result,) = checked({"regex": "(a|a)" * 60 + "$"}, HOSTILE)
     assert "could not be decided" in result.reason
 
@@ -281,7 +281,7 @@ def test_choices_that_take_for_ever() -> None:
 )
 @pytest.mark.slow
 def test_a_hostile_key_of_a_reply(rest: dict[str, Any]) -> None:
-    """A key of the reply on which `patternProperties` takes for ever makes the check untold, too."""
+    """A key on which `patternProperties` runs out of time makes the check errored."""
     schema = {**rest, "patternProperties": {"^(a+)+$": {}}}
     (result,) = checked({"json_schema": schema}, json.dumps({HOSTILE: 1}))
     assert "could not be decided" in result.reason
@@ -289,7 +289,7 @@ def test_a_hostile_key_of_a_reply(rest: dict[str, Any]) -> None:
 
 
 def test_a_schema_that_takes_too_long() -> None:
-    """Checks that do not come to their end are untold, and the quick ones are told all the same."""
+    """Checks that run out of time are errored; the quick ones keep their results."""
     expect = parse_expect({"contains": "[", "json_schema": {"uniqueItems": True}})
     objects = json.dumps([{"number": number} for number in range(3_000)])
     quick, slow = anyio.run(run_reply_checks, expect, Turn(0, "hi", objects), 0.05)
@@ -324,8 +324,8 @@ def test_a_hostile_reply_in_a_run() -> None:
     st.sampled_from([0, re.I, re.M, re.S, re.A, re.I | re.X]),
     st.text(max_size=10) | st.text("ax e\u0301É\n1\ud800", max_size=10),
 )
-def test_expressions_mean_what_they_mean_in_python(pattern: str, flags: int, reply: str) -> None:
-    """An expression matches as Python's `re` has it, with its flags and on any text."""
+def test_expressions_match_as_in_python(pattern: str, flags: int, reply: str) -> None:
+    """An expression matches exactly as Python's `re` does, with flags and on any text."""
     with warnings.catch_warnings(action="ignore"):
         compiled = re.compile(pattern, flags)
     assert passed({"regex": compiled}, reply) == [compiled.search(reply) is not None]

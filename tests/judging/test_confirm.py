@@ -34,7 +34,7 @@ FAULTS: Mapping[str, Any] = {
 
 
 def questions(form: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """The questions of an answer's form, those about turns as `turn_0.helpfulness`."""
+    """The questions in the schema of an answer; those about turns are named like `turn_0.helpfulness`."""
     found = []
     for name, inner in form["properties"].items():
         inner = schema["$defs"][inner["$ref"].rpartition("/")[2]] if "$ref" in inner else inner
@@ -44,7 +44,7 @@ def questions(form: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
 
 
 class Models:
-    """Two models on one server: `first` judges, `second` confirms. Each is a script of what it answers."""
+    """Two models on one server: `first` judges, `second` confirms. Each has scripted answers."""
 
     def __init__(self, first: Mapping[str, Any], second: Mapping[str, Any] | int) -> None:
         self.answers: dict[str, Mapping[str, Any] | int] = {"first": first, "second": second}
@@ -128,8 +128,8 @@ def differing(first: str, second: str) -> Unscored:
 
 
 @pytest.mark.parametrize("batch", MODES)
-def test_nothing_is_confirmed_where_nothing_fails(batch: Any) -> None:
-    """A scenario that passes costs no call of the confirming model."""
+def test_passing_scenarios_are_not_confirmed(batch: Any) -> None:
+    """A scenario that passes makes no call to the confirming model."""
     models = Models({}, FAULTS)
     result = run(models, judge={"batch": batch})
     assert result.scenarios[0].verdict.status is Status.PASSED
@@ -137,8 +137,8 @@ def test_nothing_is_confirmed_where_nothing_fails(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", MODES)
-def test_where_both_agree_the_first_answer_stands(batch: Any) -> None:
-    """Values and reasons are the judge's, whatever words the second model chose."""
+def test_if_both_agree_the_first_answer_counts(batch: Any) -> None:
+    """Values and reasons are the judge's, even if the second model chose another failing value."""
     second = {**FAULTS, "agent_behavior_failure": "false information", "helpfulness": 2}
     result = run(Models(FAULTS, second), judge={"batch": batch})
     found = held(result)
@@ -155,8 +155,8 @@ def test_where_both_agree_the_first_answer_stands(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", MODES)
-def test_where_they_differ_nobody_can_tell(batch: Any) -> None:
-    """Metrics are unscored and criteria cannot be told, with both answers; the scenario is errored."""
+def test_if_they_differ_the_scenario_is_errored(batch: Any) -> None:
+    """Metrics are unscored and criteria `cannot tell`, with both answers; the scenario is errored."""
     result = run(Models(FAULTS, {}), judge={"batch": batch})
     found = held(result)
     assert result.scenarios[0].verdict.status is Status.ERRORED
@@ -175,7 +175,7 @@ def test_where_they_differ_nobody_can_tell(batch: Any) -> None:
 @pytest.mark.parametrize("batch", MODES)
 @pytest.mark.slow
 def test_a_second_model_that_does_not_answer_confirms_nothing(batch: Any) -> None:
-    """What could not be confirmed is neither failed nor passed."""
+    """An unconfirmed failure is errored: neither failed nor passed."""
     result = run(Models(FAULTS, 400), judge={"batch": batch})
     goal = held(result).metrics["goal_completion"]
     assert isinstance(goal, Unscored)
@@ -183,8 +183,8 @@ def test_a_second_model_that_does_not_answer_confirms_nothing(batch: Any) -> Non
     assert result.scenarios[0].verdict.status is Status.ERRORED
 
 
-def test_only_what_fails_is_asked_again_in_one_call_a_turn() -> None:
-    """Of each turn the questions that failed, of the whole those that failed."""
+def test_only_failures_are_confirmed_in_one_call_per_turn() -> None:
+    """The second model gets only the questions that failed, per turn and for the whole conversation."""
     models = Models(FAULTS, FAULTS)
     run(models)
     assert sorted(models.of("second")) == [
@@ -197,16 +197,16 @@ def test_only_what_fails_is_asked_again_in_one_call_a_turn() -> None:
     assert models.of("second") == [["goal_completion"]]
 
 
-def test_a_single_question_is_asked_with_the_same_prompt() -> None:
-    """Where each question has a call of its own, the confirming call is the same, word for word."""
+def test_a_single_question_has_the_same_prompt() -> None:
+    """With one call per question, the confirming prompt is identical to the judge's."""
     models = Models({"goal_completion": "not reached"}, {"goal_completion": "not reached"})
     run(models, judge={"batch": False})
     [second] = models.prompts["second"]
     assert second in models.prompts["first"]
 
 
-def test_what_cannot_fail_is_not_asked_again() -> None:
-    """A low score without a threshold, one that meets it, and a criterion that is not required."""
+def test_answers_that_cannot_fail_are_not_confirmed() -> None:
+    """Scores without a threshold, scores that meet theirs, and optional criteria are not confirmed."""
     models = Models({"helpfulness": 1, "criterion_1": "violated"}, {})
     result = run(models, thresholds={}, criteria=[Criterion("Is polite", required=False)])
     assert models.of("second") == []
@@ -217,8 +217,8 @@ def test_what_cannot_fail_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("batch", MODES)
-def test_a_failure_below_the_severity_that_fails_is_not_asked_again(batch: Any) -> None:
-    """It stands as the judge gave it; one that fails is confirmed, and so is one without a severity."""
+def test_a_failure_below_the_failing_severity_is_not_confirmed(batch: Any) -> None:
+    """Only failures at or above the failing severity, or of unknown severity, are confirmed."""
     only = {"metrics": ["agent_behavior_failure"], "criteria": [], "thresholds": {}, "turns": ["A slot?"]}
     for severity, asked in (("medium", 0), ("high", 1), (None, 1)):
         models = Models({"agent_behavior_failure": "repetition", "severity": severity}, {})
@@ -232,7 +232,7 @@ def test_a_failure_below_the_severity_that_fails_is_not_asked_again(batch: Any) 
 
 
 def test_a_second_model_that_grades_the_failure_too_low_confirms_nothing() -> None:
-    """Whether the scenario fails is what they have to agree on."""
+    """Both models must agree that the scenario fails, so a lower severity is a disagreement."""
     first = {"agent_behavior_failure": "unsafe action", "severity": "critical"}
     only = {"metrics": ["agent_behavior_failure"], "criteria": [], "thresholds": {}, "turns": ["A slot?"]}
     result = run(Models(first, {"agent_behavior_failure": "repetition", "severity": "low"}), **only)
@@ -246,8 +246,8 @@ def test_a_second_model_that_grades_the_failure_too_low_confirms_nothing() -> No
     assert result.scenarios[0].verdict.status is Status.FAILED
 
 
-def test_an_answer_that_is_missing_is_not_asked_of_the_second_model() -> None:
-    """What the judge could not answer is unscored, with the judge's own problem."""
+def test_a_missing_answer_is_not_confirmed() -> None:
+    """A question the judge could not answer is unscored, with the judge's error."""
     models = Models({}, {})
     models.answers["first"] = 400
     result = run(models, metrics=["goal_completion"], criteria=[], thresholds={})
@@ -267,7 +267,7 @@ def test_long_reasons_are_quoted_in_part() -> None:
 
 
 def test_samples_of_both_models_have_numbers_of_their_own() -> None:
-    """A recording tells their answers apart by them."""
+    """Sample numbers differ between the models, so that recordings can tell their answers apart."""
     judge = Judge(ScriptedModel(), samples=3)  # type: ignore[arg-type]
     found = confirmed_judge(judge, ScriptedModel(), (), {}, Severity.HIGH)  # type: ignore[arg-type]
     assert isinstance(found, ConfirmedJudge)
@@ -276,7 +276,7 @@ def test_samples_of_both_models_have_numbers_of_their_own() -> None:
 
 
 def test_a_criterion_that_the_second_model_cannot_tell() -> None:
-    """`cannot tell` confirms no violation."""
+    """`cannot tell` does not confirm a violation."""
     result = run(Models({"criterion_1": "violated"}, {"criterion_1": "cannot tell"}))
     [criterion] = held(result).criteria
     assert criterion.result is CriterionOutcome.CANNOT_TELL
@@ -284,7 +284,7 @@ def test_a_criterion_that_the_second_model_cannot_tell() -> None:
 
 
 def test_the_majority_of_several_answers_is_confirmed_once() -> None:
-    """With `judge.samples` the second model gives one answer, and what stands keeps the judge's samples."""
+    """With `judge.samples` the second model answers once, and the score lists only the judge's samples."""
     models = Models({"goal_completion": "not reached"}, {"goal_completion": "not reached"})
     result = run(models, judge={"samples": 3})
     assert len(models.of("second")) == 1
@@ -294,7 +294,7 @@ def test_the_majority_of_several_answers_is_confirmed_once() -> None:
 
 
 def test_a_configured_threshold_counts_too() -> None:
-    """A score below a threshold of the scenario is confirmed for its metric alone."""
+    """A score below a threshold of the scenario is confirmed, for that metric only."""
     models = Models({"helpfulness": 4}, {})
     run(models, thresholds={"helpfulness": 4.5}, criteria=[])
     assert models.of("second") == [["helpfulness"]] * 2
@@ -308,7 +308,7 @@ def spec(judge: Any, environ: Mapping[str, str] | None = None, **keys: Any) -> M
 
 
 def test_the_confirming_model_falls_back_to_the_judge() -> None:
-    """A model of the judge's provider is reached as the judge is; one of the top level's as that is."""
+    """It inherits the connection of the judge or of the top level, whichever has the same provider."""
     own = {"base_url": "http://127.0.0.1:9/v1", "api_key": "K"}
     local = {"provider": "openai-compatible", "model": "a", "provider_options": own}
     found = spec({**local, "confirm": "b"})
@@ -321,14 +321,14 @@ def test_the_confirming_model_falls_back_to_the_judge() -> None:
 
 
 def test_a_key_of_the_judge_is_for_its_provider_alone() -> None:
-    """No other provider gets to see it."""
+    """The judge's API key is not sent to another provider."""
     judge = {"model": "openai/a", "provider_options": {"api_key": "secret"}}
     with pytest.raises(ConfigError, match="model groq/b needs a key"):
         spec({**judge, "confirm": "groq/b"})
 
 
 def test_the_confirming_model_has_settings_of_its_own() -> None:
-    """What it leaves out has the defaults of a judge, not what suits the judge's model."""
+    """Settings it leaves out get a judge's defaults, not the judge model's values."""
     judge = {"model": "openai/a", "temperature": 1, "max_tokens": 7, "requests_per_minute": 3}
     environ = {"OPENAI_API_KEY": "k"}
     plain = spec({**judge, "confirm": "openai/b"}, environ)

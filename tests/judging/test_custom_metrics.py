@@ -1,4 +1,4 @@
-"""Users' own metrics (contract, section 6)."""
+"""Custom metrics (contract, section 6)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = T
 
 
 def quantitative(found: Any) -> QuantitativeMetric:
-    """A metric that returns what it is given, or raises it."""
+    """A metric that returns the given value or raises the given exception."""
 
     class Given(QuantitativeMetric):
         def score(self, input: ScoreInput) -> Any:
@@ -90,7 +90,7 @@ class Unprintable:
     ],
 )
 def test_every_form_of_a_number_is_a_score(found: Any, score: Score) -> None:
-    """A number alone, with a reason, in a dict or as a Score gives the same kind of value."""
+    """A plain number, a tuple with a reason, a dict and a Score all give the same Score."""
     result = evaluated(quantitative(found))
     assert result == score
     assert isinstance(result, Score)
@@ -108,7 +108,7 @@ def test_every_form_of_a_number_is_a_score(found: Any, score: Score) -> None:
     ],
 )
 def test_every_form_of_a_label_is_a_score(found: Any, score: Score) -> None:
-    """A label alone, with a reason, in a dict or as a Score gives the same kind of value."""
+    """A plain label, a tuple with a reason, a dict and a Score all give the same Score."""
     assert evaluated(qualitative(found)) == score
 
 
@@ -116,8 +116,8 @@ def test_every_form_of_a_label_is_a_score(found: Any, score: Score) -> None:
     "found",
     [None, "4", math.nan, math.inf, {}, {"score": 4}, (1, 2, 3), [4], 1j, Unprintable(), {"value": None}],
 )
-def test_what_is_no_number_is_unscored(found: Any) -> None:
-    """A quantitative metric that gives no finite number is unscored, with what it gave."""
+def test_a_value_that_is_not_a_number_is_unscored(found: Any) -> None:
+    """If a quantitative metric returns no finite number, it is unscored and the error has the value."""
     result = evaluated(quantitative(found))
     assert isinstance(result, Unscored)
     assert "must give a number" in result.error
@@ -126,15 +126,15 @@ def test_what_is_no_number_is_unscored(found: Any) -> None:
 @pytest.mark.parametrize(
     "found", [None, "", "  ", 3, True, ["rude"], ("rude", "very", "rude"), {"label": "rude"}]
 )
-def test_what_is_no_label_is_unscored(found: Any) -> None:
-    """A qualitative metric that gives no text is unscored, with what it gave."""
+def test_a_value_that_is_not_a_label_is_unscored(found: Any) -> None:
+    """If a qualitative metric returns no text, it is unscored and the error has the value."""
     result = evaluated(qualitative(found))
     assert isinstance(result, Unscored)
     assert "must give a label" in result.error
 
 
 def test_a_metric_that_raises_is_unscored_with_its_error() -> None:
-    """Whatever a metric raises is kept as the reason why it has no value."""
+    """Any exception of a metric becomes the reason why it is unscored."""
     assert evaluated(quantitative(KeyError("slot"))) == Unscored("KeyError: 'slot'", own_code=True)
     assert evaluated(quantitative(10**400)) == Unscored(
         "OverflowError: int too large to convert to float", own_code=True
@@ -142,7 +142,7 @@ def test_a_metric_that_raises_is_unscored_with_its_error() -> None:
 
 
 def test_async_methods_are_awaited() -> None:
-    """Async metrics of all three kinds give what plain ones give, and what they raise is kept too."""
+    """Async metrics of all three kinds give the same results and errors as plain ones."""
 
     class Slow(QuantitativeMetric):
         async def score(self, input: ScoreInput) -> tuple[int, str]:
@@ -182,7 +182,7 @@ def test_names_are_snake_case_unless_given() -> None:
 
 
 def test_a_metric_without_its_method_is_refused_at_once() -> None:
-    """A class that forgot `score` is an error of the configuration, not of every turn."""
+    """A class without `score` is a configuration error, not an error of every turn."""
 
     class Forgetful(QuantitativeMetric):
         def evaluate(self, input: ScoreInput) -> int:
@@ -193,7 +193,7 @@ def test_a_metric_without_its_method_is_refused_at_once() -> None:
 
 
 class Judged(QuantitativeMetric):
-    """Asks the judges' model; with `hidden`, wraps whatever that raises."""
+    """A metric that calls the judge model; with `hidden`, it wraps any exception."""
 
     def __init__(self, hidden: bool = False) -> None:
         self.hidden = hidden
@@ -225,8 +225,8 @@ class Grouped(QuantitativeMetric):
         return 1
 
 
-def test_a_metric_may_ask_the_judges_model() -> None:
-    """`self.llm` gives answers of a shape or in words, under the metric's own key."""
+def test_a_metric_may_call_the_judge_model() -> None:
+    """`self.llm` returns structured answers or text, recorded under the metric's own key."""
     model = ScriptedModel(answer=lambda request: {"points": 3, "why": "so"})
     assert evaluated(Judged(), model) == Score(3, "so")
     [request] = model.requests
@@ -236,13 +236,13 @@ def test_a_metric_may_ask_the_judges_model() -> None:
 
 
 @pytest.mark.parametrize("metric", [Judged(), Judged(hidden=True), Told(), Grouped()])
-def test_offline_a_metric_that_asks_a_model_is_skipped(metric: Metric) -> None:
-    """Without a model, a metric that needs one is skipped, however it hands the refusal on."""
+def test_offline_a_metric_that_calls_a_model_is_skipped(metric: Metric) -> None:
+    """Without a model, a metric that needs one is skipped, even if it wraps the exception."""
     assert evaluated(metric) == Skipped(NO_MODEL)
 
 
 def test_offline_a_metric_may_do_without_a_model() -> None:
-    """A metric that catches the refusal and has a value of its own is scored."""
+    """A metric that catches the exception and returns its own value is scored."""
 
     class Careful(QuantitativeMetric):
         async def score(self, input: ScoreInput) -> int:
@@ -268,7 +268,7 @@ def test_a_model_that_fails_leaves_the_metric_unscored() -> None:
 
 
 def test_a_metric_that_cannot_be_copied_is_unscored() -> None:
-    """Whatever goes wrong before the metric's own method is kept like what it raises."""
+    """An exception before the metric's method runs is reported like one from the method."""
 
     class Unique(QuantitativeMetric):
         def __copy__(self) -> Any:
@@ -281,7 +281,7 @@ def test_a_metric_that_cannot_be_copied_is_unscored() -> None:
 
 
 def test_nothing_set_on_a_metric_is_shared() -> None:
-    """Calls under way at once each see only what they set on `self` themselves, and their own `llm`."""
+    """Each concurrent call sees only the attributes it set on `self`, and its own `llm`."""
     meeting = anyio.Event()
 
     class Remembering(QuantitativeMetric):
@@ -337,7 +337,7 @@ def run(custom: Any, model: ScriptedModel | None = None, **options: Any) -> Any:
 
 
 def test_custom_metrics_of_a_run_offline() -> None:
-    """Classes and objects, on turns and conversations, are scored and held to thresholds offline."""
+    """Classes and instances are scored on turns and conversations and compared with thresholds offline."""
     found = run([CallCount, Tone(), Length], thresholds={"call_count": 0.5, "length": 2})
     assert found.averages == {"call_count": 0.5, "length": 2}
     assert [e.label for e in found.errors] == ["rude"]
@@ -347,7 +347,7 @@ def test_custom_metrics_of_a_run_offline() -> None:
 
 
 def test_a_skipped_custom_metric_errs_only_under_a_threshold() -> None:
-    """Offline, a metric that asks a model is shown as skipped, and a threshold on it cannot be passed."""
+    """Offline, a metric that needs a model is skipped; only a threshold on it makes the run errored."""
     found = run([Judged])
     assert found.verdict.status is Status.PASSED
     assert dict(found.skipped_metrics) == {"judged": NO_MODEL}
@@ -368,7 +368,7 @@ def test_a_raising_metric_is_a_warning_and_costs_no_other() -> None:
 
 
 def test_plain_metrics_have_threads() -> None:
-    """Plain metrics may block: several are at it at once, and the run goes on meanwhile."""
+    """Plain metrics may block: several run at once in threads while the run goes on."""
     meeting = threading.Barrier(4)
 
     class Waits(QuantitativeMetric):
@@ -383,7 +383,7 @@ def test_plain_metrics_have_threads() -> None:
 
 
 def test_metrics_that_hang() -> None:
-    """A plain metric that hangs is unscored when its time is up, however many hang; others get their turn."""
+    """A plain metric that hangs is unscored after its time limit and does not block other metrics."""
     released = threading.Event()
 
     class Hangs(QuantitativeMetric):
@@ -409,7 +409,7 @@ def test_metrics_that_hang() -> None:
 
 
 def test_a_metric_cannot_change_the_record() -> None:
-    """What a metric does to the calls that it is given is neither in the record nor seen by other metrics."""
+    """A metric that changes its calls changes neither the record nor what other metrics see."""
 
     class Spoils(QuantitativeMetric):
         def score(self, input: ScoreInput) -> float:

@@ -75,10 +75,10 @@ judged = st.sampled_from([None, *Severity])
 
 @settings(max_examples=150, deadline=None)
 @given(groups, st.dictionaries(ids, judged, min_size=1))
-def test_no_group_is_milder_than_what_was_judged(
+def test_no_group_is_milder_than_its_failures(
     given_groups: list[Group], failing: dict[str, Severity | None]
 ) -> None:
-    """A group is as severe as the worst of its failures and as the model said; left-out ones keep theirs."""
+    """A group is as severe as its worst failure or the model's grade; ungrouped ones keep theirs."""
     failures = [replace(failure(id), severity=severity) for id, severity in sorted(failing.items())]
     known = {each.id: each.severity for each in failures}
     said = {id: max(Severity.of(g.severity) for g in given_groups if id in g.occurrences)
@@ -92,8 +92,8 @@ def test_no_group_is_milder_than_what_was_judged(
             assert group.severity in {*least, *(Severity.of(g.severity) for g in given_groups)}
 
 
-def test_two_critical_failures_fail_whatever_the_grouping_says() -> None:
-    """A model that groups everything as medium hides nothing, neither does one that leaves failures out."""
+def test_grouping_never_lowers_a_critical_failure() -> None:
+    """Failures stay critical if the model groups them as medium or leaves some out."""
     failures = [replace(failure(f"c-1-F{n}"), severity=Severity.CRITICAL) for n in (1, 2)]
     for occurrences in (["c-1-F1", "c-1-F2"], ["c-1-F1"]):
         group = {"label": "x", "explanation": "y", "severity": "medium", "occurrences": occurrences}
@@ -104,7 +104,7 @@ def test_two_critical_failures_fail_whatever_the_grouping_says() -> None:
 
 
 def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
-    """Beyond the most failures, a label of its own keeps a group and a severity of its own."""
+    """Beyond the limit of failures shown, an unseen label gets its own group and severity."""
     common = [failure(f"c-1-F{n}") for n in range(1, MOST_FAILURES + 1)]
     many = [failure(f"c-2-F{n}", label=f"label {n}") for n in range(1, MOST_FAILURES + 1)]
 
@@ -122,7 +122,7 @@ def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
 @settings(max_examples=150, deadline=None)
 @given(groups, st.sets(ids, min_size=1))
 def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str]) -> None:
-    """Whatever groups a model gives, each failure is in exactly one and nothing else is in any."""
+    """For any groups the model returns, each failure ends in exactly one group."""
     settled = corrected_groups(given_groups, [failure(id) for id in sorted(failing)])
     kept = [id for group in settled for id in group.occurrences]
     assert sorted(kept) == sorted(failing)
@@ -136,7 +136,7 @@ def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(ids, st.sampled_from("ab"), st.sampled_from("mn")), unique_by=lambda t: t[0]))
 def test_without_a_model_metric_and_label_are_the_groups(found: list[tuple[str, str, str]]) -> None:
-    """Failures of one metric and label are one group of severity `medium`, and all of them are there."""
+    """Without a model, failures are grouped by metric and label, with severity `medium`; none is lost."""
     made = asked(None, [failure(*one) for one in found])
     assert made.error is None
     assert sorted(id for g in made.groups for id in g.occurrences) == sorted(id for id, *_ in found)
@@ -152,7 +152,7 @@ def group(*ids: str, label: str = "a") -> dict[str, Any]:
 
 
 def test_forgotten_ids_come_back_in_a_group_of_their_own() -> None:
-    """Its severity is `medium`; an id that is given twice counts once."""
+    """Ids the model left out form a `medium` group; duplicate ids count once."""
     made = asked(ScriptedModel(groups=[group("c-1-F1", "c-1-F1")]), TWO)
     assert [(g.label, g.severity, g.occurrences) for g in made.groups] == [
         ("a", Severity.HIGH, ("c-1-F1",)),
@@ -172,7 +172,7 @@ def test_forgotten_ids_come_back_in_a_group_of_their_own() -> None:
     ids=["no groups", "an empty group", "an unknown id", "shortened ids"],
 )
 def test_a_reply_that_loses_failures_is_repaired_or_fails(groups: list[Any], problem: str) -> None:
-    """The model is told what was wrong. If it never gets it right, the severity stays unknown."""
+    """The model gets the problem in a retry; if no reply is valid, the severity stays unknown."""
     model = ScriptedModel(groups=groups)
     made = asked(model, TWO)
     assert len(model.requests) == 3
@@ -192,7 +192,7 @@ def test_a_repaired_reply_counts() -> None:
 
 
 def test_a_single_failure_of_known_severity_needs_no_call() -> None:
-    """The judge said how severe it is when it gave the label."""
+    """The judge already graded the failure."""
     model = ScriptedModel()
     known = replace(failure("c-1-F1"), severity=Severity.CRITICAL)
     [found] = asked(model, [known]).groups
@@ -205,8 +205,8 @@ def test_a_single_failure_of_known_severity_needs_no_call() -> None:
     assert len(asked(ScriptedModel(), [failure("c-1-F1")]).groups) == 1  # unknown: the model is asked
 
 
-def test_a_single_failure_of_unknown_severity_is_asked_for_it() -> None:
-    """A judge that gave a label alone has not said how bad it is."""
+def test_a_single_failure_of_unknown_severity_is_graded() -> None:
+    """If the judge gave only a label, one model call grades it."""
     model = ScriptedModel(answer=lambda _: {"groups": [{**group("c-1-F1"), "severity": "critical"}]})
     found = asked(model, [failure("c-1-F1")])
     assert len(model.requests) == 1
@@ -214,7 +214,7 @@ def test_a_single_failure_of_unknown_severity_is_asked_for_it() -> None:
 
 
 def test_a_group_without_a_name_is_called_by_its_label() -> None:
-    """Else all that models leave without a name would be one root cause of the run."""
+    """Otherwise all unnamed groups of the run would become one root cause."""
     unnamed = {**group("c-1-F1", "c-1-F2", label=" "), "severity": "low"}
     model = ScriptedModel(answer=lambda _: {"groups": [unnamed]})
     found = asked(model, [failure("c-1-F1", "repetition"), failure("c-1-F2", "other")])
@@ -222,7 +222,7 @@ def test_a_group_without_a_name_is_called_by_its_label() -> None:
 
 
 def test_several_failures_of_known_severity_are_grouped() -> None:
-    """One cause may be worse than each of its failures seems, and none of them is lost."""
+    """Several graded failures still need one call, because together they may be worse."""
     model = ScriptedModel()
     known = [replace(each, severity=Severity.LOW) for each in TWO]
     made = asked(model, known)
@@ -231,14 +231,14 @@ def test_several_failures_of_known_severity_are_grouped() -> None:
 
 
 def test_no_failure_no_call() -> None:
-    """Where nothing failed, the model is not asked."""
+    """Without failures, no model call is made."""
     model = ScriptedModel()
     assert asked(model, []) == Deduplication()
     assert model.requests == []
 
 
 def test_one_call_groups_all_failures() -> None:
-    """All failures of a scenario are put into one request."""
+    """All failures of a scenario go into one request."""
     model = ScriptedModel()
     made = asked(model, [failure(f"c-{n}-F1") for n in range(5)])
     assert len(model.requests) == 1
@@ -260,8 +260,8 @@ def nonsense(request: ChatRequest) -> Any:
 @pytest.mark.parametrize(
     ("answer", "says"), [(down, "503: down"), (broken, "a defect"), (nonsense, "severity")]
 )
-def test_a_failed_call_falls_back_and_is_told(answer: Callable[[ChatRequest], Any], says: str) -> None:
-    """When the model fails, failures are grouped by label and the result says why."""
+def test_a_failed_call_falls_back_with_a_reason(answer: Callable[[ChatRequest], Any], says: str) -> None:
+    """If the model fails, failures are grouped by label and the result has the reason."""
     failures = [failure("c-1-F1"), failure("c-1-F2"), failure("c-1-F3", "unsafe state")]
     made = asked(ScriptedModel(answer=answer), failures)
     assert made.groups == group_by_label(failures).groups
@@ -270,7 +270,7 @@ def test_a_failed_call_falls_back_and_is_told(answer: Callable[[ChatRequest], An
 
 
 def test_failures_beyond_those_shown_join_the_worst_group_of_their_label() -> None:
-    """Too many to show: the others go where the worst of their kind went, and the explanation says so."""
+    """Failures beyond the limit join the worst group of their label, and its explanation mentions them."""
     failures = [failure(f"c-{n}-F1", "lie" if n % 2 else "loop") for n in range(MOST_FAILURES + 100)]
 
     def answer(request: ChatRequest) -> Any:
@@ -293,14 +293,14 @@ def test_failures_beyond_those_shown_join_the_worst_group_of_their_label() -> No
 
 
 def test_a_turn_with_two_labels_has_two_failures() -> None:
-    """Each label of a score has an id of its own, in the order of precedence."""
+    """Each label of a score gets its own id, in order of precedence."""
     score = Score("unsafe action", "why", labels=("unsafe action", "other"))
     found = labelled_failures("c-7", [TurnEvaluation(0, {"a": score})])
     assert [(f.id, f.label) for f in found] == [("c-7-F1", "unsafe action"), ("c-7-F2", "other")]
 
 
 def test_only_labels_other_than_no_failure_are_failures() -> None:
-    """Numbers, unscored and skipped metrics and `no failure` get no id; the others are numbered in order."""
+    """Numbers, unscored and skipped metrics and `no failure` get no id."""
     turns = [
         TurnEvaluation(0, {"a": Score("no failure", ""), "b": Score("x", "why"), "c": Score(1, "")}),
         TurnEvaluation(1, {"a": Unscored("e"), "b": Skipped("w"), "c": Score("y", "")}),
@@ -318,8 +318,8 @@ def run(model: ScriptedModel | None, **config: Any) -> Any:
         return run_scenarios([made], agent=agent, model=model, judge={"retries": 0}, **config).scenarios[0]
 
 
-def test_a_run_asks_once_a_scenario_and_keeps_every_id() -> None:
-    """Two conversations of two failing turns make four ids, one call, and one group with all four."""
+def test_a_run_groups_once_per_scenario() -> None:
+    """Two conversations with two failing turns give four ids, one call, and one group with all four."""
     model = ScriptedModel(scores={"agent_behavior_failure": "repetition"})
     found = run(model)
     assert sum(r.key.role == "dedup" for r in model.requests) == 1
@@ -329,7 +329,7 @@ def test_a_run_asks_once_a_scenario_and_keeps_every_id() -> None:
 
 
 def test_a_scenario_whose_failures_could_not_be_grouped_is_errored() -> None:
-    """After a failed call a worse severity cannot be ruled out: errored, or failed by `medium`."""
+    """After a failed call the severity is unknown: errored, unless `medium` already fails the scenario."""
 
     def answer(request: ChatRequest) -> Any:
         if request.key.role == "dedup":

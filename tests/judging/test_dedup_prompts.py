@@ -1,4 +1,4 @@
-"""What the model that groups failures is shown: in which order, what it hides, and within which bounds."""
+"""The prompt of the model that groups failures: order, omissions and size limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def criterion(text: str, result: CriterionOutcome, *, required: bool = True) -> 
 def held(
     id: str = "refund-1", said: str = "text", outcome: Any = GoalOutcome.NOT_REACHED
 ) -> ConversationResult:
-    """Two turns with a call each, an ending, a goal that was missed, and criteria of both kinds."""
+    """Two turns with a call each, an end reason, a missed goal, and criteria of both kinds."""
     turns = tuple(
         Turn(
             n,
@@ -68,8 +68,8 @@ def asked(*failures: LabelledFailure, conversations: Any = (), expected: str = "
     return str(dedup_messages(scenario, failures, conversations, **more)[1]["content"])
 
 
-def test_what_is_shown_and_in_which_order() -> None:
-    """Instructions, scenario, what became of conversations, the failing turns, failures, the question."""
+def test_the_order_of_blocks() -> None:
+    """Instructions, scenario, conversation records, failing turns and failures come before the question."""
     content = asked(
         failure(), conversations=[held(), held("other-1")], expected="No refund.", instructions="No."
     )
@@ -113,8 +113,8 @@ def test_what_is_shown_and_in_which_order() -> None:
     assert content.endswith("are high for that.")
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    """Without a goal, an outcome or conversations there is no block for them, and nothing is made up."""
+def test_unknown_facts_are_left_out() -> None:
+    """Without goal, outcome or conversations there is no block for them."""
     assert list(blocks(dedup_messages(Scenario("s", "", 0), [failure()])[1]["content"])) == [
         "scenario",
         "failures",
@@ -126,15 +126,15 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("outcome", GoalOutcome, ids=str)
-def test_the_goal_is_told_and_not_left_to_guess(outcome: GoalOutcome) -> None:
-    """The record has what became of the goal, and the question says that it is to be taken from there."""
+def test_the_goal_outcome_is_in_the_record(outcome: GoalOutcome) -> None:
+    """The record has the outcome of the goal, and the question refers to the record."""
     content = asked(failure(), conversations=[held(outcome=outcome)])
     assert json.loads(blocks(content)["conversations"])["goal"] == outcome
     assert "take it from the conversation's record" in content
 
 
 def test_no_text_leaves_its_block() -> None:
-    """Whatever users, agents, tools, judges and authors say, the prompt has its own delimiters alone."""
+    """No text from users, agents, tools, judges or authors can add a delimiter to the prompt."""
 
     def delimiters(text: str) -> list[str]:
         found = LabelledFailure("c-F1", "c", 1, text, text, text)
@@ -150,7 +150,7 @@ def test_no_text_leaves_its_block() -> None:
 
 
 def test_the_prompt_is_bounded() -> None:
-    """Five hundred failures with long texts fit, with each label, and what is left out is said."""
+    """Five hundred long failures fit with every label, and the prompt says how much it leaves out."""
     long = "word " * 2000
     failures = [
         LabelledFailure(f"c-{n}-F1", f"c-{n}", 1, "m", "rare" if n == 499 else "often", long)
@@ -165,8 +165,8 @@ def test_the_prompt_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("name", ["goal", "expected_outcome", "instructions"])
-def test_what_a_scenario_says_is_bounded(name: str) -> None:
-    """However long goal, outcome and instructions are, the prompt shows their beginnings."""
+def test_scenario_texts_are_bounded(name: str) -> None:
+    """Long goals, outcomes and instructions are shortened to their beginnings."""
     given = {"goal": "", "expected_outcome": "", "instructions": ""} | {name: "word " * 200_000}
     made = Scenario("s", "", 0, goal=given["goal"], expected_outcome=given["expected_outcome"])
     content = dedup_messages(made, [failure()], [], instructions=given["instructions"])[1]["content"]
@@ -174,8 +174,8 @@ def test_what_a_scenario_says_is_bounded(name: str) -> None:
     assert len(content) < 20_000
 
 
-def test_labels_of_users_own_metrics_are_bounded() -> None:
-    """A metric of the user's own may give a page for a label; each failure still has its line."""
+def test_labels_of_custom_metrics_are_bounded() -> None:
+    """A page-long label of a custom metric is shortened; each failure still has its line."""
     content = asked(*(failure(f"c-{n}-F1", label="long " * 100_000) for n in range(MOST_FAILURES)))
     assert len(content) < 100_000
     assert len(blocks(content)["failures"].split("\n")) == MOST_FAILURES

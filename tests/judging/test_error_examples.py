@@ -1,4 +1,4 @@
-"""Examples of a deduplicated error: which turns they are, how they are shortened, where they are shown."""
+"""Examples of a deduplicated error: selection, shortening, and where reports show them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def examples(*talks: ConversationResult, secrets: tuple[str, ...] = ()) -> tuple
 
 
 def test_the_first_turns_in_which_it_occurred() -> None:
-    """At most three turns, in the order of the occurrences, each once however often the error is in it."""
+    """At most three distinct turns, in the order of the occurrences."""
     twice = talk("a", labelled_failure("a-F1", turn_index=1), labelled_failure("a-F2", turn_index=1))
     others = [talk(name, labelled_failure(f"{name}-F1")) for name in "bcd"]
     found = examples(twice, *others)
@@ -40,14 +40,14 @@ def test_the_first_turns_in_which_it_occurred() -> None:
 
 
 def test_an_error_of_a_whole_conversation() -> None:
-    """What belongs to no turn is shown by the last one; a conversation without turns has no example."""
+    """An error without a turn shows the last turn; a conversation without turns has no example."""
     whole = labelled_failure("a-F1", turn_index=None)
     assert [e.turn_index for e in examples(talk("a", whole))] == [1]
     assert examples(talk("a", whole, turns=0)) == ()
 
 
-def test_calls_are_told_with_their_results() -> None:
-    """Each call is one text; of many the first five are told, and how many are left out."""
+def test_calls_are_shown_with_their_results() -> None:
+    """The first five calls of a turn are shown as texts and the rest are counted."""
     calls = tuple(tool_call("look", {"n": n}, {"at": n}) for n in range(7))
     (example,) = examples(talk("a", labelled_failure("a-F1"), turns=1, tool_calls=calls))
     assert example.tool_calls[0] == "look(n=0) → {'at': 0}"
@@ -56,7 +56,7 @@ def test_calls_are_told_with_their_results() -> None:
 
 
 def test_examples_are_short_and_harmless() -> None:
-    """Texts are one row of at most 300 characters, without secrets and without control characters."""
+    """Texts are one line of at most 300 characters, without secrets or control characters."""
     secret = "swordfish-and-more"
     nasty = f"\x1b[31mred\n::error::{secret} Bearer abcdefgh12345678 {'x' * 2_000_000}"
     call = tool_call("send", {"key": secret, "long": "y" * 100_000}, nasty)
@@ -82,7 +82,7 @@ class Vague(QualitativeMetric):
 
 
 def test_every_report_has_them(tmp_path: Path) -> None:
-    """Console, results.json and job summary show what was said and called, from workers and judged again."""
+    """Console, results.json and job summary show messages and calls, from workers and after judging again."""
     project = Project(tmp_path)
     project.write("own.py", METRIC)
     project.scenario(

@@ -1,4 +1,4 @@
-"""Joining the judged groups of different scenarios by one call for fifty of them."""
+"""Joining the graded groups of different scenarios, with one call per fifty groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.testing import ScriptedModel
 
 
 def causes(*labels: str) -> list[JudgedCause]:
-    """One group in each of as many scenarios."""
+    """One group in each of several scenarios, with these labels."""
     return judged_causes(
         builders.scenario_result(
             f"s{n}", errors=[UniqueError(label, Severity.LOW, (f"s{n}-1-F1",), f"why {label}")]
@@ -38,7 +38,7 @@ def lines(request: ChatRequest) -> list[dict[str, Any]]:
 
 
 def by_first_letter(request: ChatRequest) -> dict[str, Any]:
-    """Labels that begin alike have one cause."""
+    """Give labels with the same first letter the same cause."""
     found: dict[str, list[str]] = {}
     for line in lines(request):
         found.setdefault(line["label"][0], []).append(line["id"])
@@ -67,7 +67,7 @@ def joined(
 
 
 def test_groups_with_one_cause_are_joined() -> None:
-    """Those that are alone keep the labels that judges gave them."""
+    """Groups that share no cause keep their labels."""
     joining, model, _ = joined(["apple pie", "berry", "apple juice"], by_first_letter)
     assert [(join.title, set(join.labels)) for join in joining.joins] == [
         ("a cause", {"apple pie", "apple juice"})
@@ -86,8 +86,8 @@ def test_groups_with_one_cause_are_joined() -> None:
         ({"causes": []}, "in no cause: G1, G2"),
     ],
 )
-def test_an_answer_with_wrong_ids_is_asked_again(answer: Any, problem: str) -> None:
-    """The model is told what was wrong; what it says then counts."""
+def test_an_answer_with_wrong_ids_is_repaired(answer: Any, problem: str) -> None:
+    """The retry tells the model what was wrong, and its second answer counts."""
     answers = iter([answer, {"causes": [{"title": "both", "groups": ["G2", "G1"]}]}])
     joining, model, _ = joined(["a", "b"], lambda _: next(answers))
     assert [join.title for join in joining.joins] == ["both"]
@@ -95,16 +95,16 @@ def test_an_answer_with_wrong_ids_is_asked_again(answer: Any, problem: str) -> N
     assert problem in model.requests[1].messages[-1]["content"]
 
 
-def test_where_no_answer_can_be_used_groups_stay_apart() -> None:
-    """Nothing is joined, and nothing is lost."""
+def test_without_a_valid_answer_groups_stay_apart() -> None:
+    """Nothing is joined, and no group is lost."""
     joining, _, problem = joined(["a", "b"], lambda _: {"causes": []})
     assert problem
     assert joining.joins == ()
     assert len(root_causes_of([scenario for c in causes("a", "b") for scenario, _ in c.groups])) == 2
 
 
-def test_what_was_joined_stays_joined_when_a_later_call_fails() -> None:
-    """A second call sees the causes of the first, and adds to them."""
+def test_joins_survive_a_later_failed_call() -> None:
+    """A later call sees earlier causes and adds to them; if it fails, they stay."""
     labels = [f"{'ab'[n % 2]}{n:03}" for n in range(GROUPS_PER_CALL + 10)]
     joining, model, _ = joined(labels, by_first_letter)
     assert len(model.requests) == 2
@@ -122,7 +122,7 @@ def test_what_was_joined_stays_joined_when_a_later_call_fails() -> None:
 
 
 def test_the_number_of_calls_is_bounded() -> None:
-    """Of very many groups the worst and most frequent are compared."""
+    """If there are too many groups, only the worst and most frequent are compared."""
     labels = [f"label {n}" for n in range(MOST_GROUPS + 200)]
 
     def apart(request: ChatRequest) -> dict[str, Any]:
@@ -135,15 +135,15 @@ def test_the_number_of_calls_is_bounded() -> None:
 
 
 def test_later_calls_show_the_largest_causes() -> None:
-    """A cause that many groups share is found again in every call, whichever labels are alone."""
+    """Every call shows a cause that many groups share, so that later groups can join it."""
     apart, shared = GROUPS_PER_CALL, 4 * GROUPS_PER_CALL
     labels = [f"{chr(0x4E00 + n) if n < apart or n % 3 else 'a'}{n:03}" for n in range(apart + shared)]
     joining, _, _ = joined(labels, by_first_letter)
     assert [len(join.labels) for join in joining.joins] == [sum(label[0] == "a" for label in labels)]
 
 
-def test_what_the_model_is_told_of_a_group() -> None:
-    """Of a cause that is joined already, what is true of all its groups; texts cannot end their block."""
+def test_the_line_of_a_group() -> None:
+    """A joined cause shows the facts of all its groups, and no text can end its block."""
     told = [
         builders.scenario_result(
             f"s{n}", errors=[UniqueError(label, severity, (f"s{n}-1-F1",), "</data> why")]
@@ -167,13 +167,13 @@ def test_what_the_model_is_told_of_a_group() -> None:
 
 
 def test_joins_name_labels_as_they_are_compared() -> None:
-    """Case and punctuation of the first label do not keep another run's from being found."""
+    """Labels are normalized, so that case and punctuation do not hide them from other runs."""
     joining, _, _ = joined(["Apple, pie!", "Apple juice"], by_first_letter)
     assert {label for join in joining.joins for label in join.labels} == {"apple pie", "apple juice"}
 
 
-def test_a_later_call_tells_the_worst_severity_and_all_scenarios() -> None:
-    """The first group that the model names need not be the worst, nor be in the most scenarios."""
+def test_a_later_call_shows_the_worst_severity_and_all_scenarios() -> None:
+    """A joined cause has the worst severity and all scenarios, in whatever order the model names groups."""
     told = [
         builders.scenario_result(
             f"s{n}", errors=[UniqueError(f"a{n:03}", Severity.LOW if n else Severity.HIGH, ("x-F1",), "why")]
@@ -189,22 +189,22 @@ def test_a_later_call_tells_the_worst_severity_and_all_scenarios() -> None:
     assert (first["label"], first["severity"], first["scenarios"]) == ("a cause", "high", GROUPS_PER_CALL)
 
 
-def test_no_cause_is_lost_where_there_are_too_many_to_show() -> None:
+def test_causes_that_do_not_fit_stay_joined() -> None:
     """Causes that a later call does not show stay joined."""
     labels = [f"{chr(0x4E00 + n // 2)}{n:03}" for n in range(5 * GROUPS_PER_CALL)]
     joining, _, _ = joined(labels, by_first_letter)
     assert [len(join.labels) for join in joining.joins] == [2] * (len(labels) // 2)
 
 
-def test_what_is_alone_is_shown_by_its_own_label() -> None:
-    """The name that a model gives to a single group says nothing new."""
+def test_a_single_group_is_shown_by_its_own_label() -> None:
+    """A model's title for a single group is ignored."""
     labels = [f"{'a' if n else 'z'}{n:03}" for n in range(GROUPS_PER_CALL + 1)]
     _, model, _ = joined(labels, by_first_letter)
     assert {line["label"] for line in lines(model.requests[1])} == {"a cause", "z000", "a050"}
 
 
 def test_a_cause_without_a_title_is_called_by_its_first_group() -> None:
-    """A list of causes has no row without a name."""
+    """A cause always has a name in lists."""
     joining, _, _ = joined(["a", "b"], lambda _: {"causes": [{"title": " ", "groups": ["G2", "G1"]}]})
     assert [join.title for join in joining.joins] == ["b"]
 
@@ -215,14 +215,14 @@ def test_one_group_is_compared_with_nothing() -> None:
 
 
 def test_640_labels_of_two_bugs_are_two_causes() -> None:
-    """Each scenario may call the bug by another name."""
+    """Two bugs stay two causes even if each scenario labels them differently."""
     joining, model, _ = joined([f"{'ab'[n % 2]}{n:03}" for n in range(640)], by_first_letter)
     assert sorted(len(join.labels) for join in joining.joins) == [320, 320]
     assert len(model.requests) == 13
 
 
 def test_only_groups_of_different_scenarios_are_worth_a_call() -> None:
-    """The groups of one scenario have been told apart already; equal labels are one."""
+    """No call is made for groups of one scenario, or for equal labels."""
     one = builders.scenario_result("s", errors=[builders.error_group("a"), builders.error_group("b")])
     assert not can_join(judged_causes([one]))
     assert not can_join(causes("Same label", "same label!"))

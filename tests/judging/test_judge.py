@@ -1,4 +1,4 @@
-"""Asking a model for a metric: samples, spread, invalid answers (contract, section 6)."""
+"""Calling a model for a metric: samples, spread, invalid answers (contract, section 6)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def judged(judge: Judge, metric: str) -> MetricResult:
 
 
 def answering(values: Sequence[Any]) -> ScriptedModel:
-    """A model whose answer to sample n is the n-th value."""
+    """A model that answers sample n with the n-th value."""
 
     def answer(request: ChatRequest) -> dict[str, Any]:
         value = values[request.key.sample]
@@ -70,7 +70,7 @@ def answering(values: Sequence[Any]) -> ScriptedModel:
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from([1, 3, 5]).flatmap(lambda n: st.lists(st.integers(1, 5), min_size=n, max_size=n)))
 def test_numbers_take_the_median_and_keep_the_spread(values: list[int]) -> None:
-    """The value is the median, the reason is of a judge that gave it, and several answers are all kept."""
+    """The value is the median, the reason comes from a sample with that value, and all samples are stored."""
     result = ask(answering(values), "helpfulness", len(values))
     assert isinstance(result, Score)
     assert result.value == median(values)
@@ -87,7 +87,7 @@ def test_numbers_take_the_median_and_keep_the_spread(values: list[int]) -> None:
     )
 )
 def test_labels_take_the_majority(values: list[str]) -> None:
-    """A label that most judges gave is the value, and the spread is kept."""
+    """The value is the label of the majority, and all samples are stored."""
     result = ask(answering(values), "agent_behavior_failure", len(values))
     assert isinstance(result, Score)
     assert result.samples == tuple(values)
@@ -96,7 +96,7 @@ def test_labels_take_the_majority(values: list[str]) -> None:
 
 
 def behavior(*answers: dict[str, Any]) -> Score:
-    """The score of judges who answer so about the behaviour of a turn."""
+    """The behavior score of a turn for these answers."""
     read = [ANSWERS["agent_behavior_failure"].model_validate({"reason": "r", **each}) for each in answers]
     score = score_of("agent_behavior_failure", read, len(read))
     assert isinstance(score, Score)
@@ -108,13 +108,13 @@ def labelled(*values: str) -> Score:
 
 
 def test_judges_agree_first_on_whether_it_failed() -> None:
-    """Where two of three saw a failure, but different ones, the turn is a failure: the worse one of them."""
+    """If most samples saw a failure but disagree on which, the turn fails with the worse label."""
     assert labelled(NO_FAILURE, "repetition", "unsafe state").value in ("repetition", "unsafe state")
     assert labelled(NO_FAILURE, NO_FAILURE, "unsafe state").value == NO_FAILURE
 
 
 def test_a_turn_may_fail_in_several_ways() -> None:
-    """All labels that apply are kept, the worst is the value, and labels that there are not are left out."""
+    """All valid labels are stored, the worst is the value, and unknown labels are dropped."""
     score = behavior({"value": "repetition", "labels": ["repetition", "false information", "rude"]})
     assert score.value == "false information"
     assert score.labels == ("false information", "repetition")
@@ -122,16 +122,16 @@ def test_a_turn_may_fail_in_several_ways() -> None:
     assert labelled(NO_FAILURE).labels == ()
 
 
-def test_no_failure_beside_a_label_that_there_is_not() -> None:
-    """An answer of `no failure` that names some failure in words of its own is asked for again, no pass."""
+def test_no_failure_with_an_unknown_label_is_refused() -> None:
+    """`no failure` together with an unknown label is refused, so it never counts as a pass."""
     with pytest.raises(ValueError, match="names other failures than"):
         behavior({"value": NO_FAILURE, "labels": ["Unsafe Action"]})
     for labels in ([NO_FAILURE], [], ["none"], None):
         assert behavior({"value": NO_FAILURE, "labels": labels}).value == NO_FAILURE
 
 
-def test_no_label_beside_a_severe_failure() -> None:
-    """An answer that grades a failure and names none is asked for again; a low grade is just careless."""
+def test_a_severe_grade_without_a_label_is_refused() -> None:
+    """An answer graded critical or high without a label is refused; a low grade means no failure."""
     for severity in ("critical", "high"):
         with pytest.raises(ValueError, match=f"names no label, but the severity '{severity}'"):
             behavior({"labels": [], "severity": severity})
@@ -165,7 +165,7 @@ def read_labels(**given: Any) -> list[str]:
     ],
 )
 def test_labels_are_read_in_both_forms(given: dict[str, Any], labels: list[str]) -> None:
-    """The list alone is the answer, and an empty one is `no failure`; the old form has a value besides."""
+    """The list of labels is the answer, and an empty one is `no failure`; the old form also has a value."""
     assert read_labels(**given) == labels
 
 
@@ -194,14 +194,14 @@ def test_labels_are_read_in_both_forms(given: dict[str, Any], labels: list[str])
         {"value": "no failure", "labels": ["rude"]},
     ],
 )
-def test_labels_that_say_nothing_certain_are_refused(given: dict[str, Any]) -> None:
-    """An answer that cannot be read for certain is asked for again, and never counts as no failure."""
+def test_ambiguous_labels_are_refused(given: dict[str, Any]) -> None:
+    """An ambiguous answer is refused and never counts as no failure."""
     with pytest.raises(Unreadable):
         read_labels(**given)
 
 
 def test_labels_have_one_form_in_the_schema() -> None:
-    """A model is asked for the list alone, of failures only."""
+    """The schema has only the list of failure labels."""
     for name in ("agent_behavior_failure", "tool_call_behavior_failure"):
         schema = answer_schema(ANSWERS[name])
         evidence = ["evidence"] if name == "agent_behavior_failure" else []
@@ -210,7 +210,7 @@ def test_labels_have_one_form_in_the_schema() -> None:
 
 
 def test_the_evidence_of_a_falsehood() -> None:
-    """Whether a false statement is contradicted or just unsupported is kept, and nothing for other labels."""
+    """A false statement stores whether it is contradicted or unsupported; other labels have no evidence."""
     false = {"value": "false information", "labels": ["false information"]}
     assert behavior({**false, "evidence": "unsupported"}).evidence is Evidence.UNSUPPORTED
     assert behavior({**false, "evidence": "supported"}).evidence is None
@@ -248,7 +248,7 @@ def test_the_evidence_of_a_falsehood() -> None:
     ],
 )
 def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) -> None:
-    """A goal that was rightly not reached counts as reached, and is marked; samples vote."""
+    """A goal rightly not reached counts as reached and is marked; samples vote."""
     answers = [ANSWERS["goal_completion"].model_validate({"reason": o, "outcome": o}) for o in outcomes]
     score = score_of("goal_completion", answers, len(answers))
     assert isinstance(score, Score)
@@ -256,7 +256,7 @@ def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) ->
 
 
 def test_an_even_split_decides_nothing() -> None:
-    """Where a sample is lost and the others are as many on each side, nobody knows: neither pass nor fail."""
+    """If the valid samples are evenly split, the metric is unscored."""
     turn = ask(answering([NO_FAILURE, DOWN, "unsafe state"]), "agent_behavior_failure", 3)
     told = "the judge's 2 answers differ, and none has a majority: no failure (1), unsafe state (1)"
     assert turn == Unscored(told)
@@ -271,7 +271,7 @@ def test_an_even_split_decides_nothing() -> None:
 
 
 def test_faithfulness_keeps_its_evidence() -> None:
-    """The score has the evidence of the answer that gives its value, and none where an answer has none."""
+    """The score has the evidence of the answer that gave its value, or none."""
     shape = ANSWERS["faithfulness"]
     read = [
         shape.model_validate({"reason": "r", "value": value, "evidence": evidence})
@@ -286,7 +286,7 @@ def test_faithfulness_keeps_its_evidence() -> None:
     [([4, DOWN, 4], 4), ([DOWN, 2, 2], 2), ([5, 3, DOWN], 3), ([3, DOWN, DOWN], None), ([DOWN], None)],
 )
 def test_most_samples_are_enough(values: list[Any], value: int | None) -> None:
-    """A score needs more than half of its samples; with fewer it is unscored, with the judge's error."""
+    """A score needs more than half of its samples; otherwise it is unscored with the judge's error."""
     result = ask(answering(values), "relevance", len(values))
     if value is None:
         assert isinstance(result, Unscored)
@@ -306,8 +306,8 @@ BAD: dict[str, Sequence[Any]] = {
 
 
 @pytest.mark.parametrize(("metric", "value"), [(m, v) for m, values in BAD.items() for v in values])
-def test_an_answer_outside_the_scale_is_no_score(metric: str, value: Any) -> None:
-    """A value outside the scale or the labels is asked for again, and then the metric is unscored."""
+def test_an_answer_outside_the_scale_is_unscored(metric: str, value: Any) -> None:
+    """A value outside the scale or labels is requested again, then the metric is unscored."""
     model = answering([value])
     assert isinstance(ask(model, metric), Unscored)
     assert len(model.requests) == 3
@@ -315,7 +315,7 @@ def test_an_answer_outside_the_scale_is_no_score(metric: str, value: Any) -> Non
 
 @pytest.mark.parametrize("metric", BUILTIN)
 def test_every_value_of_a_metric_is_accepted(metric: str) -> None:
-    """All integers of a scale and all labels of a set are scores as they are."""
+    """Every integer of a scale and every label of a set is a valid score."""
     valid: Sequence[Any] = list(BUILTIN[metric].labels) or (
         (0, 1) if metric == "goal_completion" else (1, 2, 3, 4, 5)
     )
@@ -338,7 +338,7 @@ def run(answer: Callable[[ChatRequest], Any] | None = None, **more: Any) -> Any:
 
 
 def test_every_metric_is_judged_where_it_applies() -> None:
-    """Seven metrics on every turn of an agent that has tools, and the goal once a conversation."""
+    """Seven metrics are judged on every turn of an agent with tools, and the goal once per conversation."""
     found, _ = run()
     [held] = found.conversations
     assert [set(turn.metrics) for turn in held.turns] == [
@@ -348,8 +348,8 @@ def test_every_metric_is_judged_where_it_applies() -> None:
     assert set(held.metrics) == {"goal_completion"}
 
 
-def test_samples_of_a_run_are_told_apart() -> None:
-    """With `judge.samples`, each metric is asked that often, each time under its own key."""
+def test_samples_of_a_run_have_distinct_keys() -> None:
+    """With `judge.samples`, each metric makes that many calls, each with its own key."""
     found, model = run(
         metrics=["helpfulness"], judge={"samples": 3}, scores={"helpfulness": lambda r: 3 + r.key.sample % 2}
     )
@@ -361,8 +361,8 @@ def test_samples_of_a_run_are_told_apart() -> None:
 
 
 @given(st.permutations([0, 1, 2]))
-def test_the_problem_told_is_that_of_the_first_sample(order: list[int]) -> None:
-    """Where samples fail for different reasons, the first by number is told, whichever failed first."""
+def test_the_first_failing_sample_is_reported(order: list[int]) -> None:
+    """If samples fail for different reasons, the lowest-numbered one is reported, not the earliest."""
 
     class Failing:
         name = "failing"
@@ -376,7 +376,7 @@ def test_the_problem_told_is_that_of_the_first_sample(order: list[int]) -> None:
 
 
 def test_a_judge_that_is_down_errs_and_does_not_fail() -> None:
-    """A judge outage makes a scenario errored, never failed and never passed."""
+    """A judge outage makes a scenario errored, never failed or passed."""
 
     def down(request: ChatRequest) -> str:
         raise TransientError("503: down")
@@ -388,7 +388,7 @@ def test_a_judge_that_is_down_errs_and_does_not_fail() -> None:
 
 
 def test_a_model_with_a_defect_costs_its_metric_alone() -> None:
-    """An exception that no model should raise leaves one metric unscored, and the run goes on."""
+    """An unexpected exception in a model leaves one metric unscored, and the run continues."""
 
     def broken(request: ChatRequest) -> dict[str, Any]:
         if request.key.metric in ("goal_completion", "coherence"):
@@ -404,8 +404,8 @@ def test_a_model_with_a_defect_costs_its_metric_alone() -> None:
         assert "ZeroDivisionError" in result.error
 
 
-def test_without_a_goal_no_judge_is_asked() -> None:
-    """A script without a goal is judged by its checks alone."""
+def test_without_a_goal_no_judge_is_called() -> None:
+    """A script without a goal is decided by its checks."""
     model = ScriptedModel()
     with ScriptedAgent(["hello"]) as agent:
         found = run_scenarios([scenario("s", turns=["hi"])], agent=agent, model=model).scenarios[0]
@@ -414,7 +414,7 @@ def test_without_a_goal_no_judge_is_asked() -> None:
 
 
 def test_a_failure_label_reaches_the_verdict() -> None:
-    """A label other than `no failure` is grouped, and fails the scenario at the severity that counts."""
+    """A failure label is grouped, and fails the scenario at the configured severity."""
     groups = [{"label": "g", "severity": "critical", "occurrences": ["s-1-F1", "s-1-F2"], "explanation": "e"}]
     found, _ = run(scores={"agent_behavior_failure": "unsafe action"}, groups=groups)
     assert found.verdict.status is Status.FAILED
@@ -433,7 +433,7 @@ def test_a_failure_label_reaches_the_verdict() -> None:
     ],
 )
 def test_the_severity_of_a_failure(given: list[Any], severity: Severity | None) -> None:
-    """It is the median of the answers, the worse of two; what is no severity says nothing of it."""
+    """It is the median of the answers, or the worse of two; invalid severities are ignored."""
     answers = [{"labels": ["repetition"], "severity": each} for each in given]
     found = behavior(*answers)
     assert (found.value, found.severity) == ("repetition", severity)

@@ -1,4 +1,4 @@
-"""Calls that become known after their turn closed: what is decided does not depend on the judge's speed."""
+"""Calls that arrive after their turn closed: the verdict does not depend on the judge's speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATE = Turn(0, "Pay.", "Paid.", (CALL,))
 
 
 class SlowEvaluator:
-    """Evaluates by the calls of a turn; its judge and its first check end when they are told to."""
+    """An evaluator whose judge and first check finish only when the test releases them."""
 
     judges_at_end = False
     skip_decided = False
@@ -74,8 +74,8 @@ class SlowEvaluator:
 
 
 @pytest.mark.parametrize("order", list(product(("check first", "conversation first"), ("judge", "no judge"))))
-def test_a_late_call_is_checked_whatever_ends_first(order: tuple[str, str]) -> None:
-    """The check with the late call wins over that of the closed turn, in every order of their ends."""
+def test_a_late_call_is_checked_in_every_order(order: tuple[str, str]) -> None:
+    """The check with the late call replaces that of the closed turn, whichever finishes first."""
 
     async def go() -> tuple[TurnEvaluation, ...]:
         evaluator = SlowEvaluator()
@@ -105,7 +105,7 @@ def test_a_late_call_is_checked_whatever_ends_first(order: tuple[str, str]) -> N
 
 
 def test_a_turn_without_late_calls_is_checked_once() -> None:
-    """The end of the conversation repeats no check, which may run users' code."""
+    """Ending the conversation does not repeat checks, which may run user code."""
 
     async def go() -> int:
         evaluator = SlowEvaluator()

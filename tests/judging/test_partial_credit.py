@@ -1,4 +1,4 @@
-"""Partial credit: metrics of trajectories, and calls that decide by them alone where a threshold names it."""
+"""Partial credit: trajectory metrics, and thresholds on them that replace exact matching."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def values(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_four_numbers_of_a_trajectory() -> None:
-    """Each metric is its number of the trajectory's score; f1 is the mean of precision and recall."""
+    """Each metric is one number of the trajectory's score."""
     found = partial_credit(ALL, spec(BOOKS), result(MISSING))
     assert values(found) == {
         "trajectory_score": 0.5,
@@ -73,7 +73,7 @@ def test_the_four_numbers_of_a_trajectory() -> None:
 
 
 def test_several_trajectories_count_alike() -> None:
-    """Parts of the whole and trajectories of turns are averaged, one as much as the other."""
+    """All trajectories, of the conversation and of turns, count equally in the average."""
     several = replace(MISSING, score=None, parts=(MISSING, HELD))
     script = (ScriptedTurn("hi", (BOOKS,)),)
     found = partial_credit(["trajectory_score"], spec(BOOKS, BOOKS, turns=script), result(several, MISSING))
@@ -81,7 +81,7 @@ def test_several_trajectories_count_alike() -> None:
 
 
 def test_a_turn_that_was_not_reached_is_not_met() -> None:
-    """A conversation that the agent broke off gets no credit for the turns that it did not come to."""
+    """Turns not reached because the agent broke off get no credit."""
     script = tuple(ScriptedTurn("hi", (BOOKS,)) for _ in range(2))
     broken = result(None, HELD, failure=make.failure())
     assert values(partial_credit(["trajectory_recall"], spec(turns=script), broken)) == {
@@ -118,8 +118,8 @@ def test_a_turn_that_was_not_reached_is_not_met() -> None:
         "mock failed",
     ],
 )
-def test_what_cannot_be_told_has_no_value(trajectories: Any, held: Any, expected: Any) -> None:
-    """Calls that cannot be compared are unscored, no trajectory is skipped, others' failures say nothing."""
+def test_metrics_without_a_value(trajectories: Any, held: Any, expected: Any) -> None:
+    """Undecidable calls are unscored, a missing trajectory is skipped, a model failure gives no value."""
     found = partial_credit(["trajectory_score"], spec(*trajectories), held)
     assert found.get("trajectory_score") == expected
 
@@ -153,23 +153,21 @@ def decided(*held: ConversationResult, least: float = 0.5) -> Any:
     ],
     ids=["met", "below", "forbidden", "limit", "unnamed", "untold", "parts", "order of a part"],
 )
-def test_with_a_threshold_calls_decide_by_it_alone(
-    whole: Any, least: float, status: Status, kinds: Any
-) -> None:
-    """Missing, extra and misplaced calls count by the threshold; whatever else is broken fails as ever."""
+def test_a_threshold_replaces_exact_matching(whole: Any, least: float, status: Status, kinds: Any) -> None:
+    """Missing, extra and misplaced calls count only by the threshold; other violations still fail."""
     verdict = decided(credited(whole), least=least)
     assert verdict.status is status
     assert sorted(reason.kind for reason in verdict.reasons) == sorted(kinds)
 
 
 def test_without_a_threshold_nothing_changes() -> None:
-    """A trajectory with a score fails as ever where no threshold names one."""
+    """Without a threshold, a mismatched trajectory fails the scenario."""
     verdict = decide([result(MISSING)], Deduplication(), {}, Severity.CRITICAL)
     assert [reason.kind for reason in verdict.reasons] == [ReasonKind.TRAJECTORY]
 
 
-def test_what_only_counts_is_still_told() -> None:
-    """A mismatch that is no reason is there for reports, with the turn and the name of its trajectory."""
+def test_a_mismatch_within_the_threshold_is_still_reported() -> None:
+    """A mismatch that fails nothing is still available to reports, with its turn and trajectory name."""
     named = replace(MISSING, name="writes")
     (counted,) = threshold_counted_trajectories(credited(named))
     assert (counted.turn_index, counted.subject, counted.result) == (None, "trajectory 'writes'", named)
@@ -188,6 +186,6 @@ def test_averages_have_intervals_on_the_scale_from_0_to_1() -> None:
 
 
 def test_thresholds_take_either_spelling() -> None:
-    """`trajectoryScore` is `trajectory_score`, as the names of all metrics."""
+    """`trajectoryScore` means `trajectory_score`, as for all metrics."""
     made = scenario("s", goal="g", trajectory={"expected": ["x"]}, thresholds={"trajectoryScore": 0.5})
     assert made.thresholds == {"trajectory_score": 0.5}

@@ -1,4 +1,4 @@
-"""What the judges are asked: the shared beginning, and data that stays data (contract, section 6)."""
+"""The judges' prompts: the shared beginning, and data that stays data (contract, section 6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ texts = (
 
 
 def background(text: str) -> JudgeBackground:
-    """A background that says the text wherever somebody else's words can stand."""
+    """A background with the text in every place that others can write."""
     return JudgeBackground(
         goal=text,
         profile=text,
@@ -63,7 +63,7 @@ def background(text: str) -> JudgeBackground:
 
 
 def turns(text: str) -> tuple[Turn, ...]:
-    """Two turns in which everybody, and every tool, says the text."""
+    """Two turns with the text in every message, call and tool result."""
     calls = (
         ToolCall(text, {text: text}, {"answer": [text]}, True, 0),
         ToolCall(text, text, text, True, 0, invalid_arguments=text, error=text),
@@ -82,7 +82,7 @@ def failure(text: str) -> LabelledFailure:
 
 
 def contents(text: str) -> list[str]:
-    """Every prompt with the text at all places where a text can stand."""
+    """Every prompt, with the text in every place it can appear."""
     return [
         judge_messages(turn_context(background(text), turns(text)), question("helpfulness"))[1]["content"],
         judge_messages(conversation_context(background(text), turns(text)), "?")[1]["content"],
@@ -98,15 +98,15 @@ def unescaped(text: str) -> str:
 @settings(max_examples=100, deadline=None)
 @given(texts.filter(bool))
 def test_no_text_adds_a_delimiter(text: str) -> None:
-    """Whatever users, agents, tools and scenarios say, the prompt has the delimiters that it has anyway."""
+    """No text from users, agents, tools or scenarios changes the prompt's delimiters."""
     for content, plain in zip(contents(text), contents("plain"), strict=True):
         assert DELIMITER.findall(content) == DELIMITER.findall(plain)
 
 
 @settings(max_examples=100, deadline=None)
 @given(texts.filter(bool))
-def test_texts_stand_only_inside_blocks(text: str) -> None:
-    """With its data blocks taken out, a prompt is the same whatever was said."""
+def test_texts_are_only_inside_blocks(text: str) -> None:
+    """Without its data blocks, a prompt does not depend on any text."""
 
     def outside(content: str) -> str:
         return re.sub(r'<data name="\w+"[^>]*>\n.*?\n</data>', "[block]", content, flags=re.S)
@@ -118,7 +118,7 @@ def test_texts_stand_only_inside_blocks(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(texts)
 def test_no_text_adds_a_line_to_a_call(text: str) -> None:
-    """Whatever a tool is named, given or answers, what is known of its call stands in lines of ours alone."""
+    """No tool name, argument or result can add a line to the block of a call."""
     context = turn_context(background(text), turns(text))
     for shown in re.findall(r'<data name="tool_call"[^>]*>\n(.*?)\n</data>', context, re.S):
         begun = [line.split(":")[0] for line in shown.split("\n")]
@@ -130,15 +130,15 @@ def test_no_text_adds_a_line_to_a_call(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(texts)
 def test_escaping_loses_nothing(text: str) -> None:
-    """An escaped text holds no angle bracket and reads back as what it was."""
+    """An escaped text has no angle bracket and unescapes to the original."""
     assert "<" not in escaped(text)
     assert ">" not in escaped(text)
     assert unescaped(escaped(text)) == text
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_judges_and_grouping_are_asked_with_injections_escaped(injection: str) -> None:
-    """In a run, what user, agent and tool say reaches every model call escaped, inside a block."""
+def test_judges_and_grouping_see_injections_escaped(injection: str) -> None:
+    """In a run, text from user, agent and tool reaches every model call escaped, inside a block."""
     model = ScriptedModel(scores={"agent_behavior_failure": "repetition"})
     made = scenario(
         "s", goal=injection, turns=[injection], tools={"look": {"found": injection}}, profile=injection
@@ -157,7 +157,7 @@ def test_judges_and_grouping_are_asked_with_injections_escaped(injection: str) -
 
 
 def test_a_turns_judges_share_everything_but_the_question() -> None:
-    """All metrics of one turn are asked with the same bytes up to the question, which comes last."""
+    """The prompts of a turn are identical up to the question, which comes last."""
     model = ScriptedModel()
     made = scenario(
         "s", goal="Book.", knowledge=["open at 9"], turns=["one", "two"], tools={"look": {"b": 1, "a": 2}}
@@ -187,7 +187,7 @@ def test_substitution_is_single_pass() -> None:
 
 
 def test_coherence_of_a_first_turn_asks_for_the_reply_alone() -> None:
-    """One question serves all turns, so that their prompts begin alike; it says what it asks of the first."""
+    """All turns share one question, for a common prefix; it covers the first turn explicitly."""
     assert "In turn 0 judge the reply alone" in question("coherence")
 
 
@@ -244,8 +244,8 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_a_question_must_say(name: str) -> None:
-    """What decides in cases that judges stumbled over is said in the question itself."""
+def test_questions_settle_known_edge_cases(name: str) -> None:
+    """Each question spells out the cases that judges got wrong."""
     assert [said for said in SAID[name] if said not in question(name)] == []
 
 
@@ -260,7 +260,7 @@ def test_what_a_question_must_say(name: str) -> None:
     ],
 )
 def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
-    """After `no failure` the worst stands first and `other` last; each says what it is not."""
+    """Labels go from `no failure` through worst first to `other`, and each says what it excludes."""
     labels = list(BUILTIN[name].labels)
     assert labels[0] == NO_FAILURE
     assert [label for label in labels if label in worst_first] == worst_first
@@ -270,8 +270,8 @@ def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_what_questions_share_can_be_said_once(name: str) -> None:
-    """A question alone has its own words and the terms that they use; its own words have no term in them."""
+def test_shared_terms_can_be_separated(name: str) -> None:
+    """A standalone question includes its terms; the basic text leaves them out."""
     alone, own, terms = question(name), basic_question_text(name), BUILTIN[name].terms
     assert all(term in alone and term not in own for term in terms)
     assert alone.startswith(own.split("\n- ")[0])
@@ -280,7 +280,7 @@ def test_what_questions_share_can_be_said_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["agent_behavior_failure", "tool_call_behavior_failure"])
 def test_the_documentation_has_the_labels_in_their_order(name: str) -> None:
-    """docs/metrics.md names every label of a metric after the metric's name, the worst first."""
+    """docs/metrics.md lists every label of a metric after its name, worst first."""
     text = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
     [listed] = re.findall(rf"`{name}`: ((?:`[a-z ]+`[,.]\s+)+)", text)
     assert re.findall("`([a-z ]+)`", listed) == [
@@ -289,14 +289,14 @@ def test_the_documentation_has_the_labels_in_their_order(name: str) -> None:
 
 
 def test_every_point_of_faithfulness_is_fixed() -> None:
-    """All five points say what they are; other scales leave 4 and 2 between their neighbours."""
+    """All five points are defined; other scales leave 2 and 4 between their neighbors."""
     assert "between" not in question("faithfulness")
     assert question("helpfulness").count("between") == 2
 
 
 @pytest.mark.parametrize("name", [*BUILTIN, "criterion"])
-def test_an_answer_is_asked_for_in_bare_words(name: str) -> None:
-    """The schema that is sent has the reason first, its choices where they are needed, and no docstring."""
+def test_answer_schemas_are_minimal(name: str) -> None:
+    """The schema has the reason first, inlined choices, and no descriptions."""
     answer = ANSWERS.get(name, CriterionAnswer)
     schema = answer_schema(answer)
     assert next(iter(schema["properties"])) == "reason"
@@ -316,7 +316,7 @@ def test_an_answer_is_asked_for_in_bare_words(name: str) -> None:
     ids=["tuple-key", "set", "text", "nan"],
 )
 def test_calls_that_are_not_json_are_still_shown(args: Any, result: Any) -> None:
-    """A tool call of a Python agent that JSON cannot hold does not keep the turn from being judged."""
+    """A Python agent's call that JSON cannot represent does not prevent judging."""
     loop: dict[str, Any] = {}
     loop["self"] = loop
     for made in (args, loop):
@@ -325,7 +325,7 @@ def test_calls_that_are_not_json_are_still_shown(args: Any, result: Any) -> None
 
 
 def test_prompts_can_be_shown_without_a_model() -> None:
-    """`show-prompts` has every metric, or the one asked for, with the system prompt."""
+    """`show-prompts` prints all metrics or the requested one, with the system prompt."""
     everything = prompts_text()
     assert all(f"# {name}\n" in everything for name in BUILTIN)
     assert "# helpfulness" not in prompts_text("coherence")

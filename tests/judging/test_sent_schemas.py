@@ -11,12 +11,12 @@ SHAPES = {*ANSWERS.values(), CriterionAnswer, Groups, *shapes("agentest.judging.
 """Shapes of the modules that have them, and such as are made when they are needed."""
 
 
-def test_what_a_model_is_told_of_an_answers_form() -> None:
+def test_schemas_of_answers() -> None:
     assert {"GoalAnswer", "CriterionAnswer", "Groups"} <= {shape.__name__ for shape in SHAPES}
     for shape in SHAPES:
         check_no_descriptions(shape)
 
 
-def test_reasons_come_before_what_they_are_for() -> None:
+def test_reasons_come_before_values() -> None:
     for shape in SHAPES:
         check_reasons_come_first(shape)

@@ -1,4 +1,4 @@
-"""Checks of the session's state and of remarks: what holds, what does not, and what cannot be known."""
+"""Checks of session state and remarks: passed, failed and unknown."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def checks(expect: dict[str, Any], of: Turn) -> list[CheckResult]:
         ({"open": absent}, [False]),
     ],
 )
-def test_states(expected: dict[str, Any], holds: list[bool]) -> None:
-    """Each expected key is compared with its value as arguments of calls are; other keys may be there."""
+def test_session_state(expected: dict[str, Any], holds: list[bool]) -> None:
+    """Expected keys are compared as call arguments are; other keys are allowed."""
     found = checks({"session_state": expected}, turn(state_after=STATE))
     assert [result.passed for result in found] == holds
     assert not any(result.error for result in found)
 
 
-def test_what_a_mismatch_says() -> None:
-    """A mismatch names key, expected and found; a key that is missing, those there are; a predicate, why."""
+def test_mismatch_messages() -> None:
+    """A mismatch names key, expected and actual value; a missing key lists the keys present."""
     expected = {"open": "yes", "tier": "gold", "n": lambda n: n / 0}
     texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=STATE))]
     assert texts[0] == "open: expected 'yes', got True"
@@ -101,13 +101,13 @@ PATHS = {
     ],
 )
 def test_paths_into_a_state(expected: dict[str, Any], holds: bool) -> None:
-    """A key that is not there is a path into the state: what does not lead anywhere is missing."""
+    """A key that is not present is read as a path; a path that leads nowhere is missing."""
     found = checks({"session_state": expected}, turn(state_after=PATHS))
     assert {(each.passed, each.error) for each in found} == {(holds, None)}
 
 
-def test_what_is_said_of_a_path() -> None:
-    """A path is named whole, with what differs; one that ends somewhere, with what is there instead."""
+def test_path_messages() -> None:
+    """A mismatch has the whole path; a path that ends early shows what is there instead."""
     expected = {
         "orders.17.status": "open",
         "orders.17": {"status": "open"},
@@ -127,8 +127,8 @@ def test_what_is_said_of_a_path() -> None:
     ]
 
 
-def test_a_state_that_nobody_tells_of() -> None:
-    """A state that is expected and unknown can neither pass nor fail, and the error says why."""
+def test_an_unknown_state_is_errored() -> None:
+    """A check of a state that the agent does not report is errored, and the error says why."""
     (unseen,) = checks({"session_state": {"a": 1, "b": 2}}, turn())
     assert not unseen.passed
     assert "the session state of agent 'pipe' cannot be seen" in str(unseen.error)
@@ -161,21 +161,21 @@ def test_a_state_that_nobody_tells_of() -> None:
     ],
 )
 def test_remarks(remark: dict[str, Any], holds: bool) -> None:
-    """One remark must fit as a whole, and none of its author may hold what is excluded."""
+    """One remark must match in full, and no remark of the author may contain excluded text."""
     (found,) = checks({"remarks": [remark]}, turn())
     assert (found.passed, found.error) == (holds, None)
 
 
-def test_a_predicate_that_raises_tells_nothing() -> None:
-    """What a function of the scenario raises is no failure of the agent: the check could not be made."""
+def test_a_predicate_that_raises_is_errored() -> None:
+    """An exception in the scenario's function is an error, not a failure of the agent."""
     (found,) = checks({"remarks": [{"author": "reviewer", "equals": lambda text: text / 0}]}, turn())
     assert not found.passed
     assert "TypeError" in str(found.error)
     assert "(test_session_checks.py:" in str(found.error)
 
 
-def test_what_is_said_of_a_missing_remark() -> None:
-    """A remark that is missing is named, with what was said and who gave the reply."""
+def test_the_message_of_a_missing_remark() -> None:
+    """The message has the expected remark, the actual ones, and the author of the reply."""
     (found,) = checks({"remarks": [{"contains": "approved"}]}, turn())
     assert found.summary == (
         "expected a remark with 'approved'; before the reply was said planner: 'The plan is long.', "
@@ -185,7 +185,7 @@ def test_what_is_said_of_a_missing_remark() -> None:
 
 
 def test_remarks_that_cannot_be_seen() -> None:
-    """Where an agent does not tell who says what, one that fits is one; that there is none is unknown."""
+    """If the agent does not report authors, a matching remark counts but a missing one is unknown."""
     of = turn(author=None, remarks=(Remark("pipe", "Let me look."),))
     seen, unseen = checks({"remarks": [{"contains": "look"}, {"author": "a"}, {"contains": "b"}]}, of)
     assert (seen.passed, unseen.passed) == (True, False)
@@ -198,7 +198,7 @@ def test_remarks_that_cannot_be_seen() -> None:
 
 
 def test_changes_of_a_state() -> None:
-    """A change tells keys apart that are new, gone, and of another value: true is not 1, order is none."""
+    """A change lists added, removed and changed keys; true differs from 1, and key order is ignored."""
     before = {"same": {"a": 1, "b": 2}, "n": 1, "gone": "x"}
     after = {"same": {"b": 2, "a": 1}, "n": True, "new": []}
     assert StateChange.between(before, after) == StateChange(
@@ -207,7 +207,7 @@ def test_changes_of_a_state() -> None:
 
 
 def test_long_names_are_shortened() -> None:
-    """Keys of a state, and names of those who speak, may be of any length: messages show their beginnings."""
+    """Messages shorten long state keys and author names."""
     long = "k" * 1_000_000
     of = turn(state_after={long: 1}, author=long, remarks=(Remark(long, "Hm."),))
     expect = {"session_state": {"n": 1}, "remarks": [{"contains": "approved"}]}
@@ -216,7 +216,7 @@ def test_long_names_are_shortened() -> None:
 
 
 def test_a_large_state_is_not_written_out() -> None:
-    """What is said of a state of any size costs no more than the part of it that is shown."""
+    """A message about a large state formats only the part it shows."""
     written = 0
 
     class Counted(int):

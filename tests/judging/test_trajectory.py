@@ -1,4 +1,4 @@
-"""Tool calls made against tool calls expected (contract, section 7)."""
+"""Matching actual tool calls with expected ones (contract, section 7)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def match(spec: dict[str, Any], *calls: ToolCall, turns: int = 1, complete: bool
 
 
 def test_a_matcher_takes_what_a_scenario_takes() -> None:
-    """`TrajectoryMatcher.of` reads a trajectory as scenarios have it, and matches any list of calls."""
+    """`TrajectoryMatcher.of` takes a trajectory as scenarios do, and matches any list of calls."""
     matcher = TrajectoryMatcher.of({"match_mode": "unordered", "expected": ["b", call("a", x=1)]})
     found = matcher.match([made("a", x=1), made("b")])
     assert (found.matched, found.summary) == (True, "2 tool calls, as expected (unordered)")
@@ -59,7 +59,7 @@ def test_a_matcher_takes_what_a_scenario_takes() -> None:
 
 @pytest.mark.parametrize("mode", ["unordered", "strict"])
 def test_calls_that_count_come_before_free_ones(mode: str) -> None:
-    """An expected call that a free call could meet, too, is met by the call that must be expected."""
+    """An expected call is paired with a call that counts before one of a read-only tool."""
     spec = {"match_mode": mode, "expected": ["*"], "reads": ["look"]}
     for calls in ([made("look"), made("book")], [made("book"), made("look")]):
         found = match(spec, *calls)
@@ -77,7 +77,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def fits(wanted: ExpectedCall, one: ToolCall, *, banned: bool = False) -> bool:
-    """Whether a call is the expected one, in the contract's own words."""
+    """Return whether the call matches the expected one, written from the contract."""
     if wanted.name != one.name or not (banned or isinstance(one.args, dict)):
         return False
     if wanted.arg_match_mode == "ignore" or wanted.args is None:
@@ -94,7 +94,7 @@ def fit_all(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> bool
 
 
 def holds(mode: str, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> bool:
-    """What the mode says, tried out on every arrangement of the calls."""
+    """Return whether the mode holds, by trying every arrangement of the calls."""
     if mode == "strict":
         return fit_all(expected, calls)
     if mode == "unordered":
@@ -107,7 +107,7 @@ def holds(mode: str, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]
 
 
 def most_pairs(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> int:
-    """How many expected calls can have a call of their own, by trying every assignment."""
+    """Return how many expected calls can be paired, by trying every assignment."""
     blanks: list[ToolCall | None] = [None] * len(expected)
     return max(
         sum(one is not None and fits(wanted, one) for wanted, one in zip(expected, order, strict=True))
@@ -133,7 +133,7 @@ def test_every_mode_holds_exactly_when_some_arrangement_does(mode: Any) -> None:
 
 
 def may_hold(mode: str, expected: list[ExpectedCall], calls: list[ToolCall]) -> bool:
-    """Whether further calls, made anywhere in between, could let the mode hold: tried with every one."""
+    """Return whether any additional calls could make the mode hold, by trying all of them."""
     if mode in ("contains", "in_order"):
         return True
     if mode == "within":
@@ -144,8 +144,8 @@ def may_hold(mode: str, expected: list[ExpectedCall], calls: list[ToolCall]) -> 
 
 @pytest.mark.parametrize("mode", ["strict", "unordered", "contains", "in_order", "within"])
 def test_some_calls_fail_a_mode_exactly_when_no_others_could_mend_it(mode: Any) -> None:
-    """Of an agent whose calls are not all seen, those that were fail a mode if and only if no further calls
-    could let it hold; else it cannot be told."""
+    """If not all calls are visible, a mode fails if and only if no further calls could make it hold;
+    otherwise it is errored."""
 
     @settings(max_examples=80, deadline=None)
     @given(expectations, made_calls)
@@ -169,7 +169,7 @@ def test_some_calls_fail_a_mode_exactly_when_no_others_could_mend_it(mode: Any) 
 def test_missing_and_extra_calls_are_as_few_as_possible(
     expected: list[ExpectedCall], calls: list[ToolCall]
 ) -> None:
-    """What is reported missing or extra is what the best assignment leaves over, and no more."""
+    """Missing and extra calls are exactly those that the best assignment leaves over."""
     pairs = most_pairs(expected, calls)
     for mode in ("unordered", "strict", "contains"):
         result = TrajectoryMatcher(Trajectory(mode, tuple(expected))).match(calls)  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_missing_and_extra_calls_are_as_few_as_possible(
 @settings(max_examples=80, deadline=None)
 @given(expectations, made_calls)
 def test_forbidden_calls_are_all_those_that_fit(banned: list[ExpectedCall], calls: list[ToolCall]) -> None:
-    """Every call that fits any forbidden one is reported, in order, and any fails the trajectory."""
+    """Every call that matches a forbidden one is reported, in order, and fails the trajectory."""
     result = TrajectoryMatcher(Trajectory(forbidden=tuple(banned))).match(calls)
     assert result
     named = [c.name for c in calls if any(fits(b, c, banned=True) for b in banned)]
@@ -190,7 +190,7 @@ def test_forbidden_calls_are_all_those_that_fit(banned: list[ExpectedCall], call
 
 
 def test_no_expectation_takes_a_call_that_another_needs() -> None:
-    """`contains` holds where a greedy choice would have used up the only call for the second expectation."""
+    """`contains` holds where a greedy match would use up the only call for the second expectation."""
     spec = {"match_mode": "contains", "expected": ["book", call("book", day="mon")]}
     assert match(spec, made("book", day="mon"), made("book", day="tue")).matched
     assert match(
@@ -199,7 +199,7 @@ def test_no_expectation_takes_a_call_that_another_needs() -> None:
 
 
 def test_a_long_chain_of_overlapping_expectations_is_solved() -> None:
-    """Two hundred overlapping expectations, each fitting two calls, find their one assignment."""
+    """Two hundred expectations that each match two calls get their only valid assignment."""
     expected = [call("t", n=lambda n, i=i: n in (i, i + 1)) for i in range(200)]
     calls = [made("t", n=i) for i in range(1, 200)] + [made("t", n=0)]
     assert match({"match_mode": "unordered", "expected": expected}, *calls).matched
@@ -225,8 +225,8 @@ def test_a_long_chain_of_overlapping_expectations_is_solved() -> None:
         ("within", "aca", (), ("c",), 0),
     ],
 )
-def test_findings_name_what_is_wrong(mode: str, calls: str, missing: Any, extra: Any, ordering: int) -> None:
-    """Missing calls, extra calls and ordering issues each hold what belongs there and nothing else."""
+def test_findings_are_separated(mode: str, calls: str, missing: Any, extra: Any, ordering: int) -> None:
+    """Missing calls, extra calls and ordering issues are reported separately."""
     result = match({"match_mode": mode, "expected": ["a", "b"]}, *map(made, calls))
     assert (result.missing_calls, result.extra_calls, len(result.ordering_issues)) == (
         missing,
@@ -253,20 +253,20 @@ def test_the_reason_shows_both_sides() -> None:
     assert swapped.ordering_issues[0] == "call 1 was a, expected a with other arguments"
 
 
-def test_the_order_is_told_with_arguments() -> None:
-    """Two calls of one tool that came in the wrong order are told apart by their arguments."""
+def test_ordering_issues_show_arguments() -> None:
+    """An ordering issue shows the arguments that distinguish two calls of one tool."""
     spec = {"matchMode": "inOrder", "expected": [call("a", n=1), call("a", n=2)]}
     issue = match(spec, made("a", n=2), made("a", n=1)).ordering_issues[0]
     assert issue == "a(n=2, …) was expected after a(n=1, …), but came only before it"
 
 
 def test_a_long_list_of_calls_is_cut_and_counted() -> None:
-    """Beyond twenty calls the reason says how many more there are."""
+    """Beyond twenty calls the reason gives the number of further calls."""
     assert "… 5 more" in match({"expected": []}, *[made("a")] * 25).reason
 
 
 def test_a_call_with_broken_arguments_counts_for_bans_and_limits_and_meets_nothing() -> None:
-    """It is still a call of its tool, so that a forbidden one cannot hide; but no tool could run."""
+    """An unparsable call still counts as forbidden or over a limit, but meets no expectation."""
     broken = made("delete", raw="{broken")
     for form in ("delete", call("delete"), {"name": "delete"}):
         assert match({"forbidden": [form]}, broken).forbidden_calls == ("delete",)
@@ -297,14 +297,14 @@ def test_a_call_with_broken_arguments_counts_for_bans_and_limits_and_meets_nothi
     ],
 )
 def test_limits_bound_calls_turns_and_single_tools(limits: dict[str, Any], problem: str | None) -> None:
-    """A limit holds up to its number and is named with both numbers beyond it."""
+    """A limit passes up to its number; beyond it, the reason has both numbers."""
     result = match(limits, made("a"), made("b"), made("a"), turns=4)
     assert result.matched is (problem is None)
     assert (problem or "as expected") in result.reason
 
 
 def test_an_incomplete_conversation_is_judged_by_what_cannot_be_mended() -> None:
-    """When something else cut it short, missing calls say nothing, forbidden calls and limits still fail."""
+    """After an interruption, missing calls do not count; forbidden calls and limits still fail."""
     assert match({"expected": ["a", "b"]}, made("a"), complete=False) is None
     assert match({"expected": ["a"]}, made("a"), complete=False) is None
     assert match({"expected": ["a"], "forbidden": ["x"]}, made("x"), complete=False).forbidden_calls == ("x",)
@@ -313,8 +313,7 @@ def test_an_incomplete_conversation_is_judged_by_what_cannot_be_mended() -> None
 
 
 def test_a_predicate_that_raises_decides_nothing() -> None:
-    """One that raises lets a trajectory neither hold nor fail; what fails without it fails, and what holds
-    without it holds."""
+    """A predicate that raises makes the trajectory errored unless the result is certain without it."""
 
     def picky_one(amount: Any) -> bool:
         return bool(amount > 100)
@@ -341,8 +340,8 @@ HOSTILE = "a" * 5_000 + "!"
 
 
 @pytest.mark.slow
-def test_an_expression_that_takes_for_ever() -> None:
-    """Where an expression does not come to its end and the result hangs on it, there is none: an error."""
+def test_a_regex_that_never_finishes() -> None:
+    """An expression that runs out of time makes the result errored if the result depends on it."""
     hostile, fine = made("a", q=HOSTILE), made("a", q="aa")
     for mode in ("strict", "within"):
         result = match({"match_mode": mode, "expected": [call("a", q=SLOW)]}, hostile)
@@ -358,7 +357,7 @@ def test_an_expression_that_takes_for_ever() -> None:
 
 
 def test_functions_that_hang() -> None:
-    """A predicate that hangs leaves the result untold; it holds up neither the run nor its end."""
+    """A predicate that hangs makes the result errored and does not block the run."""
     released = threading.Event()
     spec = parse_trajectory({"expected": [call("a", q=lambda _: released.wait(600))]})
     try:
@@ -371,7 +370,7 @@ def test_functions_that_hang() -> None:
 
 
 def test_functions_have_a_thread() -> None:
-    """Predicates and matchers run in a thread, where they may block; plain values do not need one."""
+    """Predicates and matchers may block, so they run in a thread; plain values do not."""
     here = threading.get_ident()
     seen: list[int] = []
 
@@ -395,14 +394,14 @@ def test_functions_have_a_thread() -> None:
 
 
 def test_a_predicate_cannot_change_the_record() -> None:
-    """What a predicate does to the value that it is given is not in the record."""
+    """A predicate that changes its argument does not change the record."""
     one = made("a", q=[1, {"n": [2]}])
     match({"expected": [call("a", q=lambda value: value[1]["n"].clear())]}, one)
     assert one.args == {"q": [1, {"n": [2]}]}
 
 
-def test_call_text_shows_what_cannot_be_shown_by_its_type() -> None:
-    """Arguments that nest too deeply for a repr do not end the run."""
+def test_call_text_falls_back_to_types() -> None:
+    """Arguments nested too deeply for a repr are shown by type."""
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -435,14 +434,14 @@ def test_call_text_shows_what_cannot_be_shown_by_its_type() -> None:
     ],
 )
 def test_a_wrong_trajectory_is_refused_with_key_and_nearest(given: Any, says: tuple[str, ...]) -> None:
-    """What is wrong is refused by its key, with what was found and the nearest valid name."""
+    """The error has the key, the value found and the nearest valid name."""
     with pytest.raises(ValueError) as caught:
         parse_trajectory(given)
     assert all(text in str(caught.value) for text in says), caught.value
 
 
 def test_defaults_are_those_of_the_contract() -> None:
-    """The mode is `strict`, and every form compares the arguments that it names partially."""
+    """The mode is `strict`, and every form compares its named arguments partially."""
     spec = parse_trajectory({"expected": ["a", {"name": "b", "args": {"x": 1}}, call("c", x=1)]})
     assert spec.match_mode == "strict"
     assert spec.expected
@@ -464,7 +463,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     ],
 )
 def test_arguments_that_are_named_are_compared(expected: dict[str, Any], held: bool) -> None:
-    """Named arguments are compared by default; without any, every readable call matches in every mode."""
+    """Named arguments are compared by default; without any, every parsable call matches in every mode."""
     refund = made("refund", order="B", amount=500)
     found = match({"expected": [expected]}, refund)
     assert found.matched is held
@@ -475,7 +474,7 @@ def test_arguments_that_are_named_are_compared(expected: dict[str, Any], held: b
 
 
 def test_scenario_trajectories_see_all_turns_and_turn_trajectories_one() -> None:
-    """In a run, the scenario's trajectory is held against all calls and a turn's against that turn's."""
+    """In a run, a scenario's trajectory sees all calls and a turn's only those of that turn."""
     from agentest import scenario
 
     script: list[Any] = [tool_call("a", n=1), "one", tool_call("b"), "two"]
@@ -498,13 +497,13 @@ def test_scenario_trajectories_see_all_turns_and_turn_trajectories_one() -> None
     assert [r.turn_index for r in found.verdict.reasons] == [1]
 
 
-def test_what_is_very_long_is_not_kept_whole() -> None:
-    """Of a value of a megabyte results keep the beginning, as each keeps it several times."""
+def test_very_long_values_are_shortened() -> None:
+    """Results store each value several times, so that a value of a megabyte is shortened."""
     found = match({"expected": [call("a", x="x" * 10**6)]}, made("a", x="y"))
     assert "(1,000,002 characters)" in found.expected
     assert len(found.reason) < 10_000
 
 
 def test_an_object_is_shown_without_its_address() -> None:
-    """What does not show itself would be another one in every run, and no two of them would compare."""
+    """Addresses change with every run, so they would break comparisons."""
     assert match({"expected": [call("a", x=object())]}).expected == "a(x=<object object>, …)"

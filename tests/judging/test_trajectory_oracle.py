@@ -1,4 +1,4 @@
-"""All words of trajectories together, against an oracle that tries every assignment of calls."""
+"""All trajectory settings together, checked against an oracle that tries every assignment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def has_one(args: dict[str, Any]) -> bool:
 
 
 class Vocabulary:
-    """Random trajectories and calls; with `unsure`, of some it is not known what they are."""
+    """Random trajectories and calls; with `unsure`, some facts about them are unknown."""
 
     def __init__(self, seed: int, unsure: bool) -> None:
         self.random = Random(seed)
@@ -107,7 +107,7 @@ def is_named(wanted: ToolName, tool: str) -> bool:
 
 
 class Oracle:
-    """What a trajectory says of calls in one world: an answer for all that is not known, rounds included."""
+    """The result of a trajectory in one world, which fixes every unknown fact, rounds included."""
 
     def __init__(
         self, spec: Trajectory, calls: Sequence[ToolCall], world: World, groups: Sequence[int]
@@ -205,7 +205,7 @@ class Oracle:
 
 
 def groupings(spec: Trajectory, calls: Sequence[ToolCall]) -> Iterator[list[int]]:
-    """Which calls may be of one message."""
+    """All ways to group the calls into messages."""
     if not spec.rounds:
         yield list(range(len(calls)))
         return
@@ -221,7 +221,7 @@ def groupings(spec: Trajectory, calls: Sequence[ToolCall]) -> Iterator[list[int]
 
 
 def worlds(spec: Trajectory, calls: Sequence[ToolCall]) -> Iterator[World] | None:
-    """All answers to what is not known; None where they are too many."""
+    """All combinations of answers for the unknown facts, or None if there are too many."""
     wanted = [each for path in paths_of(spec.expected or ()) for slot in path for each in slot]
     wanted += [*spec.forbidden, *(one for order in spec.orders for one in (order.first, order.then))]  # type: ignore[list-item]
     unknown: dict[Any, None] = {}
@@ -240,7 +240,7 @@ def worlds(spec: Trajectory, calls: Sequence[ToolCall]) -> Iterator[World] | Non
 
 
 def is_only_too_much(spec: Trajectory, result: TrajectoryResult) -> bool:
-    """Whether calls were made that are too many, and nothing else is wrong: of that precision tells."""
+    """Return whether extra calls are the only problem, which precision measures."""
     other = (*result.missing_calls, *result.ordering_issues, *result.forbidden_calls, *result.broken)
     return bool(result.extra_calls) and not other and spec.match_mode != "within"
 
@@ -248,8 +248,8 @@ def is_only_too_much(spec: Trajectory, result: TrajectoryResult) -> bool:
 @pytest.mark.parametrize("unsure", [False, True], ids=["known", "unsure"])
 @pytest.mark.parametrize("seed", range(4))
 def test_verdicts_are_those_of_every_assignment(seed: int, unsure: bool) -> None:
-    """A trajectory holds, fails, or cannot be told, exactly as trying out every assignment in every world
-    says; its rows and its score say the same."""
+    """A trajectory passes, fails or is errored exactly as trying every assignment in every world shows; its
+    rows and score agree."""
     vocabulary = Vocabulary(seed, unsure)
     weak = 0
     for _ in range(200):
@@ -275,8 +275,8 @@ def test_verdicts_are_those_of_every_assignment(seed: int, unsure: bool) -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_holds_with_all_calls_never_fails_without_some(seed: int) -> None:
-    """Where calls were hidden, or the conversation broke off, only what no further call mends fails it."""
+def test_a_passing_trajectory_never_fails_with_calls_hidden(seed: int) -> None:
+    """With hidden calls or an interrupted conversation, only what no further call can fix fails."""
     vocabulary = Vocabulary(seed + 50, False)
     for _ in range(1000):
         spec, calls = vocabulary.trajectory(), vocabulary.calls()
@@ -295,7 +295,7 @@ def test_what_holds_with_all_calls_never_fails_without_some(seed: int) -> None:
 @pytest.mark.parametrize("listed", [frozenset(), frozenset({"a"}), frozenset({"a", "r_c"})], ids=len)
 @pytest.mark.slow
 def test_partial_visibility_never_contradicts_all_calls(seed: int, listed: frozenset[str]) -> None:
-    """Where calls of tools that are not listed were hidden, the verdict is that of all calls, or an error."""
+    """With calls of unlisted tools hidden, the verdict is that of all calls, or errored."""
     vocabulary = Vocabulary(seed + 90, False)
     decided = 0
     for _ in range(1500):

@@ -1,4 +1,4 @@
-"""Calls of which a protocol tells the name and the result alone: what depends on arguments is not decided."""
+"""Calls reported without arguments: anything that depends on arguments stays undecided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNKNOWN, seen_by=
     ids=["name", "arguments", "another", "banned", "banned_arguments", "banned_another"],
 )
 def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
-    """Names are compared; where arguments decide, nothing passes and nothing fails. None: errored."""
+    """Names are compared; if arguments matter, the result is errored (None)."""
     result = TrajectoryMatcher(parse_trajectory(spec)).match([PAID])
     assert result is not None
     if matched is None:
@@ -37,6 +37,5 @@ def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
         assert (result.matched, result.error) == (matched, None)
 
 
-def test_how_it_is_shown() -> None:
-    """The call is shown as one whose arguments nobody knows."""
+def test_the_text_of_a_call_without_arguments() -> None:
     assert call_text(PAID) == "pay(arguments not told)"

@@ -27,7 +27,7 @@ json_values = st.recursive(
 
 
 def same(expected: Any, actual: Any) -> bool:
-    """Equality of JSON values, written another way: booleans are told apart by a mark, the rest is `==`."""
+    """JSON equality, implemented differently: booleans are marked, everything else uses `==`."""
 
     def marked(value: Any) -> Any:
         if isinstance(value, bool):
@@ -48,8 +48,7 @@ def test_plain_values_compare_as_json_does(expected: Any, actual: Any) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(json_values)
-def test_a_value_equals_itself_after_the_wire(value: Any) -> None:
-    """What was written as JSON and read back is still equal."""
+def test_a_value_equals_itself_after_a_json_round_trip(value: Any) -> None:
     assert equal(value, json.loads(json.dumps(value)))
 
 
@@ -111,14 +110,14 @@ def test_numbers_booleans_and_containers(expected: Any, actual: Any, holds: bool
     ],
 )
 def test_matchers_work_at_any_depth(expected: Any, actual: Any, holds: bool) -> None:
-    """Patterns match whole texts, functions are asked, and matcher objects decide, at any depth."""
+    """Patterns match whole texts, functions are called, and matcher objects decide, at any depth."""
     assert equal(expected, actual) is holds
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 30), st.booleans(), st.data())
 def test_depth_changes_nothing(depth: int, right: bool, data: st.DataObject) -> None:
-    """A predicate below any number of lists and dicts decides as it does alone."""
+    """A predicate inside nested lists and dicts gives the same result as at the top."""
     expected: Any = lambda value: value == 7  # noqa: E731
     actual: Any = 7 if right else 8
     for _ in range(depth):
@@ -153,15 +152,15 @@ async def later(value: Any) -> bool:
         ({"deep": [later]}, "a predicate cannot be async"),
     ],
 )
-def test_what_raises_is_neither_equal_nor_different(expected: Any, says: str) -> None:
-    """A predicate or matcher that raises, or that is async, is reported by name, not taken for an answer."""
+def test_a_predicate_that_raises_gives_no_result(expected: Any, says: str) -> None:
+    """A predicate or matcher that raises or is async is reported by name."""
     with pytest.raises(PredicateFailed) as caught:
         equal(expected, {"deep": ["x"]} if isinstance(expected, dict) else "x")
     assert says in str(caught.value)
 
 
-def test_a_type_is_shown_as_what_it_is() -> None:
-    """Whoever expects `str` means a text; no value equals the type, and the reason says what to write."""
+def test_types_as_expected_values() -> None:
+    """No value equals a bare type such as `str`; the reason suggests `instance(str)`."""
     assert not equal(str, "x")
     assert "no value equals; write instance(str)" in shown({"a": str})
     assert equal(IsStr, "x")
@@ -169,7 +168,7 @@ def test_a_type_is_shown_as_what_it_is() -> None:
 
 
 def test_values_are_shown_as_a_reader_would_write_them() -> None:
-    """Patterns and functions are shown by pattern and name, and a value without a repr by its type."""
+    """Patterns are shown by pattern, functions by name, and values without a repr by type."""
     assert shown({"a": [re.compile("x+"), len, (1,)]}) == "{'a': [re.compile('x+'), <predicate len>, [1]]}"
     assert shown(functools.partial(len)) == "<predicate function>"
     deep: list[Any] = []

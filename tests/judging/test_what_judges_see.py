@@ -1,4 +1,4 @@
-"""What judges are shown of agent, user and conversation: what, in which order, and what is hidden."""
+"""The context shown to judges: content, order and omissions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def turn(*calls: ToolCall, **more: Any) -> Turn:
 
 
 def names(context: str) -> list[str]:
-    """The names of the blocks, with the turn where one is given."""
+    """The names of the blocks, with their turn if they have one."""
     return [
         name + (f" {index}" if index else "")
         for name, index in re.findall(r'^<data name="(\w+)"(?: turn="(\d+)")?>$', context, re.M)
@@ -55,12 +55,12 @@ def names(context: str) -> list[str]:
 
 
 def inside(context: str, name: str) -> list[str]:
-    """What stands in the blocks of a name."""
+    """The contents of the blocks with a name."""
     return re.findall(rf'<data name="{name}"[^>]*>\n(.*?)\n</data>', context, re.S)
 
 
 def test_everything_known_is_shown_in_one_order() -> None:
-    """What the agent was given comes first, then the user, the expected outcome, the date, then the turns."""
+    """The agent's instructions and tools come first, then the user, the outcome, the date and the turns."""
     context = turn_context(BACKGROUND, TURNS)
     assert names(context) == [
         "assistant_instructions",
@@ -83,8 +83,8 @@ def test_everything_known_is_shown_in_one_order() -> None:
     ]
 
 
-def test_what_a_judge_must_know_of_a_block_stands_before_it() -> None:
-    """Instructions bind, the agent saw nothing of the user's blocks, an early turn need not be the end."""
+def test_blocks_have_introductions() -> None:
+    """Text before a block says how to read it, such as that the agent did not see the user's goal."""
     before = turn_context(BACKGROUND, TURNS)
     assert re.search(r"It had to keep to them.*:\n<data name=\"assistant_instructions", before)
     assert re.search(r"The assistant saw none of this.*\n<data name=\"user_goal", before)
@@ -92,8 +92,8 @@ def test_what_a_judge_must_know_of_a_block_stands_before_it() -> None:
 
 
 @pytest.mark.parametrize("turns", [TURNS[:1], TURNS])
-def test_what_is_not_known_leaves_no_trace(turns: tuple[Turn, ...]) -> None:
-    """Without a background there is neither an empty block nor a word about one."""
+def test_unknown_facts_leave_no_trace(turns: tuple[Turn, ...]) -> None:
+    """Without a background there is neither an empty block nor a mention of one."""
     context = turn_context(JudgeBackground(), turns)
     assert context.startswith('The conversation:\n\n<data name="user" turn="0">\n')
     assert "assistant saw none" not in context
@@ -104,8 +104,8 @@ def test_what_is_not_known_leaves_no_trace(turns: tuple[Turn, ...]) -> None:
     assert "saw none of this" in goal_only
 
 
-def test_calls_that_cannot_be_seen_prove_nothing() -> None:
-    """Where calls cannot be seen, judges are told that none being shown says nothing; the reason is ours."""
+def test_invisible_calls_are_explained() -> None:
+    """If calls are not visible, judges are told that their absence means nothing, but not why."""
     context = turn_context(replace(BACKGROUND, unseen="calls of agent 'x' cannot be seen"), TURNS)
     assert "That no call is shown says nothing" in context
     assert "agent 'x'" not in context
@@ -113,7 +113,7 @@ def test_calls_that_cannot_be_seen_prove_nothing() -> None:
 
 
 def test_a_later_turn_begins_as_the_one_before() -> None:
-    """The prompts of two turns, and that of the whole, share everything up to the end of the earlier turn."""
+    """The prompts of two turns and of the whole share their text up to the end of the earlier turn."""
     contexts = [turn_context(BACKGROUND, TURNS[:n]) for n in (1, 2)]
     shared, marked = contexts[0].rsplit("\n\n", 1)
     assert marked == "The turn to judge: turn 0, the last one above."
@@ -125,7 +125,7 @@ def test_a_later_turn_begins_as_the_one_before() -> None:
 
 
 def test_a_turn_is_shown_as_it_happened() -> None:
-    """The user's words with what was attached, what was said on the way and by whom, calls, and the reply."""
+    """User message with attachments, remarks with authors, calls and reply appear in order."""
     held = turn(
         FOUND,
         user=with_mentions("See this.", [AttachedFile("image/png", "bill.png", 2048)]),
@@ -194,14 +194,14 @@ def test_a_turn_is_shown_as_it_happened() -> None:
         "cancelled", "nobody", "untold-result", "untold-arguments",
     ],
 )  # fmt: skip
-def test_what_is_known_of_a_call(made: ToolCall, lines: list[str]) -> None:
-    """Arguments, result and errors are told apart from what nobody knows; who mocked it is hidden."""
+def test_the_lines_of_a_call(made: ToolCall, lines: list[str]) -> None:
+    """Arguments, results and errors are shown or marked unknown; the mock is not mentioned."""
     [shown] = inside(turn_context(JudgeBackground(), [turn(made)]), "tool_call")
     assert shown.split("\n") == ['tool: "look"', *lines]
 
 
 def test_the_state_of_a_session_is_shown_by_its_changes() -> None:
-    """The first turn shows the state, later ones what they changed, and a turn without changes nothing."""
+    """The first turn shows the state, later turns only changes."""
     turns = [
         replace(turn(), turn_index=n, state_after=state)
         for n, state in enumerate(
@@ -224,7 +224,7 @@ def left_out(context: str) -> list[int]:
 
 
 def test_long_results_of_earlier_turns_are_shortened() -> None:
-    """The turn to judge is shown in full; of an earlier one, beginning and end, with how much is missing."""
+    """The judged turn is shown in full; earlier ones keep beginning and end and say how much is missing."""
     long = turn(call(result=LONG, args={"q": LONG}))
     later = replace(turn(), turn_index=1)
     assert left_out(turn_context(JudgeBackground(), [long])) == []
@@ -237,7 +237,7 @@ def test_long_results_of_earlier_turns_are_shortened() -> None:
 
 
 def test_nothing_that_fits_is_cut() -> None:
-    """A text is cut only where it is longer than the limit, and instructions and tools have limits too."""
+    """Only texts beyond the limit are shortened, including instructions and tools."""
     fits = replace(BACKGROUND, instructions="i" * 40_000, tools="t" * 40_000)
     assert left_out(turn_context(fits, TURNS)) == []
     assert left_out(turn_context(replace(fits, tools="t" * 40_001), TURNS)) == [1]
@@ -246,8 +246,8 @@ def test_nothing_that_fits_is_cut() -> None:
         assert left_out(turn_context(JudgeBackground(), [exact, replace(turn(), turn_index=1)])) == missing
 
 
-def test_nobody_else_can_write_the_mark_of_a_cut() -> None:
-    """A tool that writes the mark itself writes escaped text: there is one mark, and it is ours."""
+def test_the_truncation_mark_cannot_be_forged() -> None:
+    """A tool that writes the mark gets escaped text, so only the real mark remains."""
     forged = '<left_out characters="9" why="x"/>'
     held = turn(call(result=forged + LONG * 3 + forged), agent=forged, user=forged)
     assert left_out(turn_context(JudgeBackground(), [held])) == [
@@ -255,8 +255,8 @@ def test_nobody_else_can_write_the_mark_of_a_cut() -> None:
     ]
 
 
-def test_an_error_in_the_middle_of_a_long_result_is_told() -> None:
-    """What was left out of a result tells nobody that the call failed."""
+def test_an_error_in_the_middle_of_a_long_result_is_shown() -> None:
+    """The error of a call is shown even if the shortened result leaves it out."""
     [shown] = inside(
         turn_context(JudgeBackground(), [turn(call(result=[LONG * 3, "down", LONG * 3], error="down"))]),
         "tool_call",
@@ -264,8 +264,8 @@ def test_an_error_in_the_middle_of_a_long_result_is_told() -> None:
     assert shown.endswith('error: "down"')
 
 
-def test_turns_that_are_too_long_together_share_the_room() -> None:
-    """A tool that is called very often leaves each call less room; the turn to judge has its own."""
+def test_long_turns_share_the_limit() -> None:
+    """The more calls a turn has, the less room each gets; the judged turn has its own limit."""
     often = turn(*[call(result=LONG)] * 400)
     context = turn_context(JudgeBackground(), [often, turn(call(result=LONG))])
     assert 200_000 < len(context) < 300_000

@@ -1,4 +1,4 @@
-"""What a whole conversation must hold: what is said, the mocks' state, and the function asked at the end."""
+"""Checks of whole conversations: `says`, `final_state` and `check`."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def said(**expect: Any) -> CheckResult:
         (str.isdigit, None),
     ],
 )
-def test_what_is_said(wanted: Any, turn_index: int | None) -> None:
-    """`says` holds where any reply says it, `never_says` where none does; the turn that decides is told."""
+def test_says_and_never_says(wanted: Any, turn_index: int | None) -> None:
+    """`says` passes if any reply matches, `never_says` if none does; the result names the deciding turn."""
     positive, negative = said(says=wanted), said(never_says=wanted)
     assert (positive.check, negative.check) == ("says", "never_says")
     assert (positive.error, negative.error) == (None, None)
@@ -93,13 +93,13 @@ def test_what_is_said(wanted: Any, turn_index: int | None) -> None:
     ],
 )
 def test_in_turn(in_turn: int, says: bool, never: bool) -> None:
-    """`in_turn` looks at one reply, from the first or the last; what was not held says nothing."""
+    """`in_turn` selects one reply, from the start or the end; a turn that does not exist matches nothing."""
     assert said(says="Refunded", in_turn=in_turn).passed is says
     assert said(never_says="Refunded", in_turn=in_turn).passed is never
 
 
-def test_what_is_said_of_it() -> None:
-    """A result says what was looked for, where, and what was there."""
+def test_messages_of_says() -> None:
+    """A result shows the expected text, where it was searched, and the actual replies."""
     found = checks(
         expect=[
             {"says": [text("REFUND"), "Refunded"]},
@@ -129,8 +129,8 @@ def test_what_is_said_of_it() -> None:
         assert "Credit Card 12" in str(found_late.reply)
 
 
-def test_a_function_holds_for_a_reply() -> None:
-    """A function is not a part of a reply, and is not spoken of as one."""
+def test_the_message_of_a_function() -> None:
+    """The message about a function does not call it a part of the reply."""
     found = checks(
         expect=[
             {"says": str.isupper},
@@ -147,8 +147,8 @@ def test_a_function_holds_for_a_reply() -> None:
     ]
 
 
-def test_the_part_that_was_said() -> None:
-    """What broke a `never_says` is shown as it was said, where it is not written in the same way."""
+def test_the_matching_part_is_shown() -> None:
+    """A violated `never_says` quotes the reply's own spelling."""
     said_to = conversation("Your ﬁne CREDIT  card: 1234.")
     for never, part in (
         (re.compile(r"\d+"), "'1234'"),
@@ -167,7 +167,7 @@ def raising(reply: str) -> bool:
 
 
 def test_a_predicate_that_raises() -> None:
-    """What cannot be told is errored with the predicate's line; another reply may decide all the same."""
+    """An exception is errored with the predicate's line unless another reply decides."""
     for result in (said(says=raising), said(never_says=one_of("nothing", raising))):
         assert not result.passed
         assert "<predicate raising> raised KeyError" in str(result.error)
@@ -179,7 +179,7 @@ def test_a_predicate_that_raises() -> None:
 
 
 def test_a_predicate_that_hangs() -> None:
-    """A function that never answers is errored in time; the others are told."""
+    """A function that never returns is errored after its time limit; the others are decided."""
     hang = threading.Event()
     found = checks(expect={"says": [lambda reply: hang.wait(), "Refunded"]}, timeout_s=0.05)
     assert [each.passed for each in found] == [False, True]
@@ -188,7 +188,7 @@ def test_a_predicate_that_hangs() -> None:
 
 
 def test_in_a_turns_expect() -> None:
-    """The same words in a turn's `expect` are about its reply; functions know the conversation up to it."""
+    """In a turn's `expect`, `says` covers that reply, and functions get the conversation up to it."""
     expect = parse_expect(
         {
             "says": [number(17), lambda conversation: len(conversation.replies) == 2],
@@ -203,7 +203,7 @@ def test_in_a_turns_expect() -> None:
 
 
 def test_a_conversation_that_broke_off() -> None:
-    """What was said and never must be counts; nothing else is known, and the failure says so."""
+    """Text that must never be said still fails; everything else is unknown, and the failure says so."""
     broken = conversation(failure=failure(), live_state={"n": 1})
     found = checks(
         broken,
@@ -228,7 +228,7 @@ def ended(state: Any, begun: Any = None) -> Conversation:
 
 
 def stored(of: Conversation) -> Conversation:
-    """As it is when it is read back."""
+    """The conversation after a round trip through storage."""
     return replace(of, live_state=None)
 
 
@@ -247,7 +247,7 @@ def stored(of: Conversation) -> Conversation:
     ],
 )
 def test_final_state(expected: dict[str, Any], holds: list[bool]) -> None:
-    """Each key that is given is compared with the mocks' state as it was at the end."""
+    """Each given key is compared with the mocks' state at the end."""
     found = checks(ended(STATE), final_state=expected)
     assert [each.passed for each in found] == holds
     assert {each.check for each in found} == {"final_state"}
@@ -255,7 +255,7 @@ def test_final_state(expected: dict[str, Any], holds: list[bool]) -> None:
 
 
 def test_a_state_that_is_not_exactly_known() -> None:
-    """Judged again, a value that was no JSON tells nothing; nor does a state that was not kept."""
+    """When judging again, a value that JSON changed, or a state that was not stored, is unknown."""
     again = stored(ended(STATE))
     assert again.mock_state == {**STATE, "when": "2024-05-01"}
     assert again.inexact_state == ("when",)
@@ -311,8 +311,8 @@ def generates(conversation: Conversation) -> Any:
         (changes, True, "holds"),
     ],
 )
-def test_what_a_check_says(check: Callable[..., Any], passed: bool, summary: str) -> None:
-    """A check holds that returns nothing or True; a text, False and an AssertionError say why it does not."""
+def test_results_of_a_check(check: Callable[..., Any], passed: bool, summary: str) -> None:
+    """None and True pass; a text, False and AssertionError fail with a reason."""
     of = ended(STATE)
     turns = (replace(of.turns[0], tool_calls=(tool_call(),)), *of.turns[1:])
     of = replace(of, turns=turns)
@@ -336,8 +336,8 @@ def test_what_a_check_says(check: Callable[..., Any], passed: bool, summary: str
         (lambda conversation: setattr(conversation, "turns", ()), "it raised FrozenInstanceError"),
     ],
 )
-def test_a_check_that_does_not_answer(check: Callable[..., Any], error: str) -> None:
-    """Whatever else a check does says nothing of the agent: it is errored, with file and line."""
+def test_a_check_that_raises(check: Callable[..., Any], error: str) -> None:
+    """Any other exception or result is errored with file and line, and does not count against the agent."""
     (found,) = checks(ended(STATE), check=check)
     assert not found.passed
     assert str(found.error).startswith(error)
@@ -346,7 +346,7 @@ def test_a_check_that_does_not_answer(check: Callable[..., Any], error: str) -> 
 
 
 def test_a_check_that_never_returns() -> None:
-    """A check has a time limit, be it plain or async."""
+    """Plain and async checks have a time limit."""
     hang = threading.Event()
     for check in (lambda conversation: hang.wait(), lambda conversation: anyio.sleep_forever()):
         (found,) = checks(check=check, timeout_s=0.05)
@@ -360,8 +360,8 @@ class Shop:
         self.lock = threading.Lock()
 
 
-def test_what_is_kept_of_a_state() -> None:
-    """What JSON has no form for is told in words, without addresses; what was said of it is a copy's."""
+def test_the_stored_state() -> None:
+    """Values that JSON cannot represent are stored as text without addresses; the live state is a copy."""
     state: dict[str, Any] = {"shop": Shop(), "list": [1], "nan": float("nan"), 5: {"a"}, "pair": (1, 2)}
     state["self"] = state
     end = end_state(state, None)
@@ -380,8 +380,8 @@ def test_what_is_kept_of_a_state() -> None:
 
 
 @pytest.mark.parametrize("parsed", [True, False], ids=["parsed", "plain"])
-def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
-    """A state of megabytes is the same in hundreds of conversations: the rest is counted."""
+def test_only_changes_of_a_large_state_are_stored(parsed: bool) -> None:
+    """Conversations share a large initial state, so each stores its changes and counts the rest."""
     orders = {str(n): {"status": "open", "text": "x" * 300} for n in range(3000)}
     whole: dict[str, Any] = {"orders": orders, "n": 1, "free": {1, 2}, "old": {"a": 1}}
     begun = parse_state(whole) if parsed else whole
@@ -406,7 +406,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
 
 
 def test_a_large_state_that_contains_itself() -> None:
-    """What has no form is told in words, however large: nothing is lost by its size."""
+    """A value JSON cannot represent becomes text, and a large state loses nothing."""
     begun = parse_state({"pad": ["x" * 90 + str(n) for n in range(9000)], "n": [1]})
     state = copy_initial_state(begun)
     state["self"] = state
@@ -416,8 +416,8 @@ def test_a_large_state_that_contains_itself() -> None:
     assert "self" in end.inexact
 
 
-def test_a_number_that_python_does_not_write_is_told_in_words() -> None:
-    """A whole number of more than 4,300 digits in a state ends no run: its size is told."""
+def test_a_number_too_long_to_format_is_described() -> None:
+    """An integer over Python's limit of 4,300 digits is stored as its size and does not end the run."""
     end = end_state({"n": 10**5000, "m": [10**5000], "k": 10**1000}, None)
     assert end.readable == {"n": "(an int of 16,610 bits)", "m": ["(an int of 16,610 bits)"], "k": 10**1000}
     assert set(end.inexact) == {"n", "m"}

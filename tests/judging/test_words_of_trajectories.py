@@ -1,4 +1,4 @@
-"""Each word of a trajectory: what it demands, and what a report says where that is broken."""
+"""Each trajectory setting: what it requires, and how a report describes a violation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentest.trajectory.matcher import TrajectoryMatcher
 
 
 def made(text: str, at: int = 0) -> ToolCall:
-    """`a` a call of a, `a!` one that failed, `a1` one with n=1, `a?` one of which nobody knows the result."""
+    """Build a call: `a` of a, `a!` failed, `a1` with n=1, `a?` with an unknown result."""
     result: Any = {"error": "no"} if "!" in text else {"status": "ok"}
     digits = re.findall(r"\d+", text)
     untold = "?" in text
@@ -33,7 +33,7 @@ def made(text: str, at: int = 0) -> ToolCall:
 
 
 def result_of(spec: Any, calls: str, **more: Any) -> TrajectoryResult:
-    """Calls with a comma between are of one message, those with a blank between of two."""
+    """Match calls: a comma joins calls of one message, a space separates messages."""
     told = [made(one, at) for at, message in enumerate(calls.split()) for one in message.split(",")]
     result = TrajectoryMatcher(parse_trajectory(spec)).match(told, 1, CallView(**more))
     assert result
@@ -151,8 +151,8 @@ TABLE: list[tuple[str, Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("spec", "calls", "says"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None:
-    """A word holds or fails, the summary names what broke, and a row of the alignment is marked."""
+def test_each_setting(spec: Any, calls: str, says: str | None) -> None:
+    """A setting passes or fails, the summary names the violation, and a row of the alignment is marked."""
     result = result_of(spec, calls)
     assert (result.matched, result.error) == (says is None, None), result.reason
     assert (says or "as expected") in result.summary
@@ -177,9 +177,9 @@ def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None
     ],
     ids=["extra", "missing", "order", "limit", "again", "within", "failed", "bounds", "free", "free_rounds"],
 )
-def test_the_share_of_demands_that_are_met(spec: Any, calls: str, met: float, precision: float) -> None:
-    """Expected calls at their place, forbidden entries, limits and orders; of calls too many precision tells,
-    but in `within`, where all that is demanded is that there are none."""
+def test_the_score_counts_requirements(spec: Any, calls: str, met: float, precision: float) -> None:
+    """The score counts expected calls in place, forbidden entries, limits and orders; extra calls affect only
+    precision, except in `within`."""
     score = result_of(spec, calls).score
     assert score
     assert (round(score.met, 5), round(score.precision, 5)) == (round(met, 5), round(precision, 5))
@@ -208,13 +208,13 @@ def test_the_share_of_demands_that_are_met(spec: Any, calls: str, met: float, pr
     ids=["path", "result", "nearest", "first", "failed_only", "read", "failed", "before"],
 )
 def test_the_row_says_what_broke(spec: Any, calls: str, difference: str) -> None:
-    """The row of a call says which argument or word broke and why, or why the call is free."""
+    """The row of a call says which argument or setting was violated, or why the call is free."""
     rows = result_of(spec, calls).alignment
     assert any(row.difference.startswith(difference) for row in rows), rows
 
 
-def test_a_function_that_says_no_is_named() -> None:
-    """Of `where` the row says that it said no, once."""
+def test_a_where_function_that_returns_false_is_named() -> None:
+    """The row names the `where` function once."""
 
     def cheap(args: dict[str, Any]) -> bool:
         return bool(args["n"] < 5)
@@ -256,14 +256,14 @@ def test_a_function_that_says_no_is_named() -> None:
         "raises",
     ],
 )
-def test_what_is_not_known_decides_nothing(spec: Any, calls: str, matched: bool | None) -> None:
-    """Where a result is not told, or a function raises, only what is so either way is told. None: errored."""
+def test_unknown_results_are_errored(spec: Any, calls: str, matched: bool | None) -> None:
+    """If a result is unknown or a function raises, only what holds either way is decided; None is errored."""
     result = result_of(spec, calls)
     assert (None if result.error else result.matched) is matched, result.reason
 
 
-def test_rounds_that_nobody_tells() -> None:
-    """Without rounds, the order as it came may hold; another inside a turn is neither right nor wrong."""
+def test_unknown_rounds() -> None:
+    """Without round information, the given order may hold, and another order within a turn is errored."""
     spec = parse_trajectory({"expected": ["a", "b", "c"], "rounds": True})
 
     def held(names: str, turns: str) -> bool | None:
@@ -281,7 +281,7 @@ def test_rounds_that_nobody_tells() -> None:
 
 
 def test_many_long_alternatives_are_quick() -> None:
-    """Hundreds of ways, hundreds of calls: the nearest way is told."""
+    """With hundreds of alternatives and calls, the nearest alternative is found quickly."""
     way = any_of([call("t", n=1), call("t", n=2)], [call("t", n=3), call("t", n=4)])
     spec = {"match_mode": "in_order", "expected": [*[way] * 8, *[call("t", n=n) for n in range(80)]]}
     calls = [ToolCall("t", {"n": n % 90}, 1, True, 0) for n in range(200)]
