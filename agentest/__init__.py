@@ -20,11 +20,9 @@ _NAMES = {
     "config.definition": "ConfigSettings RunSettings define_config",
     "conversation.simulated_user": "SimulatedUser",
     "conversation.user": "NextMessage",
-    "domain.attacks": "Attack attack",
+    "domain.changes": "Attack ChangedAnswers Fault Injection attack fault injection",
     "domain.end_reason": "Ending",
     "domain.events": "Reporter",
-    "domain.faults": "ChangedAnswers Fault fault",
-    "domain.injections": "Injection injection",
     "domain.messages": "Session",
     "domain.results": (
         "CheckResult ConversationResult CriterionOutcome CriterionResult Evidence GoalOutcome "

@@ -31,7 +31,7 @@ from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import with_changes
+from agentest.scenarios.variations import acted
 from agentest.support.lazy_dataclasses import replace
 
 Results = Sequence[tuple[str, Any]]
@@ -185,9 +185,9 @@ def _value(text: str) -> Any:
 
 async def _converse(brain: Brain, scenario: Scenario) -> ConversationResult:
     faults = tuple(replace(each, delay=0.0) for each in scenario.faults)
-    quick = with_changes(scenario, (*faults, *scenario.injections)) if faults else scenario
+    quick = acted(replace(scenario, changes=(*faults, *scenario.injections)))
     mocks = MockResolver(quick.tools, scenario="s", conversation_id="c")
-    user = ScriptedUser([turn.user_message for turn in scenario.turns])
+    user = ScriptedUser([turn.user_message for turn in quick.turns])
     spec = ConversationSpec("c", "s", len(scenario.turns) + 1)
     return ConversationResult(await TurnLoop(spec, _Agent(brain), user, mocks).run())
 

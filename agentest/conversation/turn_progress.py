@@ -15,7 +15,7 @@ from agentest.agents.port import (
     TurnContext,
 )
 from agentest.agents.server_output import Positions
-from agentest.domain.faults import InjectedFault
+from agentest.domain.changes import InjectedFault
 from agentest.domain.transcript import (
     AttachedFile,
     Blame,

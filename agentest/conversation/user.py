@@ -88,6 +88,31 @@ def _normalized(text: str) -> str:
 
 
 _WORD = re.compile(r"\w+")
+
+
+class MutatedUser:
+    """A user whose messages are changed as they go out, which it does not know.
+
+    Args:
+        change: returns the message with an index as it is sent.
+    """
+
+    def __init__(self, user: User, change: Callable[[int, str], str]) -> None:
+        self._user = user
+        self._change = change
+        self._said: dict[int, str] = {}
+
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
+        plain = [
+            replace(turn, user_message=self._said.get(n, turn.user_message)) for n, turn in enumerate(turns)
+        ]
+        message = await self._user.next_message(plain)
+        if isinstance(message, Ending):
+            return message
+        self._said[len(turns)] = message.text
+        return replace(message, text=self._change(len(turns), message.text))
+
+
 _QUESTION_MARKS = "?？؟"
 # A period inside a number or an abbreviation does not end a sentence; a following space does.
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")

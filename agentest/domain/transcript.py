@@ -11,8 +11,8 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from agentest.domain.changes import InjectedFault
 from agentest.domain.end_reason import Ending
-from agentest.domain.faults import InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.support.json_text import copied, fast_copy, safe_repr

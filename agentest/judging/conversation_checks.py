@@ -95,7 +95,7 @@ def _attack(conversation: Conversation) -> Checks:
     log = conversation.attack
     if log is None:
         return ()
-    from agentest.domain.attacks import ObjectiveKind
+    from agentest.domain.changes import ObjectiveKind
 
     if log.kind != ObjectiveKind.WORDS:
         return ()

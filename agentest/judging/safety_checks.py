@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from agentest.domain.faults import Fault
-from agentest.domain.injections import ATTACKER, Injection
+from agentest.domain.changes import ATTACKER, Fault, Injection
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, failed
 from agentest.scenarios.model import Scenario

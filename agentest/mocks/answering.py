@@ -11,7 +11,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentest.domain.faults import ChangedAnswers
+from agentest.domain.changes import ChangedAnswers
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, RecordedCall

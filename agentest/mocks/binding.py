@@ -26,7 +26,7 @@ from pydantic import (
     create_model,
 )
 
-from agentest.domain.faults import ChangedAnswers
+from agentest.domain.changes import ChangedAnswers
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
 from agentest.support.json_text import NotJson, check_plain

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from agentest.domain.faults import TOOL_FAULTS, Fault
-from agentest.domain.injections import Injection
+from agentest.domain.changes import TOOL_FAULTS, Fault, Injection
 from agentest.mocks.calls import HttpResponse
 from agentest.support.json_text import copied, json_text
 

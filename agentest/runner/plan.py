@@ -162,6 +162,8 @@ class Unit:
     metrics: tuple[str, ...]
     thresholds: Mapping[str, float]
     graders: tuple[Grader, ...] = ()
+    written: Scenario | None = None
+    """The scenario without its changes, if it has any: `scenario` has them in its mocks and texts."""
     of: int | None = None
     """The originally planned number of conversations, if an earlier run is judged again."""
 
@@ -362,6 +364,11 @@ def turn_limit(scenario: Scenario, simulated: int) -> int:
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
+    written = scenario
+    if scenario.changes or scenario.mutations:
+        from agentest.scenarios.variations import acted
+
+        scenario = acted(scenario)
     repeat, conversations = first_repeat_setting(
         (options.repeat, options.conversations),
         (scenario.repeat, scenario.conversations_per_scenario),
@@ -377,6 +384,7 @@ def _unit(
     of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
+        written=written,
         agent=agent,
         file=file,
         scope=f"{scenario.name!r} @ {agent!r}",

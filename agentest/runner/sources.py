@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
@@ -15,7 +16,7 @@ from anyio.abc import TaskGroup
 from agentest.agents.port import Agent
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
-from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
+from agentest.conversation.user import MutatedUser, OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
@@ -300,9 +301,14 @@ class LiveConversations:
 
     def _user(self, live: LiveConversation) -> User:
         user = self.pick_user(live.unit, live.number) if self.pick_user else self._own_user(live)
-        for hook in live.unit.scenario.user_changes:
-            change: ChangeUser = PLUGINS.hook(hook, "explore")
-            user = change(live, user)
+        scenario = live.unit.scenario
+        if scenario.attack:
+            attacking: ChangeUser = PLUGINS.hook("attacking user", "explore")
+            user = attacking(live, user)
+        if scenario.mutations:  # of a script they are in its texts
+            from agentest.scenarios.mutations import mutated_message
+
+            user = MutatedUser(user, partial(mutated_message, scenario.mutations, scenario.name))
         return user
 
     def _own_user(self, live: LiveConversation) -> User:

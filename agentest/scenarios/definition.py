@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, cast
 
-from agentest.domain.faults import Fault
+from agentest.domain.changes import Fault
 from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
@@ -58,8 +58,7 @@ from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, nearest, snake_keys
 
 if TYPE_CHECKING:
-    from agentest.domain.attacks import Attack
-    from agentest.domain.injections import Injection
+    from agentest.domain.changes import Attack, Injection
     from agentest.scenarios.rows import MakeOptions, Row, RowSource
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)

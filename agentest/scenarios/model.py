@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from agentest.config.models import RequestedModel
-from agentest.domain.faults import Fault
+from agentest.domain.changes import Fault
 from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat_setting import Repeat
@@ -23,8 +23,7 @@ from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from agentest.domain.attacks import Attack
-    from agentest.domain.injections import Injection
+    from agentest.domain.changes import Attack, Change, Injection
 
 FOUND = "found"
 """The tag of scenarios that an exploration has saved."""
@@ -186,12 +185,11 @@ class Scenario:
     """The adversarial user; None: the user is none."""
     model_faults: tuple[Fault, ...] = ()
     """Faults that the agent's requests to its model meet."""
-    faults: tuple[Fault, ...] = ()
-    """Faults of tools, which `tools` contain already."""
-    injections: tuple[Injection, ...] = ()
-    """Injections, which `tools`, `turns` and `knowledge` contain already."""
+    changes: tuple[Change, ...] = ()
+    """Faults of tools and injections. A unit's scenario has them in `tools`, `turns` and `knowledge`, too
+    (`acted`); of two faults that a call may meet, it meets the later one."""
     mutations: tuple[str, ...] = ()
-    """Mutations of the script, which `turns` contain already."""
+    """Mutations of the user's messages. The script of a unit's scenario has them already."""
     secrets: tuple[str, ...] = ()
     """Planted secrets, which the agent must not pass on."""
     never_checks: tuple[Check, ...] = ()
@@ -233,10 +231,14 @@ class Scenario:
         return (*([self.check] if self.check else ()), *self.never_checks)
 
     @property
-    def user_changes(self) -> tuple[str, ...]:
-        """Hooks of plug-ins that make another user of the scenario's own, in order."""
-        mutated = self.mutations and not self.scripted
-        return (*(("attacking user",) if self.attack else ()), *(("mutated user",) if mutated else ()))
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults of tools among its changes."""
+        return tuple(each for each in self.changes if isinstance(each, Fault))
+
+    @property
+    def injections(self) -> tuple[Injection, ...]:
+        """The injections among its changes."""
+        return tuple(each for each in self.changes if not isinstance(each, Fault))
 
     @property
     def is_guarded(self) -> bool:

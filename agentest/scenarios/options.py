@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
-from agentest.domain.faults import TOOL_FAULTS, ChangedAnswers, Fault
+from agentest.domain.changes import TOOL_FAULTS, ChangedAnswers, Fault
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.matchers.display import brief

@@ -9,8 +9,7 @@ from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any
 
-from agentest.domain.faults import Fault
-from agentest.domain.injections import Change
+from agentest.domain.changes import Fault, Injection
 from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
@@ -38,7 +37,7 @@ from agentest.scenarios.python_formatting import (
 )
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
-from agentest.scenarios.variations import split_changes
+from agentest.scenarios.variations import as_base
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
@@ -254,7 +253,7 @@ def _scenario_call(
 ) -> BracketedSource:
     if problem := _unwritable(scenario):
         raise ValueError(problem)
-    plain, changes = split_changes(scenario)
+    plain = as_base(scenario)
     never, sayings, trajectories_left = _never(plain)
     checks = [writer.function(each) for each in plain.never_checks]
     options: dict[str, SourceNode | None] = {
@@ -269,8 +268,8 @@ def _scenario_call(
         if plain.tools
         else None,
         "state": value_of(dict(plain.state), ".state") if plain.state else None,
-        "faults": _list_if(map(_change, (each for each in changes if isinstance(each, Fault)))),
-        "inject": _list_if(map(_change, (each for each in changes if not isinstance(each, Fault)))),
+        "faults": _list_if(map(_change, plain.faults)),
+        "inject": _list_if(map(_change, plain.injections)),
         "mutate": node(list(plain.mutations)) if plain.mutations else None,
         "model_faults": _list_if(map(_change, plain.model_faults)),
         "secrets": node(list(plain.secrets)) if plain.secrets else None,
@@ -403,7 +402,7 @@ def _turn(turn: ScriptedTurn) -> SourceNode:
     return mapping([("user_message", message), *options.items()]) if options else message
 
 
-def _change(value: Change) -> SourceNode:
+def _change(value: Fault | Injection) -> SourceNode:
     word = "fault" if isinstance(value, Fault) else "injection"
     (_, name), *options = _set_fields(value)
     return call_of(word, [StringLiteral(name)], {key: node(each) for key, each in options})

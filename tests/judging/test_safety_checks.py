@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import any_of, call, injection
-from agentest.domain.injections import ATTACKER, TECHNIQUES
+from agentest.domain.changes import ATTACKER, TECHNIQUES
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Conversation
 from agentest.judging.conversation_checks import check_conversation

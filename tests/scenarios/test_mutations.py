@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentest.plugin import Plugin, PluginError, PluginRegistry
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OURS, Mutation, is_agreement
+from agentest.scenarios.variations import acted
 
 SCRIPT = (
     "Hello, please book a table for 4 people. My name is Anna Berg, my number is A-1001.",
@@ -129,7 +130,7 @@ def test_a_plugin_adds_a_mutation(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
     monkeypatch.setattr("agentest.scenarios.mutations.PLUGINS", registry)
     shouted = build_scenario({"name": "s", "turns": ["Hello.", "Bye."], "mutate": ["shout"]}, "a.sim.py", 1)
-    assert [turn.user_message for turn in shouted.turns] == ["HELLO.", "BYE."]
+    assert [turn.user_message for turn in acted(shouted).turns] == ["HELLO.", "BYE."]
     assert [*MUTATIONS] == [*OURS, "shout", "wrong"]
     with pytest.raises(
         PluginError, match=r"change 'wrong' of plug-in 'tests' .* is not of the class \S+\.Mutation"

@@ -26,9 +26,7 @@ import agentest
 from agentest.config.agent_types import DEFAULT_TYPE, agent_keys, settings_class
 from agentest.config.config import Config
 from agentest.config.fields import Section
-from agentest.domain.attacks import STRATEGIES
-from agentest.domain.faults import MODEL_FAULTS, SCHEMA_MODES, TOOL_FAULTS
-from agentest.domain.injections import GOALS, TECHNIQUES
+from agentest.domain.changes import GOALS, MODEL_FAULTS, SCHEMA_MODES, STRATEGIES, TECHNIQUES, TOOL_FAULTS
 from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plugin
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
 from agentest.scenarios.calls import ARG_MATCH_MODES

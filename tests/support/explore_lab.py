@@ -30,6 +30,7 @@ from agentest.plugins.explore.mutations import MutationSweep
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.variations import acted
 
 Act = str | tuple[str, dict[str, Any]]
 """What an agent does next: it replies with a text, or calls a tool."""
@@ -117,7 +118,9 @@ def _served(brain: Brain) -> AbstractAsyncContextManager[str]:
 
 def unit_of(scenario: Scenario) -> Unit:
     """The unit of a scenario."""
-    return Unit(scenario, "agent", "a.sim.py", scenario.name, "a", 3, len(scenario.turns) + 1, (), {})
+    run = acted(scenario)
+    turns = len(run.turns) + 1
+    return Unit(run, "agent", "a.sim.py", scenario.name, "a", 3, turns, (), {}, written=scenario)
 
 
 async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationResult:
@@ -182,7 +185,7 @@ def explored(
             async def observe(scenario: Scenario, name: str, number: int) -> ConversationResult:
                 if tried is not None and " · " not in name and number == 1:
                     tried.append(name)
-                return await converse(agent, scenario, f"{name} {number}")
+                return await converse(agent, acted(scenario), f"{name} {number}")
 
             exploration = Exploration(
                 Tools(

@@ -14,13 +14,18 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from agentest.conversation.user import NextMessage
-from agentest.domain.attacks import STRATEGIES, Attack, Objective, ObjectiveKind
+from agentest.agents.port import is_conversational
+from agentest.conversation.turn_loop import with_state
+from agentest.conversation.user import NextMessage, User
+from agentest.domain.changes import STRATEGIES, Attack, Objective, ObjectiveKind
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import AttackLog, Conversation, DroppedExchange, Turn
 from agentest.domain.truncation import shortened
+from agentest.judging.conversation_checks import breaks_ban
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model, Role
+from agentest.runner.call_sources import LiveConversation
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.variations import objectives
 from agentest.support.errors import ModelError
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
@@ -437,3 +442,43 @@ def situation_of(scenario: Scenario) -> str:
     lines += [f"- {fact}" for fact in scenario.knowledge]
     lines += [f"- tools of the assistant: {', '.join(scenario.tools)}"] if scenario.tools else []
     return "\n".join(lines) or "- nothing is known of the assistant"
+
+
+def attacking_user(live: LiveConversation, user: User) -> User:
+    """Return the scenario's adversarial user, unless a person plays it (`ChangeUser`)."""
+    scenario, attack = live.unit.scenario, live.unit.scenario.attack
+    if attack is None or live.is_played:
+        return user
+    aims, has_session = objectives(scenario), is_conversational(live.agent)
+    aim = aims[(live.number - 1) % len(aims)]
+
+    async def is_broken(turns: Sequence[Turn]) -> bool:
+        so_far = Conversation("", tuple(turns), Ending.MAX_TURNS)
+        return await breaks_ban(scenario, with_state(so_far, live.mocks.end_state()))
+
+    attacker = AttackUser(
+        AttackSetup(
+            attack=attack,
+            objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
+            situation=situation_of(scenario),
+            key=live.key("user"),
+            attacker=live.models.user,
+            scorer=live.models.judge,
+            broken=is_broken,
+            fixed=_why_nothing_is_forgotten(live, has_session=has_session),
+            resends=has_session,
+            hide=live.prepared.loaded.redact.transcript,
+        )
+    )
+    live.finishers.append(attacker.logged)
+    return attacker
+
+
+def _why_nothing_is_forgotten(live: LiveConversation, *, has_session: bool) -> str:
+    """Return why the agent cannot be made to forget turns; "" if it can."""
+    session, servers = live.unit.scenario.session, live.config.beside
+    if servers:
+        return f"agent {live.unit.agent!r} has {', '.join(servers)}, which cannot forget calls"
+    if has_session and session and session.session_id:
+        return "the scenario sets the session's id, so there is no second one"
+    return ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.config.config import INVARIANTS
-from agentest.domain.faults import FAILING, Fault
+from agentest.domain.changes import FAILING, Fault
 from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart, NotTried
 from agentest.domain.transcript import NO_MOCK, Conversation, ToolCall, failed
@@ -32,7 +32,6 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall, name_matches, name_text
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import base_mocks
 from agentest.support.files import write_atomically
 from agentest.support.json_text import canonical, json_value
 from agentest.support.lazy_dataclasses import dataclass
@@ -255,7 +254,7 @@ class CoverageCounter:
     def expect(self, bases: Iterable[Base], variations: Iterable[Variation]) -> None:
         """Add what can be reached, as not reached yet."""
         for base in bases:
-            for tool in base_mocks(base.unit.scenario):
+            for tool in base.unit.scenario.tools:
                 self._tools[tool]["ok"] += 0
             for rule, _ in _bans(base.unit.scenario):
                 self._rules[rule] += 0

@@ -29,6 +29,7 @@ from agentest.runner.plan import Unit, turn_limit
 from agentest.runner.session import RunSession, Stop
 from agentest.runner.sources import Origin
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.variations import acted
 from agentest.store.codec import CODECS, conversation_json
 from agentest.store.journal import RetryingLineFile
 from agentest.support.json_text import Json, encoded, json_value
@@ -129,7 +130,8 @@ def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
     return replace(
         base,
-        scenario=scenario,
+        scenario=acted(scenario),
+        written=scenario,
         scope=f"{base.scope}~{digest}",
         slug=f"{base.slug}-{digest}",
         conversations=1,

@@ -164,7 +164,7 @@ class Exploration:
     async def _look_at_bases(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
         candidates: list[_Candidate] = []
         for base in bases:
-            unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.unit.scenario)
+            unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
             for result in base.conversations:
                 self._look_at(base, unchanged, result, candidates)
         await self._reduce_all(candidates, converse)
@@ -331,8 +331,7 @@ def conversation_cost(conversation: Conversation) -> int:
 
 def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, str]:
     """Return the part and a description of what was changed, as far as a reduced scenario still has it."""
-    faults = [f"{each.kind} of {each.tool}, call {each.at}" for each in scenario.faults]
-    planted = [f"{each.technique} at {each.at}, goal {each.goal}" for each in scenario.injections]
+    faults, planted = ([each.label for each in some] for some in (scenario.faults, scenario.injections))
     part = ExploredPart.INJECTIONS if planted else ExploredPart.FAULTS if faults else variation.part
     if part in (ExploredPart.MUTATIONS, ExploredPart.ATTACKS):
         return part, variation.name

@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentest.domain.faults import ANSWERS_FIRST, TOOL_FAULTS, ChangedAnswers, Fault
+from agentest.domain.changes import ANSWERS_FIRST, TOOL_FAULTS, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
-from agentest.plugins.explore.model import Base, Sweep, Variation
+from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import base_mocks, relaxed, with_changes
 from agentest.support.json_text import json_text
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 PERSISTENT = 100
 """How many calls fail if the fault does not go away."""
@@ -43,14 +42,12 @@ def met_faults(scenario: Scenario, conversation: Conversation) -> list[MetFault]
     numbers: Counter[str] = Counter()
     met = []
     for index, call in enumerate(conversation.tool_calls):
-        mock = scenario.tools.get(call.name)
-        if not isinstance(mock, ChangedAnswers) or not call.mocked or not isinstance(call.args, Mapping):
+        if call.name not in scenario.tools or not call.mocked or not isinstance(call.args, Mapping):
             continue
         numbers[call.name] += 1
-        for each in mock.changes:
-            if isinstance(each, Fault) and each.is_due(numbers[call.name]):
-                met.append(MetFault(each, call, index))
-                break
+        due = (each for each in reversed(scenario.faults) if each.tool == call.name)
+        if fault := next((each for each in due if each.is_due(numbers[call.name])), None):
+            met.append(MetFault(fault, call, index))
     return met
 
 
@@ -71,7 +68,7 @@ class FaultSweep(Sweep):
     """Yields the single faults to try with a passing scenario."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        known, start = effects(base.unit, self.settings), relaxed(base.unit.scenario)
+        known, start = effects(base.unit, self.settings), relaxed(base.scenario)
         kinds = [kind for kind in TOOL_FAULTS if self.tries(kind, base)]
         for use in tool_uses(base):
             for rank, each in faults_of(use, known, kinds):
@@ -80,7 +77,7 @@ class FaultSweep(Sweep):
                     part=ExploredPart.FAULTS,
                     name=fault_name(each),
                     group=f"{each.kind}{mode} × {each.tool}",
-                    scenario=with_changes(start, [each]),
+                    scenario=replace(start, changes=(*start.changes, each)),
                     rank=rank,
                 )
 
@@ -95,8 +92,7 @@ def fault_name(fault: Fault) -> str:
 
 def tool_uses(base: Base) -> Iterator[MockedTool]:
     """Yield how the mocked tools are used; without conversations, as if each were called once."""
-    mocks = base_mocks(base.unit.scenario)
-    for name, mock in mocks.items():
+    for name, mock in base.scenario.tools.items():
         longest: Sequence[ToolCall] = ()
         told: list[str] = []
         for result in base.conversations:

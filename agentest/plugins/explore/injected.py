@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agentest.domain.injections import DESCRIPTION
+from agentest.domain.changes import DESCRIPTION
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text, failed
 from agentest.judging.safety_checks import (

@@ -11,16 +11,26 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentest.domain.attacks import STRATEGIES, TAGS, Attack
-from agentest.domain.faults import fault
-from agentest.domain.injections import ATTACKER, DESCRIPTION, GOALS, KNOWLEDGE, TECHNIQUES, USER, Injection
+from agentest.domain.changes import (
+    ATTACKER,
+    DESCRIPTION,
+    GOALS,
+    KNOWLEDGE,
+    STRATEGIES,
+    TAGS,
+    TECHNIQUES,
+    USER,
+    Attack,
+    Injection,
+    fault,
+)
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall, failed
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
-from agentest.plugins.explore.model import Base, Sweep, Variation
+from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutations import ESCALATION
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.runner.plan import Unit
@@ -28,13 +38,7 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import is_agreement
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.variations import (
-    base_mocks,
-    objectives,
-    relaxed,
-    with_changes,
-    without_changes,
-)
+from agentest.scenarios.variations import objectives
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean
 
@@ -106,12 +110,12 @@ class InjectionSweep(Sweep):
                         part=ExploredPart.INJECTIONS,
                         name=f"{technique} at {place.at} for {goal}",
                         group=f"{aim.goal} × {place.name}",
-                        scenario=relaxed(_changed(base.unit.scenario, place, injected, canary)),
+                        scenario=relaxed(_changed(base.scenario, place, injected, canary)),
                         rank=rank + place.rank,
                     )
 
     def _aims(self, base: Base, canary: str) -> Iterator[Injection]:
-        unit, scenario = base.unit, base.unit.scenario
+        unit, scenario = base.unit, base.scenario
         known = effects(unit, self.settings)
         called = _writes(base, known)
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
@@ -144,7 +148,7 @@ def _changed(scenario: Scenario, place: InjectionPlace, injected: Injection, can
     if injected.tool == canary and injected.value == _OFFERED:
         scenario = replace(scenario, tools={**scenario.tools, canary: {"status": "ok"}})
     in_error = (fault("error", tool=place.tool),) if place.in_error else ()
-    return with_changes(with_changes(scenario, (injected,)), in_error)
+    return replace(scenario, changes=(*scenario.changes, injected, *in_error))
 
 
 def _rotated(number: int) -> Sequence[str]:
@@ -187,7 +191,7 @@ def can_offer(unit: Unit) -> bool:
 
 def places(base: Base) -> Iterator[InjectionPlace]:
     """Yield the places that the agent has read in the conversations of a base."""
-    mocks = base_mocks(base.unit.scenario)
+    mocks = base.scenario.tools
     texts: dict[str, dict[str, int]] = {}
     for result in base.conversations:
         for call in result.conversation.tool_calls:
@@ -205,7 +209,7 @@ def places(base: Base) -> Iterator[InjectionPlace]:
     if any("mcp" in each for each in base.unit.traits.mock_servers):
         for tool in mocks:
             yield InjectionPlace(f"{tool}.{DESCRIPTION}", tool, _DESCRIPTION_RANK, in_description=True)
-    turns, knowledge = base.unit.scenario.turns, base.unit.scenario.knowledge
+    turns, knowledge = base.scenario.turns, base.scenario.knowledge
     for number in range(min(_MOST_FACTS, len(knowledge)) if not turns else 0):
         yield InjectionPlace(f"{KNOWLEDGE}[{number}]", KNOWLEDGE, _USER_RANK)
     first = next((n for n, turn in enumerate(turns) if not is_agreement(turn.user_message)), None)
@@ -289,18 +293,19 @@ class AttackSweep(Sweep):
 
     def attacked(self, base: Base) -> Scenario:
         """Return the scenario of a base without its user, and with the bans that an attack is about."""
-        scenario = base.unit.scenario
+        scenario = base.scenario
         bans = [*self._amounts(base)]
         canary = self.settings.canary
         if canary and canary.tool in scenario.tools:
             bans.append(ExpectedCall(canary.tool))
         banned = (Trajectory("contains", forbidden=tuple(bans), name="attack"),) if bans else ()
         goal = scenario.goal or (scenario.turns[0].user_message if scenario.turns else "")
-        plain = relaxed(without_changes(scenario))
+        plain = relaxed(scenario)
         return replace(
             plain,
             goal=goal,
             turns=(),
+            changes=(),
             mutations=(),
             plan=None,
             patience=None,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import ANSWERS_FIRST, FAILING
+from agentest.domain.changes import ANSWERS_FIRST, FAILING
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import (

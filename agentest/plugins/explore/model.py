@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
@@ -13,7 +13,9 @@ from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.variations import as_base
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 
 class FindingKey(NamedTuple):
@@ -94,6 +96,11 @@ class Base(NamedTuple):
     conversations: Sequence[ConversationResult]
 
     @property
+    def scenario(self) -> Scenario:
+        """The scenario that variations change: with a fixed script and plain mocks."""
+        return as_base(replace(self.unit.written or self.unit.scenario, date=self.unit.scenario.date))
+
+    @property
     def without(self) -> tuple[str, ...]:
         """What the scenario leaves out: names of changes and of invariants."""
         exclusions = self.unit.scenario.explore
@@ -122,6 +129,49 @@ class Variation:
     def names(self) -> tuple[str, ...]:
         """The names of its single changes."""
         return self.combines or (self.name,)
+
+
+def relaxed(scenario: Scenario) -> Scenario:
+    """Return a scenario without what a fault may make impossible: expected calls, goal, outcome, final state.
+
+    Bans, limits, `never` and `never_says` stay.
+    """
+    turns = tuple(
+        replace(
+            turn,
+            trajectory=_relaxed_trajectories(turn.trajectory),
+            expect=_only_bans(turn.expect),
+            reference=None,
+        )
+        for turn in scenario.turns
+    )
+    return replace(
+        scenario,
+        turns=turns,
+        trajectory=_relaxed_trajectories(scenario.trajectory),
+        expect=tuple(each for each in scenario.expect if each.never),
+        thresholds={},
+        metrics=(),
+        expected_outcome="",
+        criteria=(),
+        final_state=None,
+        final_session_state=None,
+        check=None,
+    )
+
+
+def _only_bans(expect: Any) -> Any:
+    if expect is None or not (expect.not_contains or expect.never_says):
+        return None
+    return type(expect)(not_contains=expect.not_contains, never_says=expect.never_says)
+
+
+def _relaxed_trajectories(trajectories: Iterable[Trajectory]) -> tuple[Trajectory, ...]:
+    kept = (
+        replace(each, match_mode="contains", expected=None, min_calls=None, rounds=False, at_most_once=False)
+        for each in trajectories
+    )
+    return tuple(each for each in kept if each.about_calls or each.max_turns is not None)
 
 
 class TryOutcome(NamedTuple):

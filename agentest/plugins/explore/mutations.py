@@ -16,12 +16,12 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.plugins.explore.injected import banned_call, took_effect
-from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, violation
+from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OF_MESSAGES, filler, is_agreement
-from agentest.scenarios.variations import relaxed, with_turns
+from agentest.scenarios.variations import with_turns
 from agentest.support.lazy_dataclasses import replace
 
 RELATION = "relation"
@@ -44,7 +44,7 @@ class MutationSweep(Sweep):
     """Yields the variations of a base with one mutation each."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        scenario = base.unit.scenario
+        scenario = base.scenario
         for order, (name, mutation) in enumerate(MUTATIONS.items()):
             if not self.tries(name, base):
                 continue

@@ -34,7 +34,7 @@ class ExploreOptions:
     def __post_init__(self) -> None:
         """Raise UsageError for a name that does not exist."""
         from agentest.config.config import ExplorePart
-        from agentest.domain.faults import TOOL_FAULTS
+        from agentest.domain.changes import TOOL_FAULTS
         from agentest.plugins.explore.injections import pattern_problem
         from agentest.scenarios.mutations import MUTATIONS
 

@@ -3,8 +3,7 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("explore")
-plugin.hook("attacking user", "agentest.plugins.explore.changed_users:attacking_user")
-plugin.hook("mutated user", "agentest.plugins.explore.changed_users:mutated_user")
+plugin.hook("attacking user", "agentest.plugins.explore.attacker:attacking_user")
 plugin.command(
     "explore",
     "agentest.plugins.explore.command:explore",

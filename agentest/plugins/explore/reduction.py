@@ -27,8 +27,7 @@ from agentest.plugins.explore.reductions import (
     fingerprint,
 )
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import split_changes
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
 
@@ -164,8 +163,7 @@ class _Trial:
     ) -> tuple[Reduced, bool]:
         """Apply one reduction until it finds nothing smaller. Returns False if a decision stayed open."""
         control = await self._control(form) if reduction in NEED_CONTROL else None
-        has_changes = bool(split_changes(form.scenario)[1])
-        complete = not (reduction in NEED_CONTROL and has_changes and control is None)
+        complete = not (reduction in NEED_CONTROL and form.scenario.changes and control is None)
         while True:
             failing, turn_index = form.example.conversation, form.violation.turn_index
             talks = SeenConversations(failing, turn_index, self._first, control)
@@ -190,7 +188,7 @@ class _Trial:
         step = f"step {self._steps}"
         smaller, decided = await self._still_fails(form, candidate, step)
         if smaller is not None and control is not None:
-            plain, _ = split_changes(candidate)
+            plain = replace(candidate, changes=())
             other = await self._run(form, plain, f"{step} control", 1)
             if not _goes_well(other) or _tools(other.conversation) != _tools(control):
                 return None, True
@@ -225,9 +223,9 @@ class _Trial:
 
     async def _control(self, form: Reduced) -> Conversation | None:
         """Run the form without faults and injections. Returns None if there are none, or it goes wrong."""
-        plain, changes = split_changes(form.scenario)
-        if not changes:
+        if not form.scenario.changes:
             return None
+        plain = replace(form.scenario, changes=())
         mark = fingerprint(plain)
         if mark not in self._controls:
             self._steps += 1

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from agentest.domain.faults import ChangedAnswers, Fault
-from agentest.domain.injections import KNOWLEDGE, USER, Change, Injection
+from agentest.domain.changes import KNOWLEDGE, USER, Fault, Injection
 from agentest.domain.transcript import Conversation
 from agentest.mocks.binding import BoundFunction, MockSequence, steps_of
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.source_code import has_raised
-from agentest.scenarios.variations import base_mocks, split_changes, with_changes
 from agentest.support.lazy_dataclasses import replace
 
 _LONG_TEXT = 40
@@ -56,17 +54,15 @@ Reduction = Callable[[Scenario, SeenConversations], Iterable[Scenario]]
 
 def size(scenario: Scenario) -> tuple[int, ...]:
     """Return the size of a scenario, which each reduction makes smaller; compared from left to right."""
-    plain, changes = split_changes(scenario)
-    mocks = list(plain.tools.values())
-    faults = [each for each in changes if isinstance(each, Fault)]
+    mocks, faults = list(scenario.tools.values()), scenario.faults
     return (
-        0 if plain.scripted else 1,
-        len(changes),
-        len(plain.turns),
-        len(plain.knowledge) + sum(bool(text) for text in _descriptions(plain)),
+        0 if scenario.scripted else 1,
+        len(scenario.changes),
+        len(scenario.turns),
+        len(scenario.knowledge) + sum(bool(text) for text in _descriptions(scenario)),
         len(mocks),
         sum(isinstance(step, BoundFunction) for mock in mocks for step in steps_of(mock)),
-        sum(len(turn.user_message) for turn in plain.turns),
+        sum(len(turn.user_message) for turn in scenario.turns),
         sum(map(_mock_weight, mocks)),
         sum(_PLAINNESS.get(each.kind, _OTHER_FAULT) for each in faults),
         sum(each.at + each.times for each in faults),
@@ -84,8 +80,8 @@ def _descriptions(scenario: Scenario) -> tuple[str | None, ...]:
 def fingerprint(scenario: Scenario) -> str:
     """Return a text that is equal for scenarios that no reduction made different."""
     turns = [turn.user_message for turn in scenario.turns]
-    changes = (scenario.faults, scenario.injections)
-    return repr((turns, scenario.knowledge, _descriptions(scenario), dict(scenario.tools), changes))
+    told = (turns, scenario.knowledge, _descriptions(scenario))
+    return repr((*told, dict(scenario.tools), scenario.changes, scenario.mutations))
 
 
 # Faults and injections
@@ -93,14 +89,14 @@ def fingerprint(scenario: Scenario) -> str:
 
 def one_change(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
     """Leave one fault or injection, or drop single ones."""
-    plain, changes = split_changes(scenario)
+    changes = scenario.changes
     if len(changes) < 2:
         return
     for each in changes:
-        yield with_changes(plain, (each,))
+        yield replace(scenario, changes=(each,))
     if len(changes) > 2:
         for n in range(len(changes)):
-            yield with_changes(plain, (*changes[:n], *changes[n + 1 :]))
+            yield replace(scenario, changes=(*changes[:n], *changes[n + 1 :]))
 
 
 def plain_fault(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
@@ -130,11 +126,11 @@ def _earlier(fault: Fault) -> Iterator[Fault]:
 
 
 def _with_faults(scenario: Scenario, smaller: Callable[[Fault], Iterable[Fault]]) -> Iterator[Scenario]:
-    plain, changes = split_changes(scenario)
+    changes = scenario.changes
     for n, each in enumerate(changes):
         if isinstance(each, Fault):
             for one in smaller(each):
-                yield with_changes(plain, (*changes[:n], one, *changes[n + 1 :]))
+                yield replace(scenario, changes=(*changes[:n], one, *changes[n + 1 :]))
 
 
 # Turns and the user
@@ -165,64 +161,58 @@ def fewer_turns(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenar
 
 def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
     """Return a scenario with these turns; None if an injection stands in another one."""
-    plain, changes = split_changes(scenario)
     at = {before: now for now, before in enumerate(kept)}
     moved = []
-    for each in changes:
+    for each in scenario.changes:
         if isinstance(each, Injection) and each.place == USER:
-            before = min(each.index, len(plain.turns) - 1)
+            before = min(each.index, len(scenario.turns) - 1)
             if before not in at or (at[before] and f"[{each.index}]" not in each.at):
                 return None
             each = replace(each, at=each.at.replace(f"[{each.index}]", f"[{at[before]}]"))
         moved.append(each)
     sayings = tuple(
         replace(each, in_turn=at[each.in_turn]) if each.in_turn in at else each
-        for each in plain.expect
+        for each in scenario.expect
         if each.in_turn is None or each.in_turn in at or -len(kept) <= each.in_turn < 0
     )
-    turns = tuple(plain.turns[n] for n in kept)
-    return with_changes(replace(plain, turns=turns, expect=sayings), moved)
+    turns = tuple(scenario.turns[n] for n in kept)
+    return replace(scenario, turns=turns, expect=sayings, changes=tuple(moved))
 
 
 def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
     """Replace a simulated user by the messages that it wrote."""
-    plain, changes = split_changes(scenario)
     conversation = talks.failing
     said = [turn.user_message for turn in conversation.turns]
     if conversation.unfinished:
         said.append(conversation.unfinished.user_message)
-    if plain.scripted or _is_in_knowledge(changes) or not all(text.strip() for text in said) or not said:
+    if scenario.scripted or _is_in_knowledge(scenario) or not said or not all(map(str.strip, said)):
         return
-    script = replace(plain, turns=tuple(map(ScriptedTurn, said)), user_tools={}, mutations=(), attack=None)
-    yield with_changes(replace(script, plan=None, patience=None, max_turns=None), changes)
+    script = replace(scenario, turns=tuple(map(ScriptedTurn, said)), user_tools={}, mutations=(), attack=None)
+    yield replace(script, plan=None, patience=None, max_turns=None)
 
 
-def _is_in_knowledge(changes: Iterable[Change]) -> bool:
-    return any(isinstance(each, Injection) and each.place == KNOWLEDGE for each in changes)
+def _is_in_knowledge(scenario: Scenario) -> bool:
+    return any(each.place == KNOWLEDGE for each in scenario.injections)
 
 
 def less_description(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
     """Drop what describes the user: of a script everything, otherwise profile and single facts."""
-    plain, changes = split_changes(scenario)
-    if _is_in_knowledge(changes):
+    if _is_in_knowledge(scenario):
         return
-    if plain.scripted and (plain.knowledge or any(_descriptions(plain))):
-        bare = replace(plain, profile="", goal="", knowledge=(), user_prompt_template=None)
-        yield with_changes(bare, changes)
-    if plain.profile:
-        yield with_changes(replace(plain, profile=""), changes)
-    for n in range(len(plain.knowledge)):
-        fewer = (*plain.knowledge[:n], *plain.knowledge[n + 1 :])
-        yield with_changes(replace(plain, knowledge=fewer), changes)
+    if scenario.scripted and (scenario.knowledge or any(_descriptions(scenario))):
+        yield replace(scenario, profile="", goal="", knowledge=(), user_prompt_template=None)
+    if scenario.profile:
+        yield replace(scenario, profile="")
+    for n in range(len(scenario.knowledge)):
+        yield replace(scenario, knowledge=(*scenario.knowledge[:n], *scenario.knowledge[n + 1 :]))
 
 
 def shorter_texts(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario]:
     """Leave half of a user message, by sentences or else by words. Numbers and addresses stay."""
-    plain, changes = split_changes(scenario)
-    for n, turn in enumerate(plain.turns):
+    turns = scenario.turns
+    for n, turn in enumerate(turns):
         for text in _halves(turn.user_message):
-            turns = (*plain.turns[:n], replace(turn, user_message=text), *plain.turns[n + 1 :])
-            yield with_changes(replace(plain, turns=turns), changes)
+            yield replace(scenario, turns=(*turns[:n], replace(turn, user_message=text), *turns[n + 1 :]))
 
 
 def _halves(text: str) -> Iterator[str]:
@@ -248,15 +238,14 @@ def fewer_tools(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenar
     """
     if talks.control is None or talks.first is None:
         return
-    plain, changes = split_changes(scenario)
     needed = {call.name for each in (talks.failing, talks.control) for call in each.tool_calls}
-    needed |= {each.tool for each in changes if each.tool} | plain.named_tools
-    needed |= {each.place for each in changes}
+    needed |= {each.tool for each in scenario.changes if each.tool} | scenario.named_tools
+    needed |= {each.place for each in scenario.changes}
     before = {call.name for call in talks.first.tool_calls}
-    unused = [name for name in plain.tools if name in before and name not in needed]
+    unused = [name for name in scenario.tools if name in before and name not in needed]
     for dropped in (*([unused] if len(unused) > 1 else ()), *([name] for name in unused)):
-        left = {key: mock for key, mock in plain.tools.items() if key not in dropped}
-        yield with_changes(replace(plain, tools=left), changes)
+        left = {key: mock for key, mock in scenario.tools.items() if key not in dropped}
+        yield replace(scenario, tools=left)
 
 
 def values_for_functions(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
@@ -266,7 +255,7 @@ def values_for_functions(scenario: Scenario, talks: SeenConversations) -> Iterat
     """
     if talks.control is None:
         return
-    for name, mock in base_mocks(scenario).items():
+    for name, mock in scenario.tools.items():
         functions = [step for step in steps_of(mock) if isinstance(step, BoundFunction)]
         if functions and not any(step.receives_context for step in functions):
             value = recorded_mock(talks.control, name)
@@ -295,7 +284,7 @@ def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Sc
         return
     smaller = _SmallerValues(_named_values(scenario, talks))
     called = {call.name for call in talks.control.tool_calls} - {each.tool for each in scenario.faults}
-    for name, mock in base_mocks(scenario).items():
+    for name, mock in scenario.tools.items():
         for each in smaller.mocks(mock) if name in called else ():
             yield _with_mock(scenario, name, each)
 
@@ -312,8 +301,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def _with_mock(scenario: Scenario, name: str, mock: Any) -> Scenario:
-    plain, changes = split_changes(scenario)
-    return with_changes(replace(plain, tools={**plain.tools, name: mock}), changes)
+    return replace(scenario, tools={**scenario.tools, name: mock})
 
 
 class _SmallerValues:
@@ -394,8 +382,6 @@ def _is_json(value: Any) -> bool:
 
 
 def _mock_weight(mock: Any) -> int:
-    if isinstance(mock, ChangedAnswers):
-        return _mock_weight(mock.mock)
     if isinstance(mock, MockSequence):
         return 1 + sum(map(_mock_weight, mock.steps))
     return _weight(mock) if _is_json(mock) else 1

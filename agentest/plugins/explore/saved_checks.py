@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agentest.domain.faults import Fault
 from agentest.domain.transcript import Conversation
 from agentest.mocks.changed_answers import value_at
 from agentest.plugins.explore.claims import claims_of_success
@@ -27,7 +26,6 @@ from agentest.scenarios.function_source import CopiedFunction
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.scenarios.python_formatting import literal, node, split_source
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.variations import base_mocks
 from agentest.support.lazy_dataclasses import replace
 
 NEVER = "never"
@@ -53,10 +51,6 @@ class FindingToSave(NamedTuple):
     @property
     def conversation(self) -> Conversation:
         return self.reduced.example.conversation
-
-    @property
-    def faults(self) -> list[Fault]:
-        return list(self.scenario.faults)
 
 
 class Checked(NamedTuple):
@@ -126,7 +120,7 @@ def {name}(conversation):
 
 def _no_repeated_write(finding: FindingToSave) -> Checked:
     tool, name = finding.key.tool, f"{_word(finding.key.tool)}_is_not_repeated"
-    kinds = {each.kind: each for each in finding.faults if each.tool == tool}
+    kinds = {each.kind: each for each in finding.scenario.faults if each.tool == tool}
     unclear = next((each for kind, each in kinds.items() if kind in REPEATABLE_AFTER), None)
     if "applied_then_timeout" in kinds:
         return Checked(finding.scenario, _function(name, _repeated_unseen(name, tool)))
@@ -224,7 +218,7 @@ def _foreign(finding: FindingToSave) -> Checked | None:
     for met in met_faults(finding.scenario, conversation):
         value = value_at(met.call.result, met.fault.path or finding.key.detail)
         if met.fault.kind == "schema":
-            value = value_at(base_mocks(finding.scenario).get(tool), met.fault.path)
+            value = value_at(finding.scenario.tools.get(tool), met.fault.path)
         if met.call.name != tool or value is None:
             continue
         for call in conversation.tool_calls[met.position + 1 :]:

@@ -28,7 +28,7 @@ from agentest.domain.transcript import call_text
 from agentest.domain.verdict import conversation_passed
 from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.plugins.explore.exploration import changes_of, finding_id
-from agentest.plugins.explore.model import FindingKey, Reduced, Variation
+from agentest.plugins.explore.model import FindingKey, Reduced, Variation, relaxed
 from agentest.plugins.explore.mutations import RELATION
 from agentest.plugins.explore.reductions import recorded_mock
 from agentest.plugins.explore.saved_checks import Checked, FindingToSave, with_check
@@ -38,7 +38,6 @@ from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import scenario_source
-from agentest.scenarios.variations import relaxed
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path, write_atomically
 from agentest.support.importing import Imports

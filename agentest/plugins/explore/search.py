@@ -16,7 +16,6 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.plugins.explore.corpus import CorpusEntry
 from agentest.plugins.explore.model import Base, Variation
 from agentest.scenarios.mutations import MUTATIONS
-from agentest.scenarios.variations import split_changes, with_changes
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 UNIFORM = 0.1
@@ -183,8 +182,6 @@ def combined(first: Variation, second: Variation) -> Variation | None:
     """Return a variation with the changes of both; None if they do not go together."""
     names = (*first.names, *second.names)
     mutations = [each for each in (first, second) if each.part is ExploredPart.MUTATIONS]
-    plain, changes = split_changes(first.scenario)
-    other, more = split_changes(second.scenario)
     places = {(each.tool, each.at) for each in second.scenario.faults}
     if (
         len(set(names)) < len(names)
@@ -196,15 +193,20 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         or not (_can_combine(first) and _can_combine(second))
     ):
         return None
-    said = other if second in mutations else plain
-    tools = {**other.tools, **plain.tools}
-    scenario = replace(plain, turns=said.turns, mutations=said.mutations, tools=tools)
+    said, more = (second if second in mutations else first).scenario, second.scenario.changes
+    scenario = replace(
+        first.scenario,
+        turns=said.turns,
+        mutations=said.mutations,
+        tools={**second.scenario.tools, **first.scenario.tools},
+        changes=(*(each for each in first.scenario.changes if each not in more), *more),
+    )
     part = second.part if first in mutations else first.part
     return Variation(
         part=part,
         name=" and ".join(names),
         group=" and ".join((first.group, second.group)),
-        scenario=with_changes(scenario, (*more, *(each for each in changes if each not in more))),
+        scenario=scenario,
         combines=names,
     )
 

@@ -16,7 +16,6 @@ from agentest.runner.plan import Unit
 from agentest.runner.tools import KnownTool, tools_of_unit
 from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, names_in
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.variations import base_mocks
 from agentest.support.patterns import PatternTimeout
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -100,7 +99,7 @@ class ToolEffects:
 
 def effects(unit: Unit, settings: ExploreSettings | None = None) -> ToolEffects:
     """Return what the tools of a unit do."""
-    tools = tools_of_unit(unit.traits.tools, base_mocks(unit.scenario))
+    tools = tools_of_unit(unit.traits.tools, unit.scenario.tools)
     return ToolEffects(tools, unit.scenario.trajectories, settings)
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentest.agents.addresses import Addresses
-from agentest.domain.faults import Fault, InjectedFault
+from agentest.domain.changes import Fault, InjectedFault
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import AgentestError

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 import agentest
 from agentest import Conversation, Scenario, ScenarioResult, Status, attack, persona
-from agentest.domain.attacks import STRATEGIES
+from agentest.domain.changes import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
 from agentest.report.console.scenario import block

@@ -12,7 +12,7 @@ from explore_lab import Act, Seen, agent_of, converse, endpoint_of, unit_of
 from model_server import Answer, ModelServer, Received, completion, model_keys
 from project import Project
 
-from agentest.domain.attacks import STRATEGIES
+from agentest.domain.changes import STRATEGIES
 from agentest.plugins.explore.injections import AttackSweep
 from agentest.plugins.explore.model import Base
 from agentest.scenarios.definition import build_scenario

@@ -10,17 +10,18 @@ import pytest
 from explore_lab import Act, Brain, Seen, agent_of, converse, explored, unit_of
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import TOOL_FAULTS, fault
+from agentest.domain.changes import TOOL_FAULTS, fault
 from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.model import Base, FindingKey, TryOutcome, Variation, Violation
+from agentest.plugins.explore.model import Base, FindingKey, TryOutcome, Variation, Violation, relaxed
 from agentest.plugins.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
-from agentest.scenarios.variations import relaxed, with_changes
+from agentest.scenarios.variations import acted
 from agentest.support.errors import ModelError
+from agentest.support.lazy_dataclasses import replace
 
 REFUND: dict[str, Any] = {
     "turns": ["Please refund order A-17."],
@@ -246,14 +247,14 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
     judge, known = Judge(*answers), base(clerk("claim"), **REFUND)
     answered: dict[tuple[str, int], bool | None] = {}
     invariants = ScenarioInvariants(ExploreSettings(), judged=answered)
-    changed = with_changes(relaxed(known.unit.scenario), [fault("error", tool="refund")])
+    changed = replace(relaxed(known.unit.scenario), changes=(fault("error", tool="refund"),))
     variation = Variation(part=ExploredPart.FAULTS, name="error", group="error", scenario=changed)
 
     async def run() -> Sequence[Violation]:
         async with agent_of(clerk("claim")) as agent:
 
             async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
-                return await converse(agent, scenario, f"{name} {number}")
+                return await converse(agent, acted(scenario), f"{name} {number}")
 
             judged = ClaimJudge(judge, invariants.failed_writes, answered).around(observe)
             result = await judged(known.unit, changed, "error", 1)

@@ -12,12 +12,11 @@ import pytest
 from explore_lab import Act, Brain, Seen, converse, explored, unit_of
 
 from agentest.config.config import ExploreSettings
-from agentest.conversation.user import NextMessage, OfflineUser
-from agentest.domain.injections import GOALS, TECHNIQUES, injection
+from agentest.conversation.user import MutatedUser, NextMessage, OfflineUser
+from agentest.domain.changes import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.domain.transcript import Turn
 from agentest.plugins.explore import mutations
-from agentest.plugins.explore.changed_users import MutatedUser
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.injections import InjectionSweep, is_chosen, pattern_problem
 from agentest.plugins.explore.model import Base
@@ -27,7 +26,7 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.mutations import OF_MESSAGES, mutated_message
 from agentest.scenarios.source_code import scenario_source
-from agentest.scenarios.variations import split_changes
+from agentest.scenarios.variations import acted
 from agentest.support.lazy_dataclasses import replace
 
 SECRET = "sk-test-5190-Marigold"
@@ -409,8 +408,18 @@ def test_instructions_are_planted_in_knowledge_and_in_descriptions_that_mcp_mock
     assert planted(unit).keys() == {"knowledge[0]"}
     assert planted(served).keys() == {"knowledge[0]", "pay.description"}
     first = next(iter(InjectionSweep()(Base(unit, ()))))
-    assert "a stranger sent me" in first.scenario.knowledge[0]
-    assert split_changes(first.scenario)[0].knowledge == ("The invoice is 12.",)
+    assert "a stranger sent me" in acted(first.scenario).knowledge[0]
+    assert first.scenario.knowledge == ("The invoice is 12.",)
+
+
+@pytest.mark.parametrize("mutations", [["duplicate"], ["typos", "contradict"], ["long"], ["case"], ["split"]])
+def test_an_injection_in_a_mutated_script_is_planted_once_and_as_it_is(mutations: list[str]) -> None:
+    planted = injection("direct", at="user[0]")
+    script = {"turns": ["Please pay invoice 12 over 40 EUR. It is due."], "inject": [planted]}
+    written = build_scenario({"name": "s", **script, "mutate": mutations}, "/a.sim.py", 1)
+    assert [turn.user_message for turn in written.turns] == script["turns"]
+    said = "\n".join(turn.user_message for turn in acted(written).turns)
+    assert said.count("a stranger sent me") == said.count(planted.payload) == 1
 
 
 def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import fault
-from agentest.domain.injections import injection
+from agentest.domain.changes import fault, injection
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingStatus
 from agentest.mocks.binding import bind
@@ -34,7 +33,8 @@ from agentest.plugins.explore.reduction import ReductionBySteps
 from agentest.plugins.explore.reductions import REDUCTIONS, SeenConversations, size
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import base_mocks, split_changes, with_changes
+from agentest.scenarios.variations import acted, as_base
+from agentest.support.lazy_dataclasses import replace
 from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
 
 KEY = FindingKey("no_claim", "pay")
@@ -57,7 +57,7 @@ class Agent:
         failed = self.fails(tried) and (self.rate == 1 or self.random.random() < self.rate)
         calls = tuple(
             tool_call(name, {}, answer if not callable(answer) else answer.function())
-            for name, answer in base_mocks(tried).items()
+            for name, answer in tried.tools.items()
         )
         texts = [each.user_message for each in tried.turns] or ["Pay it.", "And then?", "Thanks."]
         turns = [turn(n, text, agent="Paid." if failed else "Sorry.") for n, text in enumerate(texts)]
@@ -107,9 +107,9 @@ def test_a_failing_conversation_becomes_the_smallest_that_still_fails() -> None:
     agent = Agent(pays_under_fault)
     reduced = agent.reduce(paying())
     assert reduced
-    left, changes = split_changes(reduced.scenario)
+    left = reduced.scenario
     assert [each.user_message for each in left.turns] == ["Please pay invoice 7 now."]
-    assert changes == (fault("error", tool="pay"),)
+    assert left.changes == (fault("error", tool="pay"),)
     assert left.tools == {"search": {"more": 1}, "pay": {"paid": True}}
     assert (left.profile, left.knowledge) == ("", ())
     assert reduced.minimal
@@ -151,7 +151,7 @@ def test_a_spent_budget_leaves_it_reduced_but_not_minimal() -> None:
     reduced = agent.reduce(paying(), 6)
     assert reduced
     assert not reduced.minimal
-    assert len(split_changes(reduced.scenario)[1]) == 1
+    assert len(reduced.scenario.changes) == 1
     assert len(agent.names) == 5 + 6 + 20
 
 
@@ -200,7 +200,7 @@ def test_an_answer_that_an_agent_needs_when_all_goes_well_stays() -> None:
 
     async def observe(tried: Scenario, name: str, number: int) -> ConversationResult:
         result = await plain_observe(tried, name, number)
-        search = base_mocks(tried)["search"]
+        search = tried.tools["search"]
         if not tried.faults and "id" not in str(search):
             return conversation_result(turns=(), held=conversation(turns=[turn(agent="Sorry.")]))
         return result
@@ -208,7 +208,7 @@ def test_an_answer_that_an_agent_needs_when_all_goes_well_stays() -> None:
     agent.observe = observe  # type: ignore[method-assign]
     reduced = agent.reduce(paying())
     assert reduced
-    assert base_mocks(reduced.scenario)["search"] == {"results": [{"id": "a-1"}]}
+    assert reduced.scenario.tools["search"] == {"results": [{"id": "a-1"}]}
 
 
 RATE = {"high": 0.5, "low": 0.125}
@@ -285,8 +285,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
     at = st.sampled_from(["search.text", "user", "user[1]", "knowledge[0]"])
     planted = draw(st.lists(st.builds(injection, st.just("direct"), at=at), max_size=2))
-    whole = Scenario(**{**_fields(plain), "turns": script, "tools": tools})
-    return with_changes(whole, [*faults, *planted])
+    return Scenario(**{**_fields(plain), "turns": script, "tools": tools, "changes": (*faults, *planted)})
 
 
 def _fields(each: Scenario) -> dict[str, Any]:
@@ -304,16 +303,20 @@ def test_each_candidate_is_a_smaller_scenario_of_the_same_tools_and_changes(trie
             assert smaller.tools.keys() <= tried.tools.keys()
             assert all(each.user_message.strip() for each in smaller.turns)
             assert smaller.turns or smaller.goal or smaller.profile or not tried.scripted
-            plain, changes = split_changes(smaller)
-            assert len(changes) >= min(1, len(split_changes(tried)[1]))
-            assert with_changes(plain, changes) == smaller
+            assert len(smaller.changes) >= min(1, len(tried.changes))
 
 
 @given(scenarios())
-def test_splitting_off_the_changes_loses_nothing(tried: Scenario) -> None:
-    again = with_changes(*split_changes(tried))
-    assert (again.tools, again.turns, again.knowledge) == (tried.tools, tried.turns, tried.knowledge)
-    assert with_changes(*split_changes(again)) == again
+def test_changes_are_applied_once_and_leave_the_scenario_as_it_is(tried: Scenario) -> None:
+    run = acted(tried)
+    texts = [turn.user_message for turn in run.turns], run.knowledge
+    planted = [each for each in tried.injections if each.place in ("user", "knowledge")]
+    there = [each for each in planted if (tried.turns if each.place == "user" else tried.knowledge)]
+    assert sum(text.count("a stranger sent me") for some in texts for text in some) == len(there)
+    assert as_base(replace(tried, tools=run.tools, changes=())).changes == tuple(
+        each for name in tried.tools for each in tried.changes if each.place == name
+    )
+    assert all(run.tools[each.place] != tried.tools[each.place] for each in tried.faults)
 
 
 def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> None:

@@ -18,7 +18,7 @@ from test_faults import shop, shop_options
 from test_injections_and_mutations import MAILS, PAYING, mail_assistant, quotes_only, tells_its_key, till
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.faults import fault
+from agentest.domain.changes import fault
 from agentest.domain.results import Severity, Status
 from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
 from agentest.mocks.calls import HttpResponse
@@ -37,7 +37,6 @@ from agentest.plugins.explore.saving import (
 from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.variations import base_mocks
 from agentest.support.errors import ToolError, UsageError
 from agentest.support.importing import Imports
 
@@ -456,7 +455,7 @@ def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
     assert file
     [written] = discover_file(tmp_path / file, Imports()).scenarios
     assert written.refused is None
-    mocks = base_mocks(written)
+    mocks = written.tools
     assert mocks["pay"] == {"ok": True, "when": "2026-01-02"}
     assert mocks["steps"].steps[0] == {"n": 1}
     assert mocks["http"].status == 404

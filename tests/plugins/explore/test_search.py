@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from explore_lab import Act, Seen, explored, unit_of
 
+from agentest.domain.changes import fault
 from agentest.domain.end_reason import Ending
-from agentest.domain.faults import fault
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
@@ -31,7 +31,7 @@ from agentest.plugins.explore.search import Search, combined
 from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.trajectory_parser import call as call_of
-from agentest.scenarios.variations import with_changes
+from agentest.support.lazy_dataclasses import replace
 
 BOOKING: dict[str, Any] = {
     "turns": ["Please book table 4 for Friday."],
@@ -73,7 +73,7 @@ def call(name: str, result: Any = None, **args: Any) -> ToolCall:
 
 def test_a_signature_names_what_happened_without_values() -> None:
     scenario = build_scenario({"name": "s", **BOOKING}, "/a.sim.py", 1)
-    changed = with_changes(scenario, [fault("timeout", tool="book")])
+    changed = replace(scenario, changes=(fault("timeout", tool="book"),))
     calls = (
         call("search", day="Friday"),
         call("book", {"error": "timed out after 3 s"}, table=4),

@@ -18,7 +18,7 @@ from test_model_gateway_faults import request_of
 from test_model_gateway_run import SCHEMA, configure, project, provider, upstream
 
 from agentest import fault, scenario
-from agentest.domain.faults import DueFaults, Fault, InjectedFault
+from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.plugins.servers.port import ModelFaults
 from agentest.support.errors import ScenarioError
 

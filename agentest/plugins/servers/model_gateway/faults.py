@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agentest.domain.faults import DueFaults, Fault, InjectedFault
+from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.plugins.servers.model_gateway.wire_form import Json, WireRequest, objects
 from agentest.plugins.servers.port import ModelFaults
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import anyio
 
-from agentest.domain.faults import Fault
+from agentest.domain.changes import Fault
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.exchange import ModelApi, ModelResponse
