@@ -1,4 +1,4 @@
-"""A run spends no more than it may, and says so once."""
+"""Limits on cost and calls of a run, and the single message when they are reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN = {"openai/known": Price(1, 1, 1), "ollama/free": Price(0, 0, 0)}
 
 
 def spend(budget: Budget, cost: float | None, times: int = 1) -> int:
-    """Make attempts until they are refused; how many were made."""
+    """Make attempts until they are refused; return how many were made."""
     for made in range(times):
         try:
             budget.reserve()
@@ -27,7 +27,7 @@ def spend(budget: Budget, cost: float | None, times: int = 1) -> int:
 
 @given(st.integers(0, 20), st.integers(1, 40))
 def test_never_more_attempts_than_allowed(max_calls: int, callers: int) -> None:
-    """However many ask at the same time, exactly the allowed number of attempts is made, the rest refused."""
+    """For any number of concurrent callers, exactly the allowed number of attempts is made."""
     told: list[str] = []
     budget = Budget(None, max_calls, told.append)
     made = refused = 0
@@ -55,8 +55,8 @@ def test_never_more_attempts_than_allowed(max_calls: int, callers: int) -> None:
     assert len(told) == (1 if refused else 0)
 
 
-def test_who_needs_exactly_the_budget_is_not_stopped() -> None:
-    """Using up the last call is no reason to stop; only wanting one more is."""
+def test_using_exactly_the_budget_does_not_stop_the_run() -> None:
+    """The last allowed call does not stop the run; only an attempt beyond it does."""
     told: list[str] = []
     budget = Budget(None, 3, told.append)
     assert spend(budget, 0.0, 3) == 3
@@ -73,15 +73,15 @@ def test_no_attempt_after_the_cost_is_reached() -> None:
     assert told == ["no more model calls: they cost 1.0000 USD, --max-cost allows 1"]
 
 
-def test_the_refusal_is_a_models_error() -> None:
-    """Who asked hears the same sentence as the user, as an error that leaves the conversation errored."""
+def test_the_refusal_is_a_model_error() -> None:
+    """The caller gets the same message as the user, as an error that makes the conversation errored."""
     budget = Budget(0.0, None, lambda why: None)
     with pytest.raises(ModelError, match="no more model calls: they cost"):
         budget.reserve()
 
 
-def test_the_user_is_told_once() -> None:
-    """A hundred refusals are one message."""
+def test_the_message_is_printed_once() -> None:
+    """A hundred refusals print one message."""
     told: list[str] = []
     budget = Budget(1.0, 0, told.append)
     for _ in range(100):
@@ -89,8 +89,8 @@ def test_the_user_is_told_once() -> None:
     assert len(told) == 1
 
 
-def test_an_unknown_cost_spends_nothing_known() -> None:
-    """A cost that nobody knows is counted as a call, not as money."""
+def test_an_unknown_cost_counts_only_as_a_call() -> None:
+    """A call of unknown cost counts as a call and adds no cost."""
     budget = Budget(None, None, lambda why: None)
     assert spend(budget, None, 5) == 5
     assert (budget.calls, budget.cost) == (5, 0.0)
@@ -101,8 +101,8 @@ def test_without_limits_everything_is_allowed() -> None:
     assert spend(Budget(None, None, lambda why: None), 1e9, 1000) == 1000
 
 
-def test_nobody_is_refused_while_others_go_on() -> None:
-    """What is under way when the last attempt is gone comes back first, and others finish."""
+def test_refusals_wait_for_calls_in_progress() -> None:
+    """Calls in progress when the last attempt is used finish before anyone is refused."""
     told: list[str] = []
     budget = Budget(None, 1, told.append)
     going_on = True
@@ -131,8 +131,8 @@ def test_nobody_is_refused_while_others_go_on() -> None:
     assert budget.refused["s", 1] == 0
 
 
-def test_who_is_refused_waits_no_longer_for_others_that_make_no_call() -> None:
-    """Others may wait for the refused one itself: for its place, its mock server or its trial."""
+def test_a_refusal_waits_a_bounded_time_for_idle_conversations() -> None:
+    """Idle conversations may be waiting for the refused one, so the wait has a limit."""
     told: list[str] = []
     budget = Budget(None, 0, told.append)
     budget.others_go_on = lambda: True
@@ -146,8 +146,8 @@ def test_who_is_refused_waits_no_longer_for_others_that_make_no_call() -> None:
     assert len(told) == 1
 
 
-def test_who_is_refused_does_not_go_on_in_a_run_that_this_stops() -> None:
-    """The conversation is cancelled there: it could finish as errored before, and would never be resumed."""
+def test_a_refusal_that_stops_the_run_cancels_its_caller() -> None:
+    """Otherwise the conversation could finish as errored and would never be resumed."""
     went_on = False
 
     async def run() -> None:
@@ -165,7 +165,7 @@ def test_who_is_refused_does_not_go_on_in_a_run_that_this_stops() -> None:
 
 
 def test_a_cost_limit_needs_prices() -> None:
-    """Under --max-cost a model of unknown price is refused by name, with the limit that works without."""
+    """Under --max-cost a model of unknown price is refused by name, with an alternative limit."""
     with pytest.raises(ConfigError) as raised:
         check_prices(["openai/known", "x/b", "x/a", "x/a"], 1.0, KNOWN.get)
     message = str(raised.value)
@@ -185,7 +185,7 @@ def test_without_a_cost_limit_no_price_is_needed() -> None:
 
 
 def test_prices_come_from_the_table() -> None:
-    """Without anything else said, litellm's table knows the prices."""
+    """Prices come from litellm's table."""
     check_prices(["openai/gpt-5-mini"], 1.0)
     with pytest.raises(ConfigError, match="ollama/my-own"):
         check_prices(["ollama/my-own"], 1.0)

@@ -1,4 +1,4 @@
-"""Recording models' answers and giving them again."""
+"""Recording and replaying model responses."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ USED = ModelUsage(2, Usage(100, 7, 64), 1, 0.25)
 
 @dataclass
 class Live:
-    """A model that gives the prepared answers in turn; every question costs the same."""
+    """A model that returns prepared answers in order; every question costs the same."""
 
     ledger: Ledger
     prepared: Sequence[str | ModelAnswer | ModelError] = ()
@@ -94,7 +94,7 @@ def recorded(cassettes: Cassettes, ledger: Ledger, live: Live) -> RecordedModel:
 
 @dataclass
 class Tape:
-    """One folder of cassettes, and runs over it."""
+    """One folder of cassettes, and runs that use it."""
 
     folder: Path
     redact: Redactor = field(default_factory=Redactor)
@@ -179,7 +179,7 @@ class Tape:
 
 
 def ask(answers: AnswerSource, questions: Sequence[Question]) -> list[ModelAnswer | str]:
-    """One question after the other; that there was no answer is its message."""
+    """Ask the questions one by one; if a question has no answer, return the error message instead."""
 
     async def all_of_them() -> list[ModelAnswer | str]:
         return [await one(answers, each) for each in questions]
@@ -206,8 +206,8 @@ def tape(tmp_path: Path) -> Tape:
 # What is replayed
 
 
-def test_a_replay_is_the_run(tape: Tape) -> None:
-    """A replay gives the recorded answers, who gave them, refusals and errors, and counts alike."""
+def test_a_replay_repeats_the_run(tape: Tape) -> None:
+    """A replay returns the recorded answers, models, refusals and errors, with the same usage."""
     questions = [question(metric=metric) for metric in ("a", "b", "c")]
     prepared = [
         '{"value": 3}',
@@ -227,7 +227,7 @@ def test_a_replay_is_the_run(tape: Tape) -> None:
 
 
 def test_an_unknown_price_stays_unknown(tape: Tape) -> None:
-    """A replay knows no cost where the recording knew none."""
+    """If the recording has no cost, the replay has none."""
     ledger, cassettes = Ledger(), tape.cassettes(CassetteMode.RECORD)
 
     class Unpriced(Live):
@@ -256,7 +256,7 @@ KEYS = st.builds(
 
 @given(st.lists(KEYS, max_size=30))
 def test_repeats_never_collapse(questions: list[Question]) -> None:
-    """Questions of the same words are answered each in its own place, the same one asked again too."""
+    """Identical questions get separate answers for each place, even when repeated."""
     with TemporaryDirectory() as folder:
         tape = Tape(Path(folder))
         said = tape.record(questions)
@@ -270,7 +270,7 @@ def test_repeats_never_collapse(questions: list[Question]) -> None:
     )
 )
 def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list[Question]]) -> None:
-    """The same answers make the same bytes, in whatever order they came; each is found in any order."""
+    """The same answers give the same bytes in any order and can be replayed in any order."""
 
     class Constant(Live):
         async def answer(self, question: Question) -> ModelAnswer:
@@ -288,8 +288,8 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list
     assert written[0] == written[1]
 
 
-def test_questions_asked_at_once(tape: Tape) -> None:
-    """Many questions under way at once are recorded each with its own usage, errors too."""
+def test_concurrent_questions(tape: Tape) -> None:
+    """Each of many concurrent questions is recorded with its own usage, including errors."""
     questions = [question(f"{n}", conversation=n) for n in range(1, 21)]
 
     class Uneven(Live):
@@ -322,7 +322,7 @@ def test_questions_asked_at_once(tape: Tape) -> None:
 
 
 def test_a_file_reads_as_the_conversations_went(tape: Tape) -> None:
-    """A header, then by conversation and turn the user's line and its judgements, then an end line."""
+    """A file has a header, then user messages and judgements by conversation and turn, then an end line."""
     tape.record(
         [
             question(role="dedup", conversation=0, turn=None, metric=None),
@@ -359,7 +359,7 @@ def test_a_file_reads_as_the_conversations_went(tape: Tape) -> None:
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=()), max_size=30))
 def test_every_text_survives(text: str) -> None:
-    """Any text is given again as it was: line separators, control characters, lone halves of pairs."""
+    """Any text is replayed unchanged, even with line separators, control characters and lone surrogates."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     with TemporaryDirectory() as folder:
         tape = Tape(Path(folder))
@@ -369,7 +369,7 @@ def test_every_text_survives(text: str) -> None:
 
 
 def test_text_is_readable(tape: Tape) -> None:
-    """What is not ASCII stands in the file as it is; only lone surrogates are escaped."""
+    """Non-ASCII text is stored as is; only lone surrogates are escaped."""
     tape.record(
         [question()],
         "für 3 € 🙂\ud83d",
@@ -378,7 +378,7 @@ def test_text_is_readable(tape: Tape) -> None:
 
 
 def test_no_secrets(tape: Tape) -> None:
-    """Secrets are in no file; the recording run gets what its replay will get."""
+    """Files contain no secrets, and the recording run gets the same redacted text as its replay."""
     tape.redact = Redactor(["hunter22"])
     said = tape.record(
         [question(metric="a"), question(metric="b")],
@@ -397,7 +397,7 @@ def test_no_secrets(tape: Tape) -> None:
 
 @given(st.text(), st.text())
 def test_every_scope_has_a_file_of_its_own(one: str, other: str) -> None:
-    """Names of files are readable, short, safe, and differ where scopes differ."""
+    """File names are short, safe and readable, and differ between scopes."""
     folder = Path("x")
     name = cassette_path(folder, one).name
     assert (name == cassette_path(folder, other).name) == (one == other)
@@ -406,7 +406,7 @@ def test_every_scope_has_a_file_of_its_own(one: str, other: str) -> None:
 
 
 def test_a_file_is_named_after_its_scenario() -> None:
-    """The file of a scenario is found by its name."""
+    """The file name of a scenario contains its name."""
     assert cassette_path(Path("x"), SCOPE).name.startswith("books-a-slot-default-")
 
 
@@ -414,7 +414,7 @@ def test_a_file_is_named_after_its_scenario() -> None:
 
 
 def miss(tape: Tape, asked: Question, **options: Any) -> str:
-    """The message of the error that the replay ends with, of which the run is told."""
+    """Return the message of the error that ends the replay, which is also reported to the run."""
     with pytest.raises(CassetteError) as caught:
         tape.replay([asked], **options)
     assert tape.failures[-1] is caught.value
@@ -425,7 +425,7 @@ AGAIN = "Record it again: agentest run --record --scenario 'books a slot'"
 
 
 def test_nothing_recorded(tape: Tape) -> None:
-    """A scenario of which nothing is recorded is named, with the question and the command to record it."""
+    """The error names the scenario and question, and the command to record them."""
     message = miss(tape, question(turn=2))
     assert message == (
         "scenario 'books a slot': nothing to replay for judge, conversation 1, turn 3, metric helpfulness: "
@@ -445,8 +445,8 @@ def test_nothing_recorded(tape: Tape) -> None:
         ),
     ],
 )
-def test_a_question_that_was_not_asked_then(tape: Tape, asked: Question, shown: str) -> None:
-    """A question in a place without an answer says that the conversation was another one."""
+def test_a_question_that_was_not_recorded(tape: Tape, asked: Question, shown: str) -> None:
+    """A question at a place without an answer is a miss that names the file."""
     tape.record([question()])
     message = miss(tape, asked)
     assert f"nothing to replay for {shown}: {tape.path} has no such answer" in message
@@ -464,7 +464,7 @@ def test_a_question_that_was_not_asked_then(tape: Tape, asked: Question, shown: 
     ids=["prompt", "schema", "parameter", "more parameters"],
 )
 def test_a_question_that_has_changed(tape: Tape, asked: Question, options: dict[str, Any]) -> None:
-    """A changed prompt, form of answer or parameter is noticed, and the scenario named."""
+    """A changed prompt, schema or parameter is a miss that names the scenario."""
     tape.record([question()])
     message = miss(tape, asked, **options)
     assert f"changed since {tape.path} was recorded" in message
@@ -472,21 +472,21 @@ def test_a_question_that_has_changed(tape: Tape, asked: Question, options: dict[
 
 
 def test_another_model(tape: Tape) -> None:
-    """Another model is not answered for, and both are named."""
+    """A question to another model is a miss that names both models."""
     tape.record([question()])
     message = miss(tape, question(), name="openai/n")
     assert "contains the answer of openai/m, and openai/n is asked" in message
 
 
 def test_asked_once_more_than_recorded(tape: Tape) -> None:
-    """The same question asked more often than recorded is a miss, not the last answer again."""
+    """Asking a question more often than recorded is a miss; the last answer is not repeated."""
     tape.record([question()])
     with pytest.raises(CassetteError, match="no such answer"):
         tape.replay([question(), question()])
 
 
 def test_a_replay_writes_nothing(tape: Tape) -> None:
-    """A replay leaves the folder as it is, also one that misses."""
+    """A replay does not change the folder, even on a miss."""
     tape.record([question()])
     before = {path: path.read_bytes() for path in tape.folder.iterdir()}
     tape.replay([question()])
@@ -540,7 +540,7 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], None], int, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file(tape: Tape, damage: str) -> None:
-    """What is cut off, edited, of another version or doubled is named with file, line and what to do."""
+    """A truncated, edited, outdated or duplicated line is reported with file, line and advice."""
     questions = [question(conversation=n) for n in (1, 2, 3)]
     tape.record(questions)
     change, line, what = DAMAGE[damage]
@@ -557,7 +557,7 @@ def test_a_damaged_file(tape: Tape, damage: str) -> None:
 
 @given(st.integers(min_value=1), st.booleans())
 def test_a_cut_anywhere_is_noticed(cut: int, ends: bool) -> None:
-    """No file that lost anything but its last newline is taken for a whole one."""
+    """A file that lost more than its last newline is reported as damaged."""
     with TemporaryDirectory() as folder:
         tape = Tape(Path(folder))
         tape.record([question(), question(turn=1)])
@@ -569,14 +569,14 @@ def test_a_cut_anywhere_is_noticed(cut: int, ends: bool) -> None:
 
 
 def test_other_line_ends(tape: Tape) -> None:
-    """Windows' line ends, which git may put in, change nothing."""
+    """Windows line endings, which git may introduce, change nothing."""
     tape.record([question()])
     tape.path.write_bytes(tape.path.read_bytes().replace(b"\n", b"\r\n"))
     assert texts(tape.replay([question()])) == ["answer 0"]
 
 
 def test_a_damaged_file_can_be_recorded_again(tape: Tape) -> None:
-    """Recording does not read what it replaces."""
+    """Recording does not read the file that it replaces."""
     tape.record([question()])
     tape.path.write_bytes(b"\xff")
     tape.record([question()])
@@ -584,7 +584,7 @@ def test_a_damaged_file_can_be_recorded_again(tape: Tape) -> None:
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A recording that cannot be written says so at the first answer."""
+    """If the folder is not writable, recording fails at the first answer."""
     (tmp_path / "file").write_text("")
     tape = Tape(tmp_path / "file" / "cassettes")
     with pytest.raises(CassetteError, match=r"the recording cannot be written: .*file") as caught:
@@ -596,7 +596,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_recording_again_replaces_whole_scenarios(tape: Tape) -> None:
-    """A scenario that is recorded again keeps nothing old; the others stay as they are."""
+    """Recording a scenario again discards its old answers; other scenarios stay unchanged."""
     tape.record([question(), question(turn=1), question(scope=OTHER)])
     other = cassette_path(tape.folder, OTHER).read_bytes()
     tape.record([question()], "new")
@@ -605,7 +605,7 @@ def test_recording_again_replaces_whole_scenarios(tape: Tape) -> None:
 
 
 def test_replay_or_record_fills_gaps_only(tape: Tape) -> None:
-    """What is recorded is not asked again; what is missing or has changed is asked, and kept."""
+    """Recorded answers are replayed; missing or changed ones are requested and stored."""
     tape.record([question(), question(turn=1), question(turn=2), question(scope=OTHER)])
     other = cassette_path(tape.folder, OTHER).read_bytes()
     questions = [question(), question("changed", turn=1), question(turn=2), question(turn=3)]
@@ -619,7 +619,7 @@ def test_replay_or_record_fills_gaps_only(tape: Tape) -> None:
 
 
 def test_replay_or_record_without_a_gap_writes_nothing(tape: Tape) -> None:
-    """Where nothing is missing, no model is asked and no file is touched."""
+    """If nothing is missing, no model is called and no file is touched."""
     tape.record([question()])
     before = tape.path.stat()
     tape.fill([question()])
@@ -628,15 +628,15 @@ def test_replay_or_record_without_a_gap_writes_nothing(tape: Tape) -> None:
     assert not tape.partial.exists()
 
 
-def test_replay_or_record_asks_again_after_an_error(tape: Tape) -> None:
-    """An outage of the model is a gap, not an answer for ever."""
+def test_replay_or_record_retries_a_recorded_error(tape: Tape) -> None:
+    """A recorded outage of the model counts as a gap."""
     tape.record([question()], ModelUnavailable("down"))
     assert texts(tape.fill([question()], "up")) == ["up"]
     assert texts(tape.replay([question()])) == ["up"]
 
 
 def test_replay_or_record_with_another_model(tape: Tape) -> None:
-    """A changed model's answers take the old one's place; a file never holds two models of one part."""
+    """Answers of a new model replace those of the old; a file never mixes two models for one role."""
     tape.record([question(), question(turn=1), question(role="user", metric=None)])
     tape.fill([question()], "new", name="openai/n")
     assert tape.lines[0]["models"] == {"judge": "openai/n", "user": "openai/m"}
@@ -648,7 +648,7 @@ def test_replay_or_record_with_another_model(tape: Tape) -> None:
 
 
 def test_an_interrupted_recording(tape: Tape) -> None:
-    """It replaces nothing, a replay says that it is there, and replay-or-record goes on with it."""
+    """It replaces nothing, a miss mentions it, and replay-or-record completes it."""
     tape.record([question()], "old")
     old = tape.path.read_bytes()
     tape.record([question(), question(turn=1)], "new", "more", finished=False)
@@ -666,7 +666,7 @@ def test_an_interrupted_recording(tape: Tape) -> None:
 @given(st.integers(min_value=0), st.booleans())
 @pytest.mark.slow
 def test_a_killed_recording_loses_nothing(cut: int, garbage: bool) -> None:
-    """Answers that were whole when the run was killed are used by the next; half a line is no harm."""
+    """The next run uses all complete answers of a killed run and ignores a partial line."""
     with TemporaryDirectory() as folder:
         tape = Tape(Path(folder))
         questions = [question(turn=n) for n in range(3)]
@@ -683,7 +683,7 @@ def test_a_killed_recording_loses_nothing(cut: int, garbage: bool) -> None:
 
 
 def test_filling_that_is_killed(tape: Tape) -> None:
-    """Gaps filled by a run that was killed are filled."""
+    """Gaps filled by a killed run stay filled."""
     tape.record([question()])
     cassettes, ledger = tape.cassettes(CassetteMode.FILL), Ledger()
     live = Live(ledger, ["b"])
@@ -693,7 +693,7 @@ def test_filling_that_is_killed(tape: Tape) -> None:
 
 
 def test_recording_starts_anew(tape: Tape) -> None:
-    """A recording takes nothing from one that did not finish."""
+    """A new recording ignores an unfinished one."""
     tape.record([question(turn=1)], "old", closed=False)
     tape.record([question()], "new")
     assert [line["text"] for line in tape.lines[1:-1]] == ["new"]
@@ -701,7 +701,7 @@ def test_recording_starts_anew(tape: Tape) -> None:
 
 
 def test_filling_that_is_interrupted(tape: Tape) -> None:
-    """An interrupted replay-or-record keeps what it asked, and what was there."""
+    """An interrupted replay-or-record keeps the old answers and the new ones."""
     tape.record([question(), question(turn=1)])
     tape.fill([question(turn=2)], "third", finished=False)
     assert texts(tape.replay([question(turn=n) for n in range(3)])) == ["answer 0", "answer 1", "third"]
@@ -711,19 +711,19 @@ def test_filling_that_is_interrupted(tape: Tape) -> None:
 
 
 def test_the_recorded_models(tape: Tape) -> None:
-    """A replay finds the models' names in the cassettes, those that were never asked too."""
+    """A replay reads model names from the cassettes, including models that were never called."""
     tape.record([question(role="user", metric=None), question(scope=OTHER)], models={"judge": "openai/m"})
     assert recorded_models(tape.folder) == {"user": "openai/m", "judge": "openai/m"}
 
 
-def test_sorting_failures_is_the_judges(tape: Tape) -> None:
-    """The judge's model also sorts failures: it is one part."""
+def test_grouping_failures_is_part_of_the_judge(tape: Tape) -> None:
+    """Failures are grouped by the judge's model, under the same role."""
     tape.record([question(role="dedup", conversation=0, turn=None, metric=None)])
     assert recorded_models(tape.folder) == {"judge": "openai/m"}
 
 
 def test_models_that_disagree(tape: Tape) -> None:
-    """Cassettes of different models are not an answer to which model it was, unless only some are meant."""
+    """Cassettes with different models are an error, unless the selected ones agree."""
     tape.record([question()])
     tape.record([question(scope=OTHER)], name="openai/n")
     with pytest.raises(
@@ -733,10 +733,10 @@ def test_models_that_disagree(tape: Tape) -> None:
     assert recorded_models(tape.folder, [OTHER, "never recorded"]) == {"judge": "openai/n"}
 
 
-def test_models_that_files_name(tape: Tape) -> None:
-    """Answers of a model that a file names are kept beside those of its part's model, and found again.
+def test_models_named_in_files(tape: Tape) -> None:
+    """Answers of a model named in a file are stored next to those of the role's model, and replayed.
 
-    What neither of them answered is dropped when a recording is completed, as it would never be found.
+    Answers of any other model are dropped when a recording is completed, because nothing could replay them.
     """
     judge, named, old = question(metric="a"), question(metric="b"), question(metric="c")
     tape.record([old], name="openai/old")
@@ -751,7 +751,7 @@ def test_models_that_files_name(tape: Tape) -> None:
 
 
 def test_a_judge_named_like_the_users_model(tape: Tape) -> None:
-    """A file may name for the judge the model that plays the user: each part keeps its own."""
+    """If a file names the user's model as a judge, each role keeps its own answers."""
     models, tape.named = {"user": "openai/n", "judge": "openai/m"}, {"judge": ["openai/n"]}
     tape.record([question(metric="a")], name="openai/n", models=models)
     tape.fill([question(metric="b")], models=models)
@@ -760,13 +760,13 @@ def test_a_judge_named_like_the_users_model(tape: Tape) -> None:
 
 
 def test_no_recorded_models(tape: Tape) -> None:
-    """A folder without cassettes, or none at all, is an error that says how to record."""
+    """A missing folder, or one without cassettes, is an error that says how to record."""
     with pytest.raises(CassetteError, match=r"nothing is recorded in .*agentest run --record"):
         recorded_models(tape.folder)
 
 
 def test_models_in_a_broken_header(tape: Tape) -> None:
-    """A broken header is named with its file."""
+    """The error about a broken header names the file."""
     tape.record([question()])
     tape.edit(swap(0, b'"cassette": 1', b'"cassette": "one"'))
     with pytest.raises(CassetteError, match=r"jsonl:1: this is a cassette of version 'one'"):
@@ -774,7 +774,7 @@ def test_models_in_a_broken_header(tape: Tape) -> None:
 
 
 def test_a_forged_checksum_does_not_help(tape: Tape) -> None:
-    """A line with a right checksum and wrong fields is named with the field."""
+    """A line with a valid checksum and invalid fields is an error that names the field."""
     tape.record([question()])
     line = tape.lines[1]
     del line["sum"]
@@ -790,13 +790,13 @@ def test_a_forged_checksum_does_not_help(tape: Tape) -> None:
 
 
 def test_a_model_with_a_strange_name(tape: Tape) -> None:
-    """What a model calls itself cannot break a recording."""
+    """A model name with a lone surrogate does not break a recording."""
     said = tape.record([question()], ModelAnswer("x", model="m\ud83d"))
     assert tape.replay([question()]) == said == [ModelAnswer("x", "", "m?", USED)]
 
 
 def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
-    """The hash is of all messages, not of the last."""
+    """The hash covers all messages, not only the last."""
     tape.record([question()])
     asked = question()
     longer = replace(asked, messages=[{"role": "system", "content": "You judge."}, *asked.messages])
@@ -804,7 +804,7 @@ def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
 
 
 def test_a_recording_of_another_day(tmp_path: Path) -> None:
-    """A question that differs by the moment of its conversation alone is the one that was recorded."""
+    """A question that differs only by the time of its conversation has the same hash."""
     days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
     cassettes = Cassettes(tmp_path, CassetteMode.RECORD, Redactor())
     hashes = {

@@ -1,4 +1,4 @@
-"""A model that is down is not asked by everybody, and is asked again when it may be up."""
+"""The circuit breaker: callers back off while a model is down, and one probes it later."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def clock() -> Clock:
 
 @pytest.fixture
 def circuit(clock: Clock) -> Circuit:
-    """Of a model that is waited for."""
+    """A circuit of a model that callers wait for."""
     return Circuit(MODEL, 600, clock=clock)
 
 
 @pytest.fixture
 def dead(clock: Clock) -> Circuit:
-    """Of a model whose key was refused at once."""
+    """A circuit whose model refused the key."""
     circuit = Circuit(MODEL, 600, clock=clock)
     circuit.refuse_all("401")
     return circuit
 
 
 def refused(circuit: Circuit, caller: object = None) -> str | None:
-    """What a call hears that asks whether it may try, where the answer is no."""
+    """Return the error message that a caller gets, or None if it is admitted."""
     try:
         # Whether a call ends at once or is let through is said without waiting.
         circuit.admit(caller or object(), FOR_EVER).send(None)
@@ -59,7 +59,7 @@ def refused(circuit: Circuit, caller: object = None) -> str | None:
 
 
 def fails(circuit: Circuit, error: TransientError, times: int = 1) -> None:
-    """So many attempts in a row get no answer."""
+    """Report this many failed attempts in a row."""
     for _ in range(times):
         circuit.attempt_failed(object(), error)
 
@@ -68,12 +68,12 @@ def fails(circuit: Circuit, error: TransientError, times: int = 1) -> None:
 
 
 def test_a_refused_key_ends_all_at_once(dead: Circuit) -> None:
-    """A key that is refused, whatever is asked, ends all calls."""
+    """If every request is refused because of the key, all calls fail."""
     assert refused(dead)
 
 
 def test_the_message_says_what_is_wrong_and_for_how_long(dead: Circuit, clock: Clock) -> None:
-    """Who is not let through hears which model is down, why, and for how many seconds it is not asked."""
+    """The error names the model, the reason, and the seconds until it is called again."""
     clock.now += 10.5
     assert refused(dead) == (
         f"model {MODEL} is down: 401; not called again for 20 s; "
@@ -82,7 +82,7 @@ def test_the_message_says_what_is_wrong_and_for_how_long(dead: Circuit, clock: C
 
 
 def test_exactly_one_call_probes_after_the_cool_down(dead: Circuit, clock: Clock) -> None:
-    """After the cool-down one call is let through; all others are still refused, until it is over."""
+    """After the cool-down one call is admitted; the others are refused until it finishes."""
     clock.now += 29.9
     assert refused(dead)
     clock.now += 0.1
@@ -92,8 +92,8 @@ def test_exactly_one_call_probes_after_the_cool_down(dead: Circuit, clock: Clock
     assert all(refused(dead) for _ in range(10))
 
 
-def test_a_successful_probe_lets_all_ask(dead: Circuit, clock: Clock) -> None:
-    """When the probe is answered, everyone may ask again, and failures count from the beginning."""
+def test_a_successful_probe_closes_the_circuit(dead: Circuit, clock: Clock) -> None:
+    """After an answer all calls are admitted, and the count of failures starts over."""
     clock.now += 30
     assert not refused(dead)
     dead.answered()
@@ -104,7 +104,7 @@ def test_a_successful_probe_lets_all_ask(dead: Circuit, clock: Clock) -> None:
 
 @pytest.mark.parametrize("report", ["attempt", "call"])
 def test_a_failed_probe_means_another_cool_down(dead: Circuit, clock: Clock, report: str) -> None:
-    """One failed attempt of the probe is enough for another cool-down, with the new problem."""
+    """One failed probe starts another cool-down, with the new error."""
     clock.now += 30
     probe = object()
     assert not refused(dead, probe)
@@ -118,7 +118,7 @@ def test_a_failed_probe_means_another_cool_down(dead: Circuit, clock: Clock, rep
 
 
 def test_a_probe_that_is_cancelled_is_replaced(dead: Circuit, clock: Clock) -> None:
-    """A probe that leaves without a report does not keep all others out for ever."""
+    """A probe that leaves without a result does not block the others forever."""
     clock.now += 30
     probe = object()
     assert not refused(dead, probe)
@@ -128,7 +128,7 @@ def test_a_probe_that_is_cancelled_is_replaced(dead: Circuit, clock: Clock) -> N
 
 
 def test_calls_that_were_under_way_do_not_prolong_it(dead: Circuit, clock: Clock) -> None:
-    """The cool-down counts from its beginning, however many failures come in after it."""
+    """The cool-down runs from its start, however many failures arrive later."""
     clock.now += 20
     dead.refuse_all("503")
     fails(dead, UNREACHABLE, 20)
@@ -136,7 +136,7 @@ def test_calls_that_were_under_way_do_not_prolong_it(dead: Circuit, clock: Clock
     assert not refused(dead)
 
 
-def test_an_answer_that_was_under_way_lets_all_ask(dead: Circuit) -> None:
+def test_a_late_answer_closes_the_circuit(dead: Circuit) -> None:
     """Any answer proves that the model is up."""
     dead.answered()
     assert not dead.is_open
@@ -150,7 +150,7 @@ def test_an_answer_that_was_under_way_lets_all_ask(dead: Circuit) -> None:
 def test_failed_attempts_in_a_row_are_an_outage(
     circuit: Circuit, error: TransientError, answered: bool
 ) -> None:
-    """Three failed attempts in a row are, from the first request on as well as later."""
+    """Three consecutive failures are an outage, from the first request on or later."""
     if answered:
         circuit.answered()
     fails(circuit, error, 2)
@@ -160,7 +160,7 @@ def test_failed_attempts_in_a_row_are_an_outage(
 
 
 def test_an_answer_between_starts_the_count_again(circuit: Circuit) -> None:
-    """Failures with an answer between them are not in a row."""
+    """An answer resets the count of failures."""
     for _ in range(10):
         fails(circuit, UNREACHABLE, 2)
         circuit.answered()
@@ -168,7 +168,7 @@ def test_an_answer_between_starts_the_count_again(circuit: Circuit) -> None:
 
 
 def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circuit, clock: Clock) -> None:
-    """Any number of 429s in a moment are the limiter's business; nothing else for seconds is an outage."""
+    """A burst of 429s is left to the limiter; seconds of nothing but 429s are an outage."""
     circuit.answered()
     fails(circuit, TOO_MANY, 500)
     assert not circuit.is_open
@@ -178,8 +178,8 @@ def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circ
 
 
 @pytest.mark.parametrize("seconds", [60, 3600])
-def test_a_pause_is_for_who_is_alone_with_it(circuit: Circuit, seconds: float) -> None:
-    """A pause that one call is asked for while others are answered keeps nobody else."""
+def test_a_pause_for_one_call_does_not_delay_others(circuit: Circuit, seconds: float) -> None:
+    """If other calls are answered, a requested pause applies only to the call that got it."""
     circuit.answered()
     error = TransientError("429", seconds, throttled=True)
     circuit.attempt_failed(object(), error, alone=True)
@@ -188,8 +188,8 @@ def test_a_pause_is_for_who_is_alone_with_it(circuit: Circuit, seconds: float) -
     assert circuit.is_open
 
 
-def test_without_a_deadline_nobody_waits(clock: Clock) -> None:
-    """A model that is not to be waited for never keeps a call from trying."""
+def test_without_a_deadline_calls_are_never_blocked(clock: Clock) -> None:
+    """The circuit of a model without a deadline never opens."""
     circuit = Circuit(MODEL, clock=clock)
     fails(circuit, UNREACHABLE, 100)
     assert not circuit.is_open
@@ -197,7 +197,7 @@ def test_without_a_deadline_nobody_waits(clock: Clock) -> None:
 
 
 def test_all_wait_and_one_probes() -> None:
-    """While a model is out all calls wait; one is let through after a moment, and its answer lets all in."""
+    """During an outage all calls wait, one probes soon, and its answer admits all."""
 
     async def use() -> None:
         circuit = Circuit(MODEL, 600)
@@ -223,8 +223,8 @@ def test_all_wait_and_one_probes() -> None:
     run(use)
 
 
-def test_who_has_not_got_the_time_ends_at_once() -> None:
-    """Where a server asks for a pause, calls whose deadline comes before end at once; the others wait."""
+def test_calls_without_enough_time_fail_at_once() -> None:
+    """If a server requests a pause, calls with an earlier deadline fail at once; the others wait."""
 
     async def use() -> None:
         circuit = Circuit(MODEL, 600)
@@ -254,9 +254,9 @@ def test_who_has_not_got_the_time_ends_at_once() -> None:
 def test_it_is_given_up_after_a_deadline_without_an_answer(
     answered: bool, error: TransientError, deadline_s: float, expected: float
 ) -> None:
-    """All who wait are told at the same time, though nobody probed, and later calls hear it at once.
+    """All waiting calls fail together even if no call probed, and later calls fail at once.
 
-    One that never answered and may have another address is waited for at most a minute.
+    A model that never answered and may have a wrong address is waited for at most a minute.
     """
 
     async def use() -> None:
@@ -283,7 +283,7 @@ def test_it_is_given_up_after_a_deadline_without_an_answer(
 
 
 class CircuitMachine(RuleBasedStateMachine):
-    """Whatever is reported: an answer lets all in, a cool-down lets one in, one probes at a time."""
+    """For any reports: an answer admits all, a cool-down admits one, and one call probes at a time."""
 
     def __init__(self) -> None:
         super().__init__()

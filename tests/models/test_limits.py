@@ -1,4 +1,4 @@
-"""Places, rates and what 429s do to them, on a clock that only moves when everybody waits."""
+"""Places, rates and reactions to 429s, on a clock that only moves when every task waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NoLimit:
 
 
 class Place:
-    """An attempt at the gate of a limiter, and what came of it."""
+    """One attempt to pass a limiter, and its outcome."""
 
     def __init__(self, limiter: Limiter, tokens: int = 0) -> None:
         self.attempt = LocalGate("m", limiter).attempt(Call(NoLimit()), tokens)
@@ -55,7 +55,7 @@ class Place:
 
 
 class Requests:
-    """Requests through a limiter: when and in which order they started, and how many were under way."""
+    """Requests through a limiter: their start times and order, and how many ran at once."""
 
     def __init__(self, limiter: Limiter) -> None:
         self.limiter = limiter
@@ -96,7 +96,7 @@ def too_many(place: Place) -> None:
 
 
 async def all_places_work(limiter: Limiter) -> None:
-    """As many requests as there are places can be under way at the same time, and no more."""
+    """Check that exactly as many requests as places can run at once."""
     assert limiter.in_progress == 0
     requests = Requests(limiter)
     async with anyio.create_task_group() as tasks:
@@ -110,7 +110,7 @@ DURATIONS = st.lists(st.floats(0, 20), min_size=1, max_size=30)
 
 @given(DURATIONS, st.integers(1, 6))
 def test_never_more_at_a_time_than_places(durations: list[float], places: int) -> None:
-    """However many ask for a place, never more than `max_concurrency` have one, and everyone gets one."""
+    """At most `max_concurrency` of any number of requests run at once, and all of them run."""
 
     async def use() -> None:
         requests = Requests(Limiter(places))
@@ -129,7 +129,7 @@ def test_never_more_at_a_time_than_places(durations: list[float], places: int) -
 def test_everyone_is_served_in_order(
     durations: list[float], places: int, rpm: int | None, tpm: int | None, data: st.DataObject
 ) -> None:
-    """Requests start in the order in which they asked, small ones behind large ones too."""
+    """Requests start in the order of arrival, even small ones behind large ones."""
     tokens = data.draw(st.lists(st.integers(0, 2000), min_size=len(durations), max_size=len(durations)))
 
     async def use() -> None:
@@ -148,7 +148,7 @@ def test_everyone_is_served_in_order(
     st.integers(1, 6000),
 )
 def test_never_more_in_a_minute_than_the_rates(arrivals: list[tuple[float, int]], rpm: int, tpm: int) -> None:
-    """In any minute start no more requests and tokens than the rates and one burst (or one request) allow."""
+    """In any minute, requests and tokens stay within the rates plus one burst (or one request)."""
 
     async def use() -> None:
         requests = Requests(Limiter(1000, rpm, tpm))
@@ -170,7 +170,7 @@ def test_never_more_in_a_minute_than_the_rates(arrivals: list[tuple[float, int]]
 
 
 def test_a_rate_is_used_in_full() -> None:
-    """Who always waits gets exactly the rate after the burst, not less."""
+    """Under constant demand, exactly the rate is used after the burst."""
 
     async def use() -> None:
         requests = Requests(Limiter(8, requests_per_minute=60))
@@ -189,7 +189,7 @@ def test_a_rate_is_used_in_full() -> None:
 def test_cancellation_leaks_no_place(
     requests_made: list[tuple[float, float]], places: int, rpm: int | None
 ) -> None:
-    """Whoever is cancelled, waiting in line, for a rate or under way, gives back what they had."""
+    """A request cancelled in the queue, waiting for a rate or running releases its place."""
 
     async def use() -> None:
         limiter = Limiter(places, rpm)
@@ -208,7 +208,7 @@ def test_cancellation_leaks_no_place(
 
 
 def test_an_error_gives_the_place_back() -> None:
-    """A request that breaks frees its place."""
+    """A request that fails releases its place."""
 
     async def use() -> None:
         limiter = Limiter(1)
@@ -220,8 +220,8 @@ def test_an_error_gives_the_place_back() -> None:
     run(use)
 
 
-def test_who_waits_sleeps_once() -> None:
-    """A whole line of waiting requests makes one sleep per start: nobody polls."""
+def test_waiting_does_not_poll() -> None:
+    """A queue of waiting requests sleeps once per start."""
     sleeps: list[float] = []
 
     async def use() -> None:
@@ -238,8 +238,8 @@ def test_who_waits_sleeps_once() -> None:
     assert sleeps == [pytest.approx(10)] * 19
 
 
-def test_without_rates_the_clock_is_not_asked() -> None:
-    """Where only places are limited, a request costs no look at the clock and no turn of the loop."""
+def test_without_rates_the_clock_is_not_read() -> None:
+    """With only a limit on places, a request reads no clock and does not yield to the event loop."""
 
     def clock() -> float:
         raise AssertionError("asked")
@@ -261,7 +261,7 @@ def test_without_rates_the_clock_is_not_asked() -> None:
 
 
 def test_a_request_larger_than_the_rate_starts_once_there_is_a_burst() -> None:
-    """More tokens than a minute's allowance are not refused for ever; those who follow wait for the debt."""
+    """A request over the rate is not blocked forever; the next ones wait until its debt is paid."""
 
     async def use() -> None:
         requests = Requests(Limiter(8, tokens_per_minute=600))
@@ -273,8 +273,8 @@ def test_a_request_larger_than_the_rate_starts_once_there_is_a_burst() -> None:
 
 
 @pytest.mark.parametrize(("used", "next_start"), [(60, 6), (660, 66), (6, 0.6), (0, 6)])
-def test_the_rate_counts_what_was_used(used: int, next_start: float) -> None:
-    """An estimate counts until it is known what was used; unknown use leaves it."""
+def test_the_rate_counts_actual_usage(used: int, next_start: float) -> None:
+    """The estimate counts until usage is known; unknown usage leaves the estimate."""
 
     async def use() -> None:
         requests = Requests(Limiter(8, tokens_per_minute=600))
@@ -290,7 +290,7 @@ OUTCOMES = st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=80)
 
 @given(OUTCOMES, st.integers(1, 16))
 def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, bool]], most: int) -> None:
-    """Whatever is answered, there are always between one and `max_concurrency` places, and all get served."""
+    """For any outcomes, there are one to `max_concurrency` places, and all requests run."""
 
     async def use() -> None:
         limiter = Limiter(most)
@@ -313,7 +313,7 @@ def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, boo
 
 
 async def throttle(limiter: Limiter) -> None:
-    """429s one after the other until there are fewer places, or as many as would do it."""
+    """Send 429s one by one until places are removed, or as many as would do so."""
     before = limiter.places
     for _ in range(max(8, before)):
         if limiter.places == before:
@@ -321,7 +321,7 @@ async def throttle(limiter: Limiter) -> None:
 
 
 def test_429s_halve_the_places() -> None:
-    """429s to requests that were sent after the last decrease halve the places again, down to one."""
+    """429s to requests sent after the last decrease halve the places again, down to one."""
 
     async def use() -> None:
         limiter = Limiter(9)
@@ -337,7 +337,7 @@ def test_429s_halve_the_places() -> None:
 
 @given(st.integers(8, 100))
 def test_a_burst_of_429s_halves_once(places: int) -> None:
-    """The 429s of requests that were sent before the places were halved halve nothing again."""
+    """429s to requests sent before a decrease do not halve the places again."""
 
     async def use() -> None:
         limiter = Limiter(places)
@@ -350,8 +350,8 @@ def test_a_burst_of_429s_halves_once(places: int) -> None:
 
 
 @given(st.integers(8, 100), st.randoms(use_true_random=False))
-def test_429s_now_and_then_take_nothing_away(places: int, chance: Random) -> None:
-    """Of as many answers as there are places, a tenth may be 429s in whatever order, and none is lost."""
+def test_occasional_429s_remove_no_place(places: int, chance: Random) -> None:
+    """If up to a tenth of the outcomes are 429s, in any order, no place is lost."""
 
     async def use() -> None:
         limiter = Limiter(places)
@@ -364,8 +364,8 @@ def test_429s_now_and_then_take_nothing_away(places: int, chance: Random) -> Non
     run(use)
 
 
-def test_after_a_decrease_nobody_starts_until_enough_have_ended() -> None:
-    """Requests under way are left alone; new ones start when fewer than the new number are."""
+def test_after_a_decrease_nothing_starts_until_enough_have_ended() -> None:
+    """Running requests continue; new ones start only within the new number of places."""
 
     async def use() -> None:
         limiter = Limiter(6)
@@ -383,7 +383,7 @@ def test_after_a_decrease_nobody_starts_until_enough_have_ended() -> None:
 
 
 def test_places_come_back() -> None:
-    """Until near where the 429s came each success gives a place back; then each round one, then more."""
+    """Each success restores a place until close to the 429s, then each round restores one, then more."""
 
     async def use() -> None:
         limiter = Limiter(16)
@@ -399,7 +399,7 @@ def test_places_come_back() -> None:
 
 
 def test_a_429_slows_the_growth() -> None:
-    """A round with a 429 in it gives one place more, however many the one before gave."""
+    """A round with a 429 restores only one place, however many the last one did."""
 
     async def use() -> None:
         limiter = Limiter(100)
@@ -417,7 +417,7 @@ def test_a_429_slows_the_growth() -> None:
 
 
 def test_old_successes_give_no_place_back() -> None:
-    """The success of a request that was sent before a decrease says nothing of the places after it."""
+    """Success of a request sent before a decrease restores no place."""
 
     async def use() -> None:
         limiter = Limiter(6)
@@ -432,7 +432,7 @@ def test_old_successes_give_no_place_back() -> None:
 
 
 def test_a_place_that_is_given_back_is_used_at_once() -> None:
-    """Who waits for a place gets the one that a success adds, before any other is freed."""
+    """A waiting request gets a restored place before another one is released."""
 
     async def use() -> None:
         limiter = Limiter(2)
@@ -450,7 +450,7 @@ def test_a_place_that_is_given_back_is_used_at_once() -> None:
 
 
 def test_a_place_that_is_not_used_costs_no_rate() -> None:
-    """Who has waited for a place and then makes no request leaves the rates as they were."""
+    """A caller that gets a place and makes no request does not use up the rates."""
 
     async def use() -> None:
         limiter = Limiter(8, requests_per_minute=1, tokens_per_minute=60)
@@ -468,9 +468,9 @@ def test_a_place_that_is_not_used_costs_no_rate() -> None:
 
 
 class Provider:
-    """A server that answers after a second, and with 429 at once what is beyond what it takes.
+    """A server that answers after a second, and with 429 at once if it is overloaded.
 
-    `stray`: of so many requests, one is answered with 429 for no reason.
+    `stray`: one in this many requests gets a 429 for no reason.
     """
 
     def __init__(self, takes: int, stray: int = 0, retry_after: float | None = None) -> None:
@@ -480,7 +480,7 @@ class Provider:
         self.under_way = self.requests = self.answered = 0
 
     async def serve(self, limiter: Limiter, most: int) -> None:
-        """Whoever waits for answers: asks again until so many have been given."""
+        """Send requests until the given number of answers has arrived."""
         while self.answered < most:
             async with Place(limiter) as place:
                 if self.answered >= most:
@@ -503,7 +503,7 @@ class Provider:
 
 
 def asked(provider: Provider, limiter: Limiter, askers: int, answers: int) -> float:
-    """Have so many ask until there are enough answers; the seconds that it took."""
+    """Send requests from many tasks until there are enough answers; return the seconds taken."""
     took = 0.0
 
     async def use() -> None:
@@ -520,7 +520,7 @@ def asked(provider: Provider, limiter: Limiter, askers: int, answers: int) -> fl
 @pytest.mark.parametrize("retry_after", [None, 1.0])
 @pytest.mark.slow
 def test_stray_429s_do_not_throttle(retry_after: float | None) -> None:
-    """With 500 places and 5 % stray 429s, throughput stays near what it is without them."""
+    """With 500 places and 5% stray 429s, throughput stays nearly the same."""
     limiter = Limiter(500)
     took = asked(Provider(500, stray=20, retry_after=retry_after), limiter, 1000, 10_000)
     assert limiter.places == 500
@@ -529,7 +529,7 @@ def test_stray_429s_do_not_throttle(retry_after: float | None) -> None:
 
 @pytest.mark.parametrize("places", [64, 500])
 def test_a_storm_throttles(places: int) -> None:
-    """With a server that takes 20 at a time, places settle near 20: hardly more are refused, nobody idles."""
+    """With a server that takes 20 at once, places settle near 20, with few refusals and little idling."""
     limiter, provider = Limiter(places), Provider(20)
     took = asked(provider, limiter, 600, 2000)
     assert 10 <= limiter.places <= 30
@@ -538,7 +538,7 @@ def test_a_storm_throttles(places: int) -> None:
 
 
 def test_after_a_storm_all_places_come_back() -> None:
-    """When a server takes everything again after a storm, so does the limiter within a few rounds."""
+    """When an overloaded server recovers, the limiter restores all places within a few rounds."""
     limiter, provider = Limiter(500), Provider(1)
     asked(provider, limiter, 600, 30)
     assert limiter.places < 10
@@ -551,8 +551,8 @@ def test_after_a_storm_all_places_come_back() -> None:
     ("retry_after", "start"),
     [(7.0, 7), (1e9, MAX_RETRY_AFTER_S), (float("inf"), MAX_RETRY_AFTER_S), (0.0, 0), (-5.0, 0), (None, 0)],
 )
-def test_nobody_starts_before_retry_after(retry_after: float | None, start: float) -> None:
-    """What a 429 asks to wait is waited by all where nobody is answered, at most 30 s; nonsense is not."""
+def test_nothing_starts_before_retry_after(retry_after: float | None, start: float) -> None:
+    """Without other answers, all requests wait as a 429 requests, up to 30 s; nonsense is ignored."""
 
     async def use() -> None:
         limiter = Limiter(8)
@@ -566,8 +566,8 @@ def test_nobody_starts_before_retry_after(retry_after: float | None, start: floa
     run(use)
 
 
-def test_a_429_among_answers_holds_nobody_else() -> None:
-    """While others are answered, what one 429 asks to wait is for that one request."""
+def test_a_429_among_answers_delays_no_other_request() -> None:
+    """While other requests succeed, the requested wait applies to one request."""
 
     async def use() -> None:
         limiter = Limiter(8)
@@ -580,8 +580,8 @@ def test_a_429_among_answers_holds_nobody_else() -> None:
     run(use)
 
 
-def test_a_hold_counts_for_those_who_wait_already() -> None:
-    """A hold is prolonged by a later one, never shortened, for whoever is waiting through it too."""
+def test_a_longer_hold_applies_to_waiting_requests() -> None:
+    """A later hold can extend an earlier one but not shorten it."""
 
     async def use() -> None:
         limiter = Limiter(8)
@@ -599,7 +599,7 @@ def test_a_hold_counts_for_those_who_wait_already() -> None:
 
 
 def test_the_clock_and_the_sleep_can_be_given() -> None:
-    """A limiter knows time only by the clock and the sleep that it is given."""
+    """A limiter uses only the clock and sleep it is given."""
     now = 1000.0
 
     async def sleep(seconds: float) -> None:
@@ -618,8 +618,8 @@ def test_the_clock_and_the_sleep_can_be_given() -> None:
 
 
 @given(st.floats(0, 1e9), st.integers(1, 10_000))
-def test_rounding_errors_of_the_clock_stop_nobody(start: float, rpm: int) -> None:
-    """A sleep that ends a rounding error too early does not make the limiter wait for ever."""
+def test_rounding_errors_of_the_clock_block_nothing(start: float, rpm: int) -> None:
+    """A sleep that ends slightly early does not make the limiter wait forever."""
     now, sleeps = start, 0
 
     async def sleep(seconds: float) -> None:
@@ -659,14 +659,14 @@ def test_rounding_errors_of_the_clock_stop_nobody(start: float, rpm: int) -> Non
     ],
 )
 def test_headers_say_how_long_to_hold(reset: str, seconds: float | None) -> None:
-    """When nothing remains, the reset's duration or point in time is read; anything else holds nobody."""
+    """If nothing remains, the reset's duration or timestamp is the hold; anything else gives none."""
     hold = hold_from_headers({NONE_LEFT: "0", RESET: reset}, NOW)
     assert hold == (None if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize("remaining", ["1", "149", "", "none", "-1", "nan"])
-def test_what_remains_is_used(remaining: str) -> None:
-    """While anything remains, or nothing readable says that nothing does, nobody is held."""
+def test_no_hold_while_anything_remains(remaining: str) -> None:
+    """Without a readable zero in the remaining header there is no hold."""
     assert hold_from_headers({NONE_LEFT: remaining, RESET: "9s"}, NOW) is None
     assert hold_from_headers({RESET: "9s"}, NOW) is None
     assert hold_from_headers({NONE_LEFT: "0"}, NOW) is None
@@ -674,7 +674,7 @@ def test_what_remains_is_used(remaining: str) -> None:
 
 @pytest.mark.parametrize("what", ["requests", "tokens", "input-tokens", "output-tokens"])
 def test_anthropics_headers_are_read(what: str) -> None:
-    """Each of Anthropic's allowances can be the one that is used up, in whatever case the headers come."""
+    """Any of Anthropic's allowances can be used up; header names are case-insensitive."""
     headers = httpx.Headers(
         {
             f"Anthropic-RateLimit-{what}-Remaining": "0",
@@ -685,7 +685,7 @@ def test_anthropics_headers_are_read(what: str) -> None:
 
 
 def test_the_longest_of_several_holds_counts() -> None:
-    """Where several allowances are used up, all must be renewed."""
+    """If several allowances are used up, the latest reset counts."""
     headers = {NONE_LEFT: "0", RESET: "1s"}
     headers |= {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6s"}
     assert hold_from_headers(headers, NOW) == 6
@@ -699,7 +699,7 @@ def test_the_longest_of_several_holds_counts() -> None:
 )
 @pytest.mark.slow
 def test_no_header_breaks_anything(text: str) -> None:
-    """Whatever a server puts into these headers, the answer is None or a positive number of seconds."""
+    """For any header values, the result is None or a positive number of seconds."""
     found: Mapping[str, str]
     for found in ({NONE_LEFT: "0", RESET: text}, {NONE_LEFT: text, RESET: "1s"}):
         hold = hold_from_headers(found)
@@ -707,7 +707,7 @@ def test_no_header_breaks_anything(text: str) -> None:
 
 
 def test_tokens_are_estimated_by_characters() -> None:
-    """About a token for four characters, and a few for each message."""
+    """The estimate is about one token per four characters, plus a few per message."""
     messages = [{"role": "system", "content": "x" * 400}, {"role": "user", "content": ""}]
     assert estimate_tokens(messages) == 108
     assert estimate_tokens([]) == 0

@@ -1,4 +1,4 @@
-"""The path through litellm: loaded only when it is needed, and translated faithfully, without the network."""
+"""The litellm adapter: imported only if needed, exact in translation, tested without the network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = N
 
 
 def below_a_dotenv(folder: Path) -> Path:
-    """A folder, with a `.env` in one above it."""
+    """A folder whose parent has a `.env`."""
     (folder / ".env").write_text("STRAY_SECRET=taken\n")
     deep = folder / "deep" / "down"
     deep.mkdir(parents=True)
@@ -43,8 +43,8 @@ def below_a_dotenv(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What came of every case of the probe. Where its main module is no file, what litellm uses looks for a
-    `.env` from the working folder upwards."""
+    """Results of every case of the probe, which runs with `-c` so that litellm would look for a `.env` from
+    the working folder up."""
     program = f"import sys; sys.path.insert(0, {SUPPORT!r}); import litellm_probe; litellm_probe.main()"
     out = run("-c", program, cwd=below_a_dotenv(tmp_path_factory.mktemp("probe")))
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -53,14 +53,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def wire(told: dict[str, Any]) -> dict[str, Any]:
-    """What came of the questions in the wire formats of Claude and Gemini."""
+    """Results of the questions in the wire formats of Claude and Gemini."""
     facts: dict[str, Any] = told["wire"]
     return facts
 
 
 @pytest.mark.slow
-def test_it_is_not_imported_in_vain() -> None:
-    """Nothing that a run without litellm imports brings litellm in, nor the OpenAI package."""
+def test_it_is_not_imported_unless_used() -> None:
+    """A run without litellm imports neither litellm nor the OpenAI package."""
     modules = (
         "agentest.cli.run, agentest.runner.executor, agentest.models.factory, agentest.testing, agentest.cli"
     )
@@ -70,7 +70,7 @@ def test_it_is_not_imported_in_vain() -> None:
 
 @pytest.mark.slow
 def test_the_request(told: dict[str, Any]) -> None:
-    """The question, the parameters, the key and the schema arrive in the provider's own form."""
+    """Question, parameters, key and schema arrive in the provider's format."""
     [received] = told["answer"]["received"]
     body = received["body"]
     assert received["path"] == "/v1/messages"
@@ -84,7 +84,7 @@ def test_the_request(told: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_the_reply(told: dict[str, Any]) -> None:
-    """Text, tokens (the cached ones among them) and the model's name come back."""
+    """Text, tokens (including cached ones) and the model's name are returned."""
     answer = told["answer"]
     assert json.loads(answer["text"]) == {"reason": "r", "value": 3}
     assert answer["model"] == "claude-scripted"
@@ -96,77 +96,77 @@ def test_the_reply(told: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", ["429", "503", "529", "500", "reset", "page", "nowhere", "openai 429"])
 @pytest.mark.slow
 def test_transient_errors(told: dict[str, Any], case: str) -> None:
-    """What may pass is transient; the address may be wrong where nobody, or no model, answers."""
+    """Temporary failures are transient; without a server or model, the address may be wrong."""
     assert told[case]["error"] == "TransientError"
     assert told[case]["misaddressed"] is (case in ("reset", "page", "nowhere"))
 
 
 @pytest.mark.parametrize("case", ["429", "529", "openai 429"])
 @pytest.mark.slow
-def test_the_pause_that_was_asked_for(told: dict[str, Any], case: str) -> None:
-    """`Retry-After` of the provider gets through."""
+def test_retry_after(told: dict[str, Any], case: str) -> None:
+    """The provider's `Retry-After` is passed on."""
     assert told[case]["retry_after"] == 7
 
 
 @pytest.mark.parametrize("case", ["401", "404"])
 @pytest.mark.slow
 def test_permanent_errors(told: dict[str, Any], case: str) -> None:
-    """A wrong key or model is no use asking again for."""
+    """A wrong key or model is not retried."""
     assert told[case]["error"] == "ModelUnavailable"
 
 
 @pytest.mark.slow
-def test_a_refusal_of_the_form(told: dict[str, Any]) -> None:
-    """A 400 is a refusal that another form may mend, with the provider's own words."""
+def test_a_refusal_of_the_schema(told: dict[str, Any]) -> None:
+    """A 400 is a refusal that another answer format may avoid, with the provider's message."""
     assert told["400"]["error"] == "RequestRefused"
     assert "output_format is not supported" in told["400"]["text"]
 
 
 @pytest.mark.slow
 def test_litellm_retries_nothing_itself(told: dict[str, Any]) -> None:
-    """Retries are the caller's: an error is the answer to one request."""
+    """An error is returned after one request, because the caller retries."""
     cases = ("answer", "429", "529", "500", "401", "404", "400", "page", "openai", "openai 429")
     assert {case: len(told[case]["received"]) for case in cases} == dict.fromkeys(cases, 1)
 
 
 @pytest.mark.slow
 def test_no_secret_is_shown(told: dict[str, Any]) -> None:
-    """A key that the provider repeats in its error is not shown."""
+    """A key repeated in the provider's error is redacted."""
     assert "the key" in told["401"]["text"]
     assert "very-secret" not in told["401"]["text"]
 
 
 @pytest.mark.slow
 def test_openai_by_litellm(told: dict[str, Any]) -> None:
-    """A model that could be asked directly can be asked through litellm all the same."""
+    """A model with a direct adapter can also be called through litellm."""
     assert json.loads(told["openai"]["text"]) == {"reason": "r", "value": 3}
     assert told["openai"]["received"][0]["headers"]["authorization"].startswith("Bearer sk-ant-")
 
 
 @pytest.mark.slow
 def test_a_whole_question(told: dict[str, Any]) -> None:
-    """From the configuration to a validated answer: a refused schema, then the schema in the prompt."""
+    """From configuration to a validated answer: a refused schema, then the schema in the prompt."""
     ladder = told["ladder"]
     assert ladder["value"] == 3
     assert ladder["calls"] == ladder["requests"] > 1
 
 
 @pytest.mark.slow
-def test_nobody_else_is_asked(told: dict[str, Any]) -> None:
-    """Neither importing litellm nor asking through it reaches for anything beyond loopback; it would fail."""
+def test_no_other_host_is_contacted(told: dict[str, Any]) -> None:
+    """Importing and using litellm contacts only loopback addresses."""
     assert told["guard"] == "192.0.2.1 is not loopback"
     assert told["abroad"] == []
 
 
 @pytest.mark.slow
 def test_no_dotenv_is_read(told: dict[str, Any]) -> None:
-    """Importing litellm takes nothing from a `.env` of a folder above, and leaves its mode as it was."""
+    """Importing litellm reads no `.env` of a parent folder and leaves LITELLM_MODE unchanged."""
     assert told["environment"] == [None, None]
 
 
 @pytest.mark.slow
 def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
-    """Nor where its mode says that it should."""
+    """LITELLM_MODE=DEV, which makes litellm read `.env`, does not change that."""
     program = (
         "import os, anyio; from agentest.models import litellm_adapter as ours; anyio.run(ours.load);"
         "print([os.environ.get(name) for name in ('STRAY_SECRET', 'LITELLM_MODE')])"
@@ -176,7 +176,7 @@ def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
 
 
 def knowing(*providers: str) -> SimpleNamespace:
-    """litellm as far as providers go: it knows these, and a model of its own by its bare name."""
+    """A stand-in for litellm that knows these providers, and one model by its bare name."""
 
     def get_llm_provider(model: str, api_base: str | None) -> None:
         if model != "meta/llama-2-70b":
@@ -194,7 +194,7 @@ def knowing(*providers: str) -> SimpleNamespace:
     ],
 )
 def test_an_unknown_provider(model: str, advice: str) -> None:
-    """A provider that litellm does not know is an error with the nearest name that it does."""
+    """A provider litellm does not know is an error with the nearest known name."""
     with pytest.raises(ConfigError, match=advice):
         check_provider(ModelSpec(model, model), knowing("openai", "anthropic", "gemini"))
 
@@ -207,14 +207,14 @@ def test_an_unknown_provider(model: str, advice: str) -> None:
         ("gpt-5", {"custom_llm_provider": "openai"}),
     ],
 )
-def test_whatever_litellm_knows_is_let_through(model: str, body: dict[str, str]) -> None:
-    """A known provider, a model that is known by its bare name and a provider in the body are not refused."""
+def test_providers_that_litellm_knows_are_accepted(model: str, body: dict[str, str]) -> None:
+    """Known providers, models known by bare name and a provider in the body are accepted."""
     check_provider(ModelSpec(model, model, body=body), knowing("openai"))
 
 
 @pytest.mark.slow
-def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
-    """An unknown provider is told when models are opened, before any question; all that it knows pass."""
+def test_the_real_litellm_checks_providers(told: dict[str, Any]) -> None:
+    """An unknown provider is reported when models are opened; all that litellm knows pass."""
     error = "model opnai/gpt-5: there is no provider `opnai`; did you mean `openai/gpt-5`?"
     assert told["unknown"]["errors"] == [error, f"test_config.json: criteria.safety_v1: {error}"]
     assert told["unknown"]["refused"] == []
@@ -223,7 +223,7 @@ def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_answers_of_handlers(told: dict[str, Any]) -> None:
-    """The real objects of litellm and openai are read as a handler's answer, without a warning."""
+    """Real litellm and openai objects are read as a handler's answer without a warning."""
     assert told["handler answers"] == [["Hi", "find", '{"q": 1}', tokens] for tokens in (7, 0, 7, 0)]
 
 
@@ -238,8 +238,8 @@ def bodies(case: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", ["claude", "old claude", "gemini"])
 @pytest.mark.slow
-def test_an_answer_of_the_form(wire: dict[str, Any], case: str) -> None:
-    """A valid answer comes with the first request, in which the form stands as the provider wants it."""
+def test_a_structured_answer(wire: dict[str, Any], case: str) -> None:
+    """A valid answer comes from the first request, which has the schema in the provider's format."""
     assert [(t["value"], t["calls"]) for t in wire[case]["told"]] == [(5, 1)] * len(wire[case]["told"])
     body = bodies(wire[case])[0]
     form = {
@@ -253,7 +253,7 @@ def test_an_answer_of_the_form(wire: dict[str, Any], case: str) -> None:
 @pytest.mark.parametrize("case", ["claude", "old claude"])
 @pytest.mark.slow
 def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -> None:
-    """The turn, which all its judges share, ends with the one cache mark; the question comes after it."""
+    """The only cache mark ends the part that all judges of a turn share; the question follows."""
     turn, question = bodies(wire[case])[0]["messages"][0]["content"]
     assert turn["cache_control"] == {"type": "ephemeral"}
     assert turn["text"].startswith("<data>")
@@ -263,8 +263,8 @@ def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -
 
 @BOTH
 @pytest.mark.slow
-def test_what_is_shared_is_read_from_the_cache(wire: dict[str, Any], model: str) -> None:
-    """The second judge of a turn finds most of its prompt cached, and that is counted among its tokens."""
+def test_the_shared_part_is_read_from_the_cache(wire: dict[str, Any], model: str) -> None:
+    """The second judge of a turn finds most of its prompt cached, and usage counts these tokens."""
     tokens = wire[model]["usage"]["tokens"]
     assert tokens["cached_tokens"] > 0.9 * tokens["prompt_tokens"] / 2
     assert tokens["prompt_tokens"] > 1000
@@ -282,14 +282,14 @@ def test_without_marks_nothing_is_cached(wire: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("model", "completion"), [("claude", 7), ("gemini", 7 + 5)])
 @pytest.mark.slow
 def test_completion_tokens_are_counted(wire: dict[str, Any], model: str, completion: int) -> None:
-    """All that a model wrote is counted, Gemini's thoughts among it."""
+    """All generated tokens count, including Gemini's thoughts."""
     assert wire[model]["usage"]["tokens"]["completion_tokens"] == 2 * completion
 
 
 @BOTH
 @pytest.mark.slow
-def test_a_form_that_is_refused(wire: dict[str, Any], model: str) -> None:
-    """A 400 about the form leads to one that works, with the schema in the prompt, and is remembered."""
+def test_a_schema_that_is_refused(wire: dict[str, Any], model: str) -> None:
+    """After a 400 about the schema, the schema moves to the prompt, and this is remembered."""
     case = wire[f"{model} ladder"]
     assert [t["value"] for t in case["told"]] == [5, 5]
     first, *_, last = case["told"]
@@ -300,8 +300,8 @@ def test_a_form_that_is_refused(wire: dict[str, Any], model: str) -> None:
 
 @pytest.mark.parametrize(("case", "pause_s"), [("claude 429", 1.0), ("gemini 429", 1.2)])
 @pytest.mark.slow
-def test_the_pause_that_either_asks_for(wire: dict[str, Any], case: str, pause_s: float) -> None:
-    """After a 429 nobody asks before the time that Claude's header or Gemini's body names."""
+def test_requested_pauses(wire: dict[str, Any], case: str, pause_s: float) -> None:
+    """After a 429 no request is sent before the time in Claude's header or Gemini's body."""
     assert wire[case]["told"] == [{"value": 5, "calls": 2}]
     assert wire[case]["took_s"] >= pause_s
     assert wire[case]["usage"]["retries"] == 1
@@ -310,14 +310,14 @@ def test_the_pause_that_either_asks_for(wire: dict[str, Any], case: str, pause_s
 @pytest.mark.parametrize(("case", "failures"), [("claude 5xx", 2), ("gemini 503", 1)])
 @pytest.mark.slow
 def test_failures_that_pass(wire: dict[str, Any], case: str, failures: int) -> None:
-    """After 529, 500 and 503 it is asked again until there is an answer."""
+    """Requests that get 529, 500 or 503 are retried until there is an answer."""
     assert wire[case]["told"] == [{"value": 5, "calls": failures + 1}]
     assert len(wire[case]["received"]) == failures + 1
 
 
 @pytest.mark.slow
 def test_failures_that_stay(wire: dict[str, Any]) -> None:
-    """A model that stays overloaded for a whole deadline is an error, which tells what it said."""
+    """A model that stays overloaded past the deadline is an error with the model's message."""
     (answer,) = wire["claude 529 for ever"]["told"]
     assert 2 <= answer["calls"] < 20
     assert "Overloaded" in answer["error"]
@@ -326,8 +326,7 @@ def test_failures_that_stay(wire: dict[str, Any]) -> None:
 @BOTH
 @pytest.mark.slow
 def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
-    """A wrong key is tried once with the question and once with another, and the error says so without
-    showing it."""
+    """A wrong key costs one call with the question and one with another; the error does not show it."""
     (answer,) = wire[f"{model} 401"]["told"]
     assert (answer["calls"], answer["kind"]) == (2, "ModelUnavailable")
     assert "AuthenticationError" in answer["error"]
@@ -336,7 +335,7 @@ def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
-    """A request without an answer ends by the time-out, is made again, and then is an error."""
+    """A request that times out is retried, and then is an error."""
     case = wire["claude hangs"]
     (answer,) = case["told"]
     assert "no answer within 2 s, all attempts together" in answer["error"]
@@ -347,15 +346,15 @@ def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", ["claude refuses", "gemini blocks"])
 @pytest.mark.slow
 def test_a_model_that_refuses(wire: dict[str, Any], case: str) -> None:
-    """An answer that a content filter stopped is not asked for again, and the error says why."""
+    """An answer stopped by a content filter is not retried, and the error says so."""
     (answer,) = wire[case]["told"]
     assert answer["calls"] == 1
     assert "content filter" in answer["error"]
 
 
 @pytest.mark.slow
-def test_what_litellm_stumbles_over(wire: dict[str, Any]) -> None:
-    """An answer that litellm cannot read is an error of one line, without its traceback and links."""
+def test_answers_that_litellm_cannot_read(wire: dict[str, Any]) -> None:
+    """The error is one line, without litellm's traceback and links."""
     (answer,) = wire["claude nonsense"]["told"]
     assert "Traceback" not in answer["error"]
     assert "\n" not in answer["error"]
@@ -370,7 +369,7 @@ def test_a_base_url_with_its_version(wire: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_whole_run(wire: dict[str, Any]) -> None:
-    """`agentest run` with Gemini as the user and Claude as the judge: every call is answered and counted."""
+    """`agentest run` with Gemini as the user and Claude as the judge answers and counts every call."""
     run = wire["run"]
     summary = run["results"]["summary"]
     assert run["status"] == 0
@@ -388,13 +387,13 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_no_warnings(wire: dict[str, Any]) -> None:
-    """Users see no warning of litellm's."""
+    """litellm prints no warnings to users."""
     assert wire["warnings"] == []
 
 
 @pytest.mark.slow
 def test_a_temperature_that_claude_refuses_is_left_out(wire: dict[str, Any]) -> None:
-    """The question is asked again without it, and the next one never has it."""
+    """The request is repeated without a temperature, and later requests have none."""
     found = wire["claude without temperature"]
     assert ["value" in told for told in found["told"]] == [True, True]
     assert ["temperature" in received["body"] for received in found["received"]] == [True, False, False]

@@ -1,7 +1,7 @@
 """A real small model plays the user, judges and groups failures: `pytest -m local_model`.
 
-It is far too weak to judge, so nothing is said here about what it thinks: only that its answers have the
-form, that they are counted, and that time-outs and retries work on a model that really takes its time.
+It is too weak to judge, so the tests check only that its answers have the right form and are counted, and
+that timeouts and retries work with a slow model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REPLIES = ["There is a table on Friday at nine. Under which name?", "It is booke
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    """The model's server, as `provider_options.base_url` wants it."""
+    """The URL of the model's server, for `provider_options.base_url`."""
     with subprocess.Popen(
         [sys.executable, str(SERVER)],
         stdin=subprocess.PIPE,
@@ -64,7 +64,7 @@ def base_url() -> Iterator[str]:
 
 
 def run(project: Project, base_url: str, model: dict[str, Any], **keys: Any) -> int:
-    """`agentest run` with the model for both roles; its exit status."""
+    """Run `agentest run` with the model for both roles."""
 
     def asked(repeat_penalty: float) -> dict[str, Any]:
         # Without a penalty it repeats itself until the tokens are used up, and the object is cut off.
@@ -81,7 +81,7 @@ def run(project: Project, base_url: str, model: dict[str, Any], **keys: Any) -> 
 
 
 def counters(base_url: str) -> Counter[str]:
-    """What the server itself has counted."""
+    """The server's own token counters."""
     text = httpx.get(base_url.removesuffix("/v1") + "/metrics", timeout=DEADLINE_S).text
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
@@ -90,9 +90,9 @@ def counters(base_url: str) -> Counter[str]:
 
 
 def check_form(results: dict[str, Any]) -> None:
-    """What is in the results was read from answers of the right form, or is said to be missing.
+    """Check that every result has a valid form or is reported as missing.
 
-    The model may leave the user's role: then the conversation has no turn, and says so.
+    The model may fail to play the user; then the conversation has no turn and an error.
     """
     validate(results, json.loads(SCHEMA.read_text(encoding="utf-8")))
     played, scripted = (scenario["conversations"] for scenario in results["scenarios"])
@@ -110,7 +110,7 @@ def check_form(results: dict[str, Any]) -> None:
 
 
 def check_usage(results: dict[str, Any], counted: Counter[str]) -> None:
-    """The run counted every token that the server read, found cached and wrote."""
+    """Check that the run counted every token that the server counted."""
     usage = results["summary"]["usage"]
     assert usage["promptTokens"] == counted["prompt_tokens_total"] + counted["prompt_tokens_cached_total"]
     assert usage["cachedTokens"] == counted["prompt_tokens_cached_total"]
@@ -119,8 +119,7 @@ def check_usage(results: dict[str, Any], counted: Counter[str]) -> None:
 
 
 def test_a_run(project: Project, base_url: str) -> None:
-    """User, judges and deduplication are answered in their forms, no failure is lost, and what they took is
-    what the server counts."""
+    """User, judges and grouping get valid answers, no failure is lost, and usage matches the server's."""
     before = counters(base_url)
     own = {"custom_metrics": ["own:Vague"], "conversations_per_scenario": 2}
     run(project, base_url, {"provider": "openai-compatible", "model": "smollm2"}, **own)
@@ -138,7 +137,7 @@ def test_a_run(project: Project, base_url: str) -> None:
 
 
 def test_a_run_through_litellm(project: Project, base_url: str) -> None:
-    """The same model through litellm: answers in their forms, and every token counted."""
+    """The same model through litellm gives valid answers, with every token counted."""
     before = counters(base_url)
     run(project, base_url, {"provider": "litellm", "model": "openai/smollm2"}, max_turns=1)
     check_form(project.results)
@@ -146,7 +145,7 @@ def test_a_run_through_litellm(project: Project, base_url: str) -> None:
 
 
 def test_a_model_that_takes_too_long(project: Project, base_url: str) -> None:
-    """A time-out is tried again `retries` times, then the scenario is errored, and the run with it."""
+    """A timeout is retried `retries` times, then scenario and run are errored."""
     slow = {"provider": "openai-compatible", "model": "smollm2", "timeout_ms": 100, "retries": 1}
     assert run(project, base_url, slow) == 2
     scenario, _ = project.results["scenarios"]

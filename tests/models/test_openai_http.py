@@ -1,4 +1,4 @@
-"""Models over OpenAI's protocol: what is sent, what is read, and what every kind of failure becomes."""
+"""Models over OpenAI's protocol: requests, replies and every kind of failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def with_model(
 
 
 def ask(server: ModelServer, asked: ChatRequest | None = None, **more: Any) -> ChatReply:
-    """One attempt."""
+    """Make one attempt."""
     reply: ChatReply = anyio.run(
         lambda: with_model(server, lambda model: model.complete(asked or request()), **more)
     )
@@ -49,14 +49,14 @@ def ask(server: ModelServer, asked: ChatRequest | None = None, **more: Any) -> C
 
 
 def problem(answer: Answer, kind: type[Exception], **more: Any) -> Any:
-    """What one attempt raises."""
+    """Return the exception that one attempt raises."""
     with ModelServer(answer) as server, pytest.raises(kind) as caught:
         ask(server, **more)
     return caught.value
 
 
 def test_the_request() -> None:
-    """Model, messages, parameters, extra fields and headers and the key stand where OpenAI has them."""
+    """Model, messages, parameters, extra fields, headers and key are where OpenAI expects them."""
     with ModelServer(completion("hi")) as server:
         ask(
             server,
@@ -84,16 +84,16 @@ def test_the_request() -> None:
     }
 
 
-def test_nothing_is_sent_that_was_not_asked_for() -> None:
-    """Without key and parameters neither an authorization header nor a parameter is sent."""
+def test_nothing_is_sent_that_is_not_configured() -> None:
+    """Without key and parameters, the request has no authorization header and no parameters."""
     with ModelServer(completion("hi")) as server:
         ask(server, request(Level.PROMPT))
     assert "authorization" not in server.received[0].headers
     assert server.received[0].body.keys() == {"model", "messages"}
 
 
-def test_a_header_of_the_users_own() -> None:
-    """A configured authorization header takes the place of the key's, whatever its case."""
+def test_a_configured_header() -> None:
+    """A configured authorization header replaces the key's, in any case."""
     with ModelServer(completion("hi")) as server:
         ask(server, api_key=KEY, headers={"Authorization": "Token t", "Content-Type": "application/json+x"})
     assert server.received[0].headers["authorization"] == "Token t"
@@ -104,7 +104,7 @@ def test_a_header_of_the_users_own() -> None:
     ("level", "form"), [(Level.SCHEMA, "json_schema"), (Level.JSON_MODE, "json_object"), (Level.PROMPT, None)]
 )
 def test_the_levels(level: Level, form: str | None) -> None:
-    """Each level asks for the answer's form in its own way; the last one not at all."""
+    """Each level requests the answer's format in its own way; the last one does not."""
     with ModelServer(completion("hi")) as server:
         ask(server, request(level))
     assert server.forms == [form]
@@ -121,12 +121,12 @@ def test_the_levels(level: Level, form: str | None) -> None:
     ],
 )
 def test_urls(base: str, url: str) -> None:
-    """The path is put behind the base URL's own and before a query; a URL that is whole stays as it is."""
+    """The path is appended to the base URL before its query; a complete URL is used as is."""
     assert completions_url(base) == url
 
 
-def test_half_a_surrogate_pair() -> None:
-    """A text that has no UTF-8 form, which an agent can send as an escape, does not break the request."""
+def test_a_lone_surrogate() -> None:
+    """A text that UTF-8 cannot encode does not break the request."""
     with ModelServer(completion("hi")) as server:
         assert ask(server, request(text="a\ud800b")).text == "hi"
     assert server.received[0].body["messages"][0]["content"] == "a?b"
@@ -151,7 +151,7 @@ def test_the_reply() -> None:
     ],
 )
 def test_forms_of_content(content: Any, text: str) -> None:
-    """Content may be a text, nothing, or a list of parts; what is not a text gives none."""
+    """Content may be text, null or a list of parts; anything else gives no text."""
     with ModelServer(completion(content)) as server:
         assert ask(server).text == text
 
@@ -170,12 +170,12 @@ def test_forms_of_content(content: Any, text: str) -> None:
     ],
 )
 def test_usage(reported: Any, usage: Usage) -> None:
-    """Tokens that are missing or are no numbers count as none."""
+    """Missing or non-numeric token counts are zero."""
     assert usage_of(reported) == usage
 
 
 def test_a_refusal() -> None:
-    """A refusal is told apart from an answer, and its tokens are counted."""
+    """A refusal is distinguished from an answer, and its tokens are counted."""
     with ModelServer(completion(None, refusal="I  can't help\nwith that.")) as server:
         reply = ask(server)
     assert (reply.text, reply.refusal) == ("", "I can't help with that.")
@@ -184,7 +184,7 @@ def test_a_refusal() -> None:
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
 def test_transient_statuses(status: int) -> None:
-    """Statuses after which another attempt may help are transient and keep the pause that was asked for."""
+    """Statuses worth a retry are transient and include the requested pause."""
     found = problem(error(status, "slow down", {"retry-after": "7"}), TransientError)
     assert f"answered {status}: slow down" in str(found)
     assert found.retry_after == 7
@@ -194,7 +194,7 @@ def test_transient_statuses(status: int) -> None:
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 413, 301, 307])
 def test_permanent_statuses(status: int) -> None:
-    """A wrong key, a wrong address or a redirect is no use asking again for."""
+    """A wrong key, a wrong address or a redirect is not retried."""
     assert f"answered {status}: no such thing" in str(
         problem(error(status, "no such thing"), ModelUnavailable)
     )
@@ -202,7 +202,7 @@ def test_permanent_statuses(status: int) -> None:
 
 @pytest.mark.parametrize("status", [400, 415, 422, 501])
 def test_refused_statuses(status: int) -> None:
-    """What may be a refusal of the answer's form is told apart, with the server's own words."""
+    """A possible refusal of the answer's format has its own error, with the server's message."""
     found = problem(error(status, "response_format is not supported"), RequestRefused)
     assert "response_format is not supported" in str(found)
     assert not found.mended
@@ -230,7 +230,7 @@ def test_refused_statuses(status: int) -> None:
     ],
 )
 def test_status_200_without_an_answer(body: bytes) -> None:
-    """A gateway's HTML page or any other body that is not a chat completion is worth another attempt."""
+    """An HTML page or any body that is not a chat completion is transient."""
     found = problem(Answer(body), TransientError)
     assert "is not a chat completion" in str(found)
     assert found.misaddressed is not body.startswith(b'{"')
@@ -238,20 +238,20 @@ def test_status_200_without_an_answer(body: bytes) -> None:
 
 
 def test_an_error_with_status_200() -> None:
-    """An error that comes with status 200 is shown in its own words."""
+    """The error has the message that came with status 200."""
     assert "overloaded" in str(problem(Answer(b'{"error": {"message": "overloaded"}}'), TransientError))
 
 
 @pytest.mark.parametrize("answer", [RESET, Answer(b'{"choices": [', cut=True)])
 def test_broken_connections(answer: Answer) -> None:
-    """A connection that breaks before or within the answer is transient."""
+    """A connection that breaks before or during the answer is transient."""
     found = problem(answer, TransientError)
     assert "connection" in str(found)
     assert found.misaddressed
 
 
-def test_nobody_listens() -> None:
-    """A server that is not there is transient, and the message says where it was looked for."""
+def test_an_unreachable_server() -> None:
+    """An unreachable server is transient, and the message has its address."""
     nowhere = f"http://127.0.0.1:{free_port()}/v1"
     nobody = pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there")
     with ModelServer(completion("hi")) as server, nobody as raised:
@@ -260,13 +260,13 @@ def test_nobody_listens() -> None:
 
 
 def test_an_endless_answer() -> None:
-    """A body over the limit is given up while it is read."""
+    """Reading stops when the body exceeds the limit."""
     answer = Answer(b"x" * (MAX_BODY_BYTES + 1_000_000))
     assert "larger than 10 MB" in str(problem(answer, ModelUnavailable))
 
 
 def test_a_body_that_unpacks_to_gigabytes() -> None:
-    """Of a few bytes that stand for gigabytes no more is unpacked than may be read."""
+    """A compressed body is decompressed only up to the limit."""
     packed = gzip.compress(b" " * 2**20) * 2_000
     tracemalloc.start()
     try:
@@ -285,8 +285,8 @@ def test_a_body_that_unpacks_to_gigabytes() -> None:
         ("gzip", "is not gzip"),
     ],
 )
-def test_bodies_that_are_packed_wrongly(encoding: str, message: str) -> None:
-    """A body packed twice, in a way that was not asked for, or not as it says, is an answer of no use."""
+def test_invalid_compression(encoding: str, message: str) -> None:
+    """A body with double, unrequested or broken compression is a transient error."""
     answer = Answer(completion("hi").body, headers={"content-encoding": encoding})
     assert message in str(problem(answer, TransientError))
 
@@ -304,7 +304,7 @@ def test_bodies_that_are_packed_wrongly(encoding: str, message: str) -> None:
     ],
 )
 def test_texts_of_errors(body: bytes, shown: str) -> None:
-    """The server's own message is shown, or the beginning of its body, on one line."""
+    """The error has the server's message or the start of its body, on one line."""
     found = str(problem(Answer(body, 404), ModelUnavailable))
     assert found.partition("answered 404: ")[2].startswith(shown) or shown in found
     assert len(found) < 500
@@ -313,7 +313,7 @@ def test_texts_of_errors(body: bytes, shown: str) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 429, 200])
 def test_a_key_that_is_repeated(status: int) -> None:
-    """A key that the server repeats in its answer is not shown."""
+    """A key repeated in the server's answer is redacted."""
     secret = "0123456789abcdef-of-no-known-form"
     body = json.dumps({"error": {"message": f"the key {secret} is wrong"}}).encode()
     found = problem(Answer(body, status), Exception, api_key=secret)
@@ -325,7 +325,7 @@ def test_a_key_that_is_repeated(status: int) -> None:
 
 
 def refusing(*names: str, message: str = "Unsupported parameter: '{}'") -> Callable[[Received], Answer]:
-    """A model that refuses some parameters, one complaint at a time."""
+    """A model that refuses these parameters, one at a time."""
 
     def script(received: Received) -> Answer:
         for name in names:
@@ -337,7 +337,7 @@ def refusing(*names: str, message: str = "Unsupported parameter: '{}'") -> Calla
 
 
 def until_answered(server: ModelServer, asked: ChatRequest, **more: Any) -> list[bool]:
-    """Ask again as long as the refusals say `mended`; the refusals."""
+    """Repeat the request while refusals are `mended`; return the refusals."""
     refusals: list[bool] = []
 
     async def use(model: OpenAIChatModel) -> None:
@@ -362,7 +362,7 @@ def until_answered(server: ModelServer, asked: ChatRequest, **more: Any) -> list
     ],
 )
 def test_a_parameter_is_left_out(message: str) -> None:
-    """A parameter that a refusal names, in whatever words, is left out from then on."""
+    """A parameter that a refusal names, in any wording, is left out from then on."""
     with ModelServer(script=refusing("temperature", message=message)) as server:
         assert until_answered(server, request(), temperature=0.2, max_tokens=9) == [True]
     assert [("temperature" in r.body, r.body["max_tokens"]) for r in server.received] == [
@@ -372,7 +372,7 @@ def test_a_parameter_is_left_out(message: str) -> None:
 
 
 def test_max_tokens_is_renamed() -> None:
-    """`max_tokens` becomes `max_completion_tokens` where the refusal says so."""
+    """`max_tokens` becomes `max_completion_tokens` if the refusal suggests it."""
     message = "Unsupported parameter: '{}'. Use 'max_completion_tokens' instead."
     with ModelServer(script=refusing("max_tokens", message=message)) as server:
         assert until_answered(server, request(), max_tokens=9) == [True]
@@ -381,7 +381,7 @@ def test_max_tokens_is_renamed() -> None:
 
 
 def test_several_parameters_are_left_out() -> None:
-    """Refusals of one parameter after the other are all met, the renamed one too."""
+    """Several refusals are handled one after another, even of the renamed parameter."""
     names = ("temperature", "max_tokens", "max_completion_tokens")
     with ModelServer(script=refusing(*names, message="no '{}'; try max_completion_tokens")) as server:
         assert until_answered(server, request(), temperature=1.0, max_tokens=9) == [True, True, True]
@@ -389,15 +389,15 @@ def test_several_parameters_are_left_out() -> None:
 
 
 def test_a_refusal_that_repeats_the_request() -> None:
-    """A refusal of the form that repeats the whole request does not cost a parameter."""
+    """A refusal of the format that quotes the whole request removes no parameter."""
     detail = [{"loc": ["body", "response_format"], "msg": "not here", "input": {"temperature": 0.2}}]
     with ModelServer(Answer(json.dumps({"detail": detail}).encode(), 422)) as server:
         assert not any(until_answered(server, request(), temperature=0.2))
     assert all(received.body["temperature"] == 0.2 for received in server.received)
 
 
-def test_requests_under_way_together() -> None:
-    """Of two requests that meet the same refusal at once, the second one learns from the first."""
+def test_concurrent_refusals() -> None:
+    """If concurrent requests get the same refusal, all of them are repeated correctly."""
     refusals: list[bool] = []
 
     async def use(model: OpenAIChatModel) -> None:
@@ -417,7 +417,7 @@ def test_requests_under_way_together() -> None:
 
 
 def test_azures_key_header() -> None:
-    """A key goes into the header that the endpoint wants; a version in the base URL stays in the query."""
+    """The key goes into the header of the endpoint; a version in the base URL stays in the query."""
     with ModelServer(completion("{}")) as server:
         spec = ModelSpec(
             "azure/m", "m", f"{server.base_url}?api-version=1", api_key="k-123456", key_header="api-key"

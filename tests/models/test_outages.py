@@ -1,4 +1,4 @@
-"""Models that go down in the middle of a run, on a clock that only moves when everybody waits."""
+"""Models that go down during a run, on a clock that only moves when every task waits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Said(BaseModel):
 
 @dataclass
 class Model:
-    """A model that takes a while for everything."""
+    """A model whose every answer takes a while."""
 
     fault: Fault = lambda at, request: None
     lasts: float = 0.5
@@ -73,7 +73,7 @@ class Model:
 
 @dataclass
 class Run:
-    """Conversations of some calls each, one call after the other, so many conversations at once."""
+    """Concurrent conversations that each make several calls in sequence."""
 
     model: Model
     at_once: int = 20
@@ -120,15 +120,15 @@ class Run:
 
 
 @pytest.mark.slow
-def test_standing_in_line_is_no_delay() -> None:
-    """A slow model that takes one request at a time answers all, however late the last are."""
+def test_queueing_does_not_count_as_a_delay() -> None:
+    """A slow model with one place answers all calls, however late the last ones are."""
     done = Run(Model(lasts=5), at_once=400, places=1, deadline_s=60, timeout_s=20)(conversations=400, calls=1)
     assert done.errors == []
     assert (done.model.most, round(done.took)) == (1, 2000)
 
 
-def test_the_deadline_counts_what_the_model_takes() -> None:
-    """Attempts and the pauses between them count, however long the call stood in line before."""
+def test_the_deadline_counts_the_models_time() -> None:
+    """Attempts and pauses between them count toward the deadline; time in the queue does not."""
     failing = Model(lambda at, request: BROKEN if at > 900 else None, lasts=5)
     done = Run(failing, at_once=200, places=1, retries=1000, deadline_s=60)(conversations=200, calls=1)
     assert len(done.errors) > 0
@@ -147,8 +147,7 @@ def between(begin: float, end: float, error: ModelError) -> Fault:
 def test_an_outage_costs_no_conversation(
     error: ModelError, begin: float, lasts: float, at_once: int, retries: int
 ) -> None:
-    """A model that is out for a while, from the first request on or later, is waited for: nothing is lost
-    but the time."""
+    """Calls wait for a model that is down, from the first request on or later, and only time is lost."""
     model = Model(between(begin, begin + lasts, error))
     done = Run(model, at_once, retries=retries)(conversations=max(10, min(300, 15 * at_once)))
     assert done.errors == []
@@ -157,15 +156,15 @@ def test_an_outage_costs_no_conversation(
     assert model.asked_between(begin, begin + lasts) <= 4 * at_once + few
 
 
-def test_an_outage_of_which_a_single_call_knows() -> None:
-    """One conversation alone waits out a model that is plainly out of reach, with its default retries."""
+def test_an_outage_with_a_single_caller() -> None:
+    """A single conversation waits for an unreachable model, with the default retries."""
     done = Run(Model(between(5, 65, UNREACHABLE)), at_once=1)(conversations=10)
     assert done.errors == []
 
 
 @pytest.mark.slow
 def test_one_call_probes_at_a_time() -> None:
-    """While a model is out, one request at a time is made, soon at first and then every few seconds."""
+    """During an outage one request at a time is made, soon at first, then every few seconds."""
     model = Model(between(5, 65, UNREACHABLE), lasts=0.1)
     Run(model, at_once=200)(conversations=2000, calls=10)
     probes = [at for at in model.asked_at if 5.3 <= at < 65]
@@ -175,8 +174,8 @@ def test_one_call_probes_at_a_time() -> None:
     assert all(2 < pause < 5 for pause in pauses[5:])
 
 
-def test_what_is_waited_for_is_told_once() -> None:
-    """Two lines for an outage: that the model is waited for and how long at most, and that it is back."""
+def test_an_outage_is_reported_once() -> None:
+    """An outage prints two lines: the model is waited for and at most how long; it is back."""
     done = Run(Model(between(5, 25, UNREACHABLE)), deadline_s=60)()
     first, second = done.notes
     assert first.startswith("model m does not answer (503: no upstream): waiting for it, at most 59 s")
@@ -186,7 +185,7 @@ def test_what_is_waited_for_is_told_once() -> None:
 @pytest.mark.parametrize("error", [UNREACHABLE, BROKEN, TOO_MANY], ids=["503", "500", "429"])
 @pytest.mark.parametrize("deadline_s", [3, 60])
 def test_a_model_that_dies_for_good(error: ModelError, deadline_s: float) -> None:
-    """A model that never comes back ends the run soon after one deadline, with requests in the tens."""
+    """If a model never recovers, the run ends soon after one deadline, with only tens of requests."""
     answered = 0
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
@@ -203,7 +202,7 @@ def test_a_model_that_dies_for_good(error: ModelError, deadline_s: float) -> Non
 
 
 def test_a_model_that_hangs_for_good() -> None:
-    """The same where requests are never answered at all."""
+    """The same holds if requests are never answered."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         model.lasts = 0.5 if at < 5 else 1e6
@@ -216,7 +215,7 @@ def test_a_model_that_hangs_for_good() -> None:
 
 
 def test_a_model_that_is_slower_than_its_time_limit() -> None:
-    """A model that never answers within `timeout_ms` is not waited for: its calls end after their retries."""
+    """A model that always exceeds `timeout_ms` is not waited for; its calls fail after their retries."""
     model = Model(lasts=0.5)
     done = Run(model, timeout_s=0.1, retries=1)(conversations=40)
     assert len(done.failed) == 40
@@ -229,7 +228,7 @@ def test_a_model_that_is_slower_than_its_time_limit() -> None:
 
 
 def test_a_model_that_hangs_from_the_beginning() -> None:
-    """A large run does not wait for the retries of each call. It ends soon after one deadline."""
+    """A large run ends soon after one deadline instead of retrying each call."""
     model = Model(lasts=1e6)
     done = Run(model, deadline_s=60, timeout_s=10)(conversations=1000)
     assert len(done.failed) == 1000
@@ -241,7 +240,7 @@ def test_a_model_that_hangs_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 20])
 def test_a_wrong_address_ends_a_run_after_a_minute(at_once: int) -> None:
-    """Where nobody listens from the beginning, all calls end after a minute, with the reason and advice."""
+    """If the address was never reachable, all calls fail after a minute, with reason and advice."""
     model = Model(between(0, 1e9, NOBODY_THERE))
     done = Run(model, at_once)()
     assert len(done.failed) == 300
@@ -254,14 +253,14 @@ def test_a_wrong_address_ends_a_run_after_a_minute(at_once: int) -> None:
 
 
 def test_an_address_that_was_right_is_waited_for() -> None:
-    """Nobody listening for two minutes costs nothing where the model has answered before."""
+    """An address unreachable for two minutes costs nothing if the model answered before."""
     done = Run(Model(between(5, 125, NOBODY_THERE)))()
     assert done.errors == []
 
 
 @pytest.mark.parametrize("at_once", [1, 20])
-def test_a_request_that_the_model_stumbles_over(at_once: int) -> None:
-    """A request that is always answered with 500, while others are answered, ends after its own retries."""
+def test_a_request_that_always_fails(at_once: int) -> None:
+    """A request that always gets 500 while others succeed fails after its own retries."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         return BROKEN if request.key.conversation == 50 else None
@@ -283,8 +282,8 @@ ALL_FAIL = [BROKEN, UNREACHABLE, TOO_MANY, TransientError("reset")]
 @pytest.mark.parametrize("at_once", [1, 20])
 @pytest.mark.parametrize("retries", [0, 1, 4])
 def test_one_kind_of_question_that_is_never_answered(error: ModelError, at_once: int, retries: int) -> None:
-    """The last question of each conversation always fails: each is given up after its retries, also where
-    nobody asks anything else; a question that was answered before tells that the model is up."""
+    """The last question of each conversation always fails: each fails after its retries, even with no other
+    requests, because earlier answers show that the model is up."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         return error if request.key.turn == 3 else None
@@ -298,7 +297,7 @@ def test_one_kind_of_question_that_is_never_answered(error: ModelError, at_once:
 
 
 def test_all_that_is_left_fails() -> None:
-    """A run whose last questions are never answered ends, with everything else answered."""
+    """A run whose last questions are never answered ends, with all others answered."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         return BROKEN if request.key.conversation >= 280 else None
@@ -309,7 +308,7 @@ def test_all_that_is_left_fails() -> None:
 
 
 def test_a_first_question_that_always_fails() -> None:
-    """A question that is never answered and comes first keeps the others for some seconds only."""
+    """A first question that is never answered delays the others by only a few seconds."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         return BROKEN if request.key.conversation == 0 and request.key.scope else None
@@ -326,7 +325,7 @@ KINDS = st.sampled_from([None, UNREACHABLE, BROKEN, TOO_MANY])
 @settings(max_examples=50)
 @pytest.mark.slow
 def test_stray_faults_cost_little(faults: list[ModelError | None], at_once: int) -> None:
-    """Faults now and then, of whatever kind and in whatever order, lose nothing and hardly wait."""
+    """Occasional faults of any kind, in any order, lose nothing and cost little time."""
     row = iter([fault for fault in faults for fault in (None, None, None, fault)] * 40)
     model = Model(lambda at, request: next(row, None), lasts=0.1)
     done = Run(model, at_once, retries=10)(conversations=60, calls=4)
@@ -337,7 +336,7 @@ def test_stray_faults_cost_little(faults: list[ModelError | None], at_once: int)
 @pytest.mark.parametrize("at_once", [1, 20])
 @pytest.mark.parametrize("first", [0, 50])
 def test_a_refusal_is_the_calls_own(at_once: int, first: int) -> None:
-    """401 for some requests in a row, be they the first of the run, ends these and no others."""
+    """A few 401s in a row, even at the start of a run, fail only their own calls."""
     some = set(range(first, first + 25))
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
@@ -351,7 +350,7 @@ def test_a_refusal_is_the_calls_own(at_once: int, first: int) -> None:
 @pytest.mark.parametrize("at_once", [1, 20])
 @pytest.mark.parametrize("begin", [0, 5])
 def test_a_refused_key_ends_all(at_once: int, begin: float) -> None:
-    """Where every request is refused, all calls end after some requests, with the reason and advice."""
+    """If every request is refused, all calls fail after a few requests, with reason and advice."""
     revoked = Model(between(begin, 1e9, REVOKED))
     done = Run(revoked, at_once)(conversations=1000)
     assert revoked.asked_between(begin, 1e9) <= 2 * at_once + 1
@@ -363,7 +362,7 @@ def test_a_refused_key_ends_all(at_once: int, begin: float) -> None:
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("begin", [0, 5])
 def test_a_pause_beyond_the_deadline_ends_the_run(status: int, begin: float) -> None:
-    """Where a server asks for an hour's pause, every call ends at once, and only those under way asked."""
+    """If a server requests a pause of an hour, all calls fail at once and no new requests are sent."""
     error = TransientError(f"{status}: later", 3600, throttled=status == 429)
     model = Model(between(begin, 1e9, error))
     done = Run(model)(conversations=1000)
@@ -374,7 +373,7 @@ def test_a_pause_beyond_the_deadline_ends_the_run(status: int, begin: float) -> 
 
 
 def test_a_pause_within_the_deadline_is_waited_for() -> None:
-    """Two minutes that a server asks for are waited for by all, who do not each ask meanwhile."""
+    """If a server requests two minutes, all calls wait and do not send requests meanwhile."""
     error = TransientError("429: later", 120, throttled=True)
     model = Model(between(5, 100, error))
     done = Run(model)()
@@ -384,7 +383,7 @@ def test_a_pause_within_the_deadline_is_waited_for() -> None:
 
 
 def test_nothing_but_429s_from_the_beginning() -> None:
-    """A model that only ever answers 429 is given up after a deadline, for all."""
+    """A model that only answers 429 is given up after one deadline, for all calls."""
     model = Model(between(0, 1e9, TOO_MANY))
     done = Run(model, deadline_s=120)(conversations=1000)
     assert 115 < done.took < 130
@@ -394,7 +393,7 @@ def test_nothing_but_429s_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("seconds", [60, 3600])
 def test_a_long_pause_for_one_kind_of_question(seconds: float) -> None:
-    """Where only some questions are answered 429 with a long pause, the others go on."""
+    """If only some questions get 429 with a long pause, the others continue."""
     error = TransientError("429: later", seconds, throttled=True)
     model = Model(lambda at, request: error if request.key.turn == 3 else None)
     done = Run(model, deadline_s=50)(conversations=60)
@@ -405,7 +404,7 @@ def test_a_long_pause_for_one_kind_of_question(seconds: float) -> None:
 
 
 def test_the_probe_is_a_call_like_any_other() -> None:
-    """Probes count in `--max-llm-calls`, which is never exceeded."""
+    """Probes count toward `--max-llm-calls`, which is never exceeded."""
     stopped: list[str] = []
     budget = Budget(None, 100, stopped.append)
     model = Model(between(5, 1e9, UNREACHABLE))
@@ -416,15 +415,15 @@ def test_the_probe_is_a_call_like_any_other() -> None:
 
 
 def test_the_rush_after_an_outage_is_bounded() -> None:
-    """When a model is back, all who have waited ask, never more at once than there are places."""
+    """When a model recovers, at most as many requests as places run at once."""
     model = Model(between(5, 25, UNREACHABLE))
     done = Run(model, at_once=100, places=8)()
     assert done.errors == []
     assert model.most == 8
 
 
-def test_a_refused_form_is_a_sign_of_life() -> None:
-    """A 400 to the probe ends the wait: the server is there, though it does not take this request."""
+def test_a_400_ends_an_outage() -> None:
+    """A 400 to the probe ends the wait, because the server responds again."""
 
     def fault(at: float, request: ChatRequest) -> ModelError | None:
         if 5 <= at < 25:
@@ -442,10 +441,10 @@ def test_a_refused_form_is_a_sign_of_life() -> None:
 )
 @settings(max_examples=60)
 @pytest.mark.slow
-def test_whoever_is_cancelled_while_waiting(
+def test_cancelled_calls_do_not_block_others(
     phases: list[tuple[float, ModelError | None]], ends: list[float]
 ) -> None:
-    """Calls that are cancelled, waiting or probing, keep nobody else from being answered."""
+    """A call cancelled while waiting or probing does not prevent others from being answered."""
     spans, at = [], 2.0
     for lasts, error in phases:
         spans.append((at, at + lasts, error))

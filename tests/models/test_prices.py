@@ -1,4 +1,4 @@
-"""What models cost by litellm's table, and what is not known."""
+"""Model prices from litellm's table, and unknown prices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def found(tmp_path: Path, model: str, **lines: Any) -> Price | None:
     ],
 )
 def test_the_table_of_litellm_knows_common_models(model: str) -> None:
-    """The spelling that users write finds a price above 0, and output costs more than input."""
+    """The usual spelling of a model finds a price above 0, and output costs more than input."""
     price = price_of(model)
     assert price
     assert 0 < price.cached <= price.prompt < price.completion < 0.01
@@ -49,7 +49,7 @@ def test_the_table_of_litellm_knows_common_models(model: str) -> None:
 
 @pytest.mark.slow
 def test_litellm_is_not_imported_for_prices() -> None:
-    """Looking a price up imports neither litellm nor what it needs."""
+    """Looking up a price imports neither litellm nor its dependencies."""
     code = "import sys; from agentest.models.budget import price_of; assert price_of('openai/gpt-5-mini'); "
     code += "print([m for m in sys.modules if m.split('.')[0] in ('litellm', 'openai', 'tiktoken')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -57,7 +57,7 @@ def test_litellm_is_not_imported_for_prices() -> None:
 
 
 def test_a_local_model_is_free_only_if_the_table_says_so() -> None:
-    """ollama's llama3 is listed with a price of 0; a model of one's own is unknown, not free."""
+    """ollama's llama3 is listed with a price of 0; a custom model is unknown, not free."""
     assert price_of("ollama/llama3") == Price(0, 0, 0)
     for model in ("ollama/my-model", "lm_studio/x", "hosted_vllm/x", "llamafile/x"):
         assert price_of(model) is None
@@ -66,13 +66,13 @@ def test_a_local_model_is_free_only_if_the_table_says_so() -> None:
 @pytest.mark.parametrize(
     "model", ["", "/", "openai/", "no/such/model", "openai/gpt-5-mini-1999-01-01", "sample_spec"]
 )
-def test_what_the_table_does_not_list_is_unknown(model: str) -> None:
-    """Nothing is guessed: a dated variant, a part of a name and the table's own example have no price."""
+def test_unlisted_models_are_unknown(model: str) -> None:
+    """Dated variants, partial names and the table's sample entry have no price."""
     assert price_of(model) is None
 
 
 def test_a_name_goes_before_the_name_without_provider(tmp_path: Path) -> None:
-    """The entry under the full name counts, whatever there is under the short one."""
+    """The entry of the full name takes precedence over that of the short name."""
     lines = {
         "azure__m": line("azure", 5e-6),
         "m": line("azure"),
@@ -99,13 +99,13 @@ def test_a_name_goes_before_the_name_without_provider(tmp_path: Path) -> None:
 def test_the_short_name_must_be_the_same_providers(
     tmp_path: Path, model: str, provider: str, known: bool
 ) -> None:
-    """A model of the same name at another provider has a price of its own."""
+    """The entry of a short name counts only if it has the same provider."""
     assert (found(tmp_path, model, m=line(provider)) is not None) is known
 
 
 @pytest.mark.parametrize("bad", [None, "1e-6", True, -1e-6, float("nan"), float("inf"), [], {}])
 def test_an_entry_without_usable_prices_is_unknown(tmp_path: Path, bad: Any) -> None:
-    """A price that is missing or no price makes the model unknown, not free."""
+    """A missing or invalid price makes the model unknown, not free."""
     assert found(tmp_path, "m", m=line("openai", prompt=bad)) is None
     assert found(tmp_path, "m", m=line("openai", completion=bad)) is None
     assert found(tmp_path, "m", m=line("openai", cache_read_input_token_cost=bad)) == Price(1e-6, 2e-6, 1e-6)
@@ -122,7 +122,7 @@ def test_cached_tokens_cost_what_reading_them_costs() -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
 def test_a_cost_is_never_negative(prompt: int, completion: int, cached: int) -> None:
-    """A server that reports more cached tokens than the prompt has earns nobody money."""
+    """More cached tokens than prompt tokens do not make a cost negative."""
     price = Price(1e-6, 2e-6, 1e-7)
     cost = price.cost(Usage(prompt, completion, cached))
     assert prompt * 1e-7 + completion * 2e-6 <= cost * 1.000001 + 1e-12
@@ -131,14 +131,14 @@ def test_a_cost_is_never_negative(prompt: int, completion: int, cached: int) -> 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "\udcff", '{"m": 3}', '{"m": null}', "[" * 100_000])
 def test_a_broken_table_makes_prices_unknown(tmp_path: Path, text: str) -> None:
-    """A table that cannot be read is an empty one."""
+    """A table that cannot be read counts as empty."""
     file = tmp_path / "prices.json"
     file.write_bytes(text.encode(errors="surrogateescape"))
     assert read_table(file) == {}
 
 
 def test_without_litellm_prices_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No litellm, a litellm without the table or one that cannot even be found breaks nothing."""
+    """A missing or broken litellm, or one without the table, breaks nothing."""
 
     def broken(name: str) -> ModuleSpec:
         raise ValueError("litellm.__spec__ is None")

@@ -1,4 +1,4 @@
-"""Which model is asked, where and with which key: from configuration, environment and command line."""
+"""Resolving models, endpoints and keys from configuration, environment and command line."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def resolved(
         ("openrouter/openai/gpt-5", "openai/gpt-5", "https://openrouter.ai/api/v1", "sk-router"),
     ],
 )
-def test_models_that_are_asked_directly(model: str, asked_as: str, base_url: str, key: str | None) -> None:
-    """Providers of OpenAI's protocol are asked at their own URL, with their own key, by the bare name."""
+def test_models_that_are_called_directly(model: str, asked_as: str, base_url: str, key: str | None) -> None:
+    """Providers with OpenAI's protocol use their own URL and key, and the bare model name."""
     spec = resolved(model=model)
     assert (spec.model, spec.base_url, spec.api_key) == (asked_as, base_url, key)
 
@@ -68,8 +68,8 @@ def test_models_that_are_asked_directly(model: str, asked_as: str, base_url: str
         ("somebody/new", "somebody/new", None),
     ],
 )
-def test_models_that_are_asked_through_litellm(model: str, asked_as: str, key: str | None) -> None:
-    """All the others keep LiteLLM's spelling and have no base URL of their own."""
+def test_models_that_are_called_through_litellm(model: str, asked_as: str, key: str | None) -> None:
+    """All other providers keep LiteLLM's spelling and have no base URL."""
     spec = resolved(model=model)
     assert (spec.model, spec.base_url, spec.api_key) == (asked_as, "", key)
 
@@ -84,7 +84,7 @@ def test_models_that_are_asked_through_litellm(model: str, asked_as: str, key: s
     ],
 )
 def test_a_provider_alone(provider: str, name: str) -> None:
-    """A provider without a model takes that provider's default."""
+    """A provider without a model uses that provider's default."""
     assert resolved(provider=provider).name == name
 
 
@@ -100,20 +100,20 @@ def test_a_provider_alone(provider: str, name: str) -> None:
         ("ollama", "org/model", "ollama/org/model"),
     ],
 )
-def test_the_originals_form(provider: str, model: str, name: str) -> None:
-    """`provider` and `model`, the original's form, mean the same as one name in LiteLLM's spelling."""
+def test_separate_provider_and_model(provider: str, model: str, name: str) -> None:
+    """`provider` and `model`, as separate keys, mean the same as one LiteLLM name."""
     assert resolved(provider=provider, model=model).name == name
 
 
 @pytest.mark.parametrize("provider", ["openai-compatible", "litellm"])
 def test_providers_without_a_default(provider: str) -> None:
-    """A provider that has no default model wants one named."""
+    """A provider without a default model needs one."""
     with pytest.raises(ConfigError, match=f"provider {provider} has no default model; name one with `model`"):
         resolved(provider=provider, provider_options={"base_url": "http://h/v1"})
 
 
 def test_openai_compatible() -> None:
-    """An OpenAI-compatible endpoint gets the model's name as it is and no key of anybody else."""
+    """An OpenAI-compatible endpoint gets the model name unchanged and no other provider's key."""
     options = {"baseURL": "http://h:8000/v1"}
     spec = resolved(provider="openai-compatible", model="meta-llama/Llama-3", provider_options=options)
     assert (spec.name, spec.model) == ("meta-llama/Llama-3", "meta-llama/Llama-3")
@@ -123,19 +123,19 @@ def test_openai_compatible() -> None:
 
 
 def test_openai_compatible_without_a_url() -> None:
-    """An OpenAI-compatible provider without a base URL says which key to write."""
+    """Without a base URL, the error names the key to set."""
     with pytest.raises(ConfigError, match=r"needs provider_options\.base_url"):
         resolved(provider="openai-compatible", model="m")
 
 
 def test_litellm_can_be_forced() -> None:
-    """`provider: litellm` sends through litellm what could be asked directly, with the same key."""
+    """`provider: litellm` routes a directly supported model through litellm, with the same key."""
     spec = resolved(provider="litellm", model="openai/gpt-4o")
     assert (spec.base_url, spec.model, spec.api_key) == ("", "openai/gpt-4o", "sk-openai")
 
 
 def test_a_base_url_for_litellm() -> None:
-    """A base URL reaches litellm by the name that it knows."""
+    """A base URL is passed to litellm under the name it expects."""
     spec = resolved(
         model="anthropic/claude-x", provider_options={"base_url": "http://proxy", "body": {"n": 1}}
     )
@@ -143,7 +143,7 @@ def test_a_base_url_for_litellm() -> None:
 
 
 def test_a_model_without_a_provider() -> None:
-    """A bare name that belongs to no known family is an error that shows how to write it."""
+    """A bare name of no known family is an error that shows the right spelling."""
     with pytest.raises(ConfigError, match=r"'llama3' names no provider; .* ollama/llama3"):
         resolved(model="llama3")
 
@@ -164,7 +164,7 @@ def test_a_model_without_a_provider() -> None:
 )
 @pytest.mark.parametrize("blank", ["", "  \n"])
 def test_a_missing_key(keys: dict[str, Any], variable: str, blank: str) -> None:
-    """A key that is missing or blank is one message before anything runs, naming model and variable."""
+    """A missing or blank key is one error before the run, with model and variable."""
     environ = dict.fromkeys(variable.split(" or "), blank)
     with pytest.raises(
         ConfigError, match=rf"needs a key: set the environment variable {variable}, or .*--offline"
@@ -173,25 +173,24 @@ def test_a_missing_key(keys: dict[str, Any], variable: str, blank: str) -> None:
 
 
 def test_the_second_variable() -> None:
-    """Where a provider documents two variables, either will do."""
+    """If a provider documents two variables, either works."""
     assert resolved({"GOOGLE_API_KEY": "g"}, provider="google").api_key == "g"
 
 
 def test_a_configured_key() -> None:
-    """A key of the configuration comes before the environment's."""
+    """A configured key takes precedence over the environment."""
     assert resolved(provider="openai", provider_options={"api_key": "own"}).api_key == "own"
 
 
 def test_a_key_with_a_line_break() -> None:
-    """A line break at a key's end, as files leave it, is dropped; one inside is an error without the key."""
+    """A trailing line break is dropped; one inside the key is an error that does not show the key."""
     assert resolved({"OPENAI_API_KEY": "sk-1\n"}, provider="openai").api_key == "sk-1"
     with pytest.raises(ConfigError, match="the key in OPENAI_API_KEY has a line break") as caught:
         resolved({"OPENAI_API_KEY": "sk-1\nsk-2"}, provider="openai")
     assert "sk-" not in str(caught.value)
 
 
-def test_no_key_for_an_endpoint_of_the_users_own() -> None:
-    """An endpoint of the user's own may need no key."""
+def test_a_custom_endpoint_needs_no_key() -> None:
     spec = resolved({}, model="openai/m", provider_options={"base_url": "http://localhost:1/v1"})
     assert (spec.api_key, spec.base_url) == (None, "http://localhost:1/v1")
 
@@ -211,19 +210,19 @@ def test_no_key_for_an_endpoint_of_the_users_own() -> None:
     ],
 )
 def test_base_urls_of_the_environment(variable: str, value: str, model: str, base_url: str) -> None:
-    """The variables that providers document move the endpoint."""
+    """The variables that providers document change the endpoint."""
     assert resolved({variable: value}, model=model).base_url == base_url
 
 
 @pytest.mark.parametrize("given", ["http://box:11434", "http://box:11434/api", "http://box:11434/v1"])
 def test_ollamas_base_url(given: str) -> None:
-    """Ollama's address may be given in each of the forms that are in use."""
+    """Ollama's address can be given in each of its common forms."""
     spec = resolved({}, provider="ollama", provider_options={"baseURL": given})
     assert spec.base_url == "http://box:11434/v1"
 
 
 def test_a_configured_base_url() -> None:
-    """A base URL of the configuration comes before the environment's."""
+    """A configured base URL takes precedence over the environment."""
     options = {"base_url": "http://mine/v1"}
     environ = {"OPENAI_BASE_URL": "http://theirs/v1"}
     assert resolved(environ, model="openai/m", provider_options=options).base_url == "http://mine/v1"
@@ -231,7 +230,7 @@ def test_a_configured_base_url() -> None:
 
 @pytest.mark.parametrize("value", ["localhost:8000", "ftp://h", "http://", "http://a b/"])
 def test_a_wrong_base_url_in_the_environment(value: str) -> None:
-    """A variable that holds no URL is named."""
+    """The error about an invalid URL names the variable."""
     with pytest.raises(ConfigError, match=r"the environment variable OPENAI_BASE_URL (must|is|has) "):
         resolved({"OPENAI_BASE_URL": value}, model="openai/m")
 
@@ -240,7 +239,7 @@ def test_a_wrong_base_url_in_the_environment(value: str) -> None:
 
 
 def test_no_model() -> None:
-    """With no model, provider or override a role is offline, whatever keys the environment holds."""
+    """Without model, provider or override a role is offline, even with keys in the environment."""
     made = config()
     assert resolve(made, made.user, KEYS) is None
     assert resolve(made, made.judge, KEYS) is None
@@ -248,7 +247,7 @@ def test_no_model() -> None:
 
 
 def test_one_role_alone() -> None:
-    """A model for the judges alone leaves the simulated user offline."""
+    """A model for only the judges leaves the simulated user offline."""
     made = config(judge={"model": "openai/gpt-5"})
     assert resolve(made, made.user, KEYS) is None
     judge = resolve(made, made.judge, KEYS)
@@ -257,7 +256,7 @@ def test_one_role_alone() -> None:
 
 
 def test_roles_fall_back_to_the_top_level() -> None:
-    """What a role leaves out comes from the top level."""
+    """Settings that a role leaves out come from the top level."""
     keys: dict[str, Any] = {
         "model": "openai/gpt-5-mini",
         "provider_options": {"base_url": "http://proxy/v1", "api_key": "k", "headers": {"a": "b"}},
@@ -294,7 +293,7 @@ def test_roles_fall_back_to_the_top_level() -> None:
 def test_judges_have_a_temperature_of_0_where_the_model_takes_it(
     model: str, temperature: float | None
 ) -> None:
-    """A model that is known to refuse any temperature but its own is asked without one; users have none."""
+    """Models known to refuse other temperatures get none; users get none either."""
     keys: dict[str, Any] = {"model": model, "provider_options": {"api_key": "k"}}
     assert resolved(**keys).temperature == temperature
     assert resolved(role="user", **keys).temperature is None
@@ -303,7 +302,7 @@ def test_judges_have_a_temperature_of_0_where_the_model_takes_it(
 
 
 def test_a_temperature_in_the_body_is_not_overridden_by_the_default() -> None:
-    """What a user sends with every request stays as it is."""
+    """A temperature in the configured body is not overridden."""
     options = {"api_key": "k", "body": {"temperature": 1}}
     keys: dict[str, Any] = {"model": "openai/gpt-4.1", "provider_options": options}
     assert resolved(**keys).temperature is None
@@ -311,7 +310,7 @@ def test_a_temperature_in_the_body_is_not_overridden_by_the_default() -> None:
 
 
 def test_a_roles_model_at_the_top_levels_provider() -> None:
-    """A role's model that names no provider is asked at the top level's."""
+    """A role's model without a provider uses the top level's."""
     keys: dict[str, Any] = {
         "provider": "openai-compatible",
         "model": "small",
@@ -324,7 +323,7 @@ def test_a_roles_model_at_the_top_levels_provider() -> None:
 
 @pytest.mark.parametrize("judge", [{"model": "anthropic/claude-x"}, {"provider": "anthropic"}])
 def test_keys_are_for_their_own_provider(judge: dict[str, Any]) -> None:
-    """Another provider of a role's own never gets the top level's key, URL or headers."""
+    """A role with another provider never gets the top level's key, URL or headers."""
     spec = resolved(
         model="openai/gpt-5",
         provider_options={"base_url": "http://proxy/v1", "api_key": "secret", "headers": {"a": "b"}},
@@ -337,21 +336,21 @@ def test_keys_are_for_their_own_provider(judge: dict[str, Any]) -> None:
 
 
 def test_an_override() -> None:
-    """The override takes the place of the top level's model, and leaves a role's own alone."""
+    """The override replaces the top level's model but not a role's own."""
     keys: dict[str, Any] = {"model": "openai/gpt-5", "judge": {"model": "anthropic/claude-x"}}
     assert resolved(override="openai/gpt-4o", role="user", **keys).name == "openai/gpt-4o"
     assert resolved(override="openai/gpt-4o", role="judge", **keys).name == "anthropic/claude-x"
 
 
 def test_an_override_of_another_provider() -> None:
-    """An override names its own provider, and does not get the configured one's key."""
+    """An override with its own provider does not get the configured provider's key."""
     keys: dict[str, Any] = {"provider": "openai", "provider_options": {"api_key": "secret"}}
     spec = resolved(override="anthropic/claude-x", **keys)
     assert (spec.name, spec.api_key) == ("anthropic/claude-x", "sk-anthropic")
 
 
 def test_an_override_at_the_configured_provider() -> None:
-    """An override that names no provider is asked at the configured one."""
+    """An override without a provider uses the configured one."""
     options = {"base_url": "http://box/v1"}
     spec = resolved(override="other", provider="openai-compatible", model="m", provider_options=options)
     assert (spec.model, spec.base_url) == ("other", "http://box/v1")
@@ -372,7 +371,7 @@ def test_an_override_at_the_configured_provider() -> None:
 def test_precedence(
     tmp_path: Path, configured: str | None, variable: str | None, flag: str | None, name: str | None
 ) -> None:
-    """`--model` comes before AGENTEST_MODEL, that before the configuration; --offline before them all."""
+    """--offline comes before `--model`, then AGENTEST_MODEL, then the configuration."""
     settings: dict[str, Any] = {"agent": {"endpoint": "http://h"}}
     if configured:
         settings["model"] = configured
@@ -389,7 +388,7 @@ AZURE = {"AZURE_API_BASE": "https://r.openai.azure.com", "AZURE_API_KEY": "az-ke
 
 
 def test_azure() -> None:
-    """Azure's deployments are asked directly: at their own URL with a version, or at `/openai/v1`."""
+    """Azure deployments are called directly: at a URL with a version, or at `/openai/v1`."""
     spec = resolved(AZURE, model="azure/mine")
     assert spec.base_url.startswith("https://r.openai.azure.com/openai/deployments/mine?api-version=")
     assert (spec.key_header, spec.api_key, spec.model) == ("api-key", "az-key-123", "mine")
@@ -419,12 +418,12 @@ def test_azure() -> None:
     ],
 )
 def test_names_of_adks_files(written: str, name: str) -> None:
-    """A bare name, Gemini's resource name and LiteLLM's spelling all become LiteLLM's spelling."""
+    """Bare names, Gemini resource names and LiteLLM names all become LiteLLM names."""
     assert litellm_name(written) == name
 
 
 @pytest.mark.parametrize("written", ["house-judge", "llama3.2", "", "projects/p/locations/l/endpoints/7"])
-def test_names_that_say_nothing(written: str) -> None:
-    """A name that does not say whose model it is is refused, with how to write it."""
+def test_ambiguous_names(written: str) -> None:
+    """A name without a recognizable provider is refused, with the right spelling."""
     with pytest.raises(ConfigError, match="write it as "):
         litellm_name(written)

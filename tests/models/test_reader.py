@@ -1,4 +1,4 @@
-"""Reading a model's answer: what is an answer is found, and nothing else is ever taken for one."""
+"""Parsing model answers: valid answers are found, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentest.models.structured_output import Unreadable, _objects, read
 
 
 class Line(BaseModel):
-    """A simulated user's line."""
+    """A simulated user's message."""
 
     message: str
     should_stop: bool
@@ -61,7 +61,7 @@ thoughts = st.sampled_from(["", "<think>", "<thinking>", "\n<think>"])
 
 @st.composite
 def wrapped(draw: st.DrawFn) -> tuple[str, BaseModel]:
-    """An answer, and a text around it as models write them."""
+    """An answer, and text around it as models write it."""
     answer: BaseModel = draw(answers)
     indent = draw(st.sampled_from([None, 2, "\t"]))
     text = json.dumps(answer.model_dump(), indent=indent, ensure_ascii=draw(st.booleans()))
@@ -77,21 +77,21 @@ def wrapped(draw: st.DrawFn) -> tuple[str, BaseModel]:
 
 @given(wrapped())
 def test_an_answer_is_read_back(case: tuple[str, BaseModel]) -> None:
-    """Whatever is around it (prose, code fences, reasoning, other braces), an answer is read back exactly."""
+    """An answer is parsed exactly despite prose, code fences, reasoning and other braces around it."""
     text, answer = case
     assert read(text, type(answer)) == answer
 
 
 @given(scale, st.integers(2, 4), st.lists(prose, min_size=5, max_size=5))
 def test_an_answer_given_again(answer: ScaleAnswer, times: int, between: list[str]) -> None:
-    """The same answer several times is that answer."""
+    """Several copies of one answer are that answer."""
     text = "".join(gap + answer.model_dump_json() for gap in between[:times])
     assert read(text, ScaleAnswer) == answer
 
 
 @given(scale, scale, prose)
 def test_two_answers(first: ScaleAnswer, second: ScaleAnswer, between: str) -> None:
-    """Two different answers are none."""
+    """Two different answers are unreadable."""
     text = f"{first.model_dump_json()}{between}{second.model_dump_json()}"
     if first == second:
         assert read(text, ScaleAnswer) == first
@@ -113,7 +113,7 @@ wrong_values = st.one_of(
 
 @given(wrong_values, prose, prose)
 def test_wrong_values(value: Any, before: str, after: str) -> None:
-    """A number in quotes, a boolean, a fraction or a number off the scale is never a score."""
+    """A quoted number, boolean, fraction or number off the scale is never a score."""
     text = before + json.dumps({"reason": "because", "value": value}) + after
     with pytest.raises(Unreadable):
         read(text, ScaleAnswer)
@@ -176,8 +176,8 @@ GOOD = '{"reason": "r", "value": 4}'
     ],
     ids=lambda text: re.sub(r"\W+", "-", text[:50]).strip("-") or "nothing",
 )
-def test_what_is_no_answer(text: str) -> None:
-    """Nothing else gives a value: wrong types, keys given twice, answers inside other objects, drafts."""
+def test_unreadable_answers(text: str) -> None:
+    """Wrong types, duplicate keys, nested answers and drafts give no value."""
     with pytest.raises(Unreadable) as caught:
         read(text, ScaleAnswer)
     assert 0 < len(str(caught.value)) < 500
@@ -185,7 +185,7 @@ def test_what_is_no_answer(text: str) -> None:
 
 @given(st.text(max_size=200) | st.text('{}[]":,value reason0123456789.', max_size=60))
 def test_any_text(text: str) -> None:
-    """Any text at all is an answer on the scale or Unreadable, and never another exception."""
+    """Any text is a valid answer or Unreadable, and never raises another exception."""
     with suppress(Unreadable):
         assert read(text, ScaleAnswer).value in (1, 2, 3, 4, 5)
 
@@ -202,27 +202,27 @@ def test_any_text(text: str) -> None:
         ('{"reason": "r", "value": 4', "it is not valid JSON"),
     ],
 )
-def test_the_problem_is_told(text: str, said: str) -> None:
-    """The error says what was wrong in words that help a model to mend it."""
+def test_errors_help_the_model(text: str, said: str) -> None:
+    """The error says what was wrong, so that a model can correct it."""
     with pytest.raises(Unreadable, match=re.escape(said)):
         read(text, ScaleAnswer)
 
 
 @given(scale)
-def test_an_example_of_the_form(answer: ScaleAnswer) -> None:
-    """An example of the form with placeholders, or an object of another kind, is passed over."""
+def test_an_example_of_the_schema(answer: ScaleAnswer) -> None:
+    """A placeholder example of the schema, or an unrelated object, is skipped."""
     shown = 'Of the form {"reason": <text>, "value": <number>}; the call was {"date": "friday"}. '
     assert read(shown + answer.model_dump_json(), ScaleAnswer) == answer
 
 
 def test_a_label_outside_the_set() -> None:
-    """A label in another spelling is not corrected."""
+    """A misspelled label is not corrected."""
     with pytest.raises(Unreadable):
         read('{"reason": "r", "value": "No failure"}', Label)
 
 
 def test_a_binary_value() -> None:
-    """A goal is completed by the number 1 alone, however JSON writes it."""
+    """Only the number 1, in any JSON spelling, completes a goal."""
     for right in ("1", "1.0"):
         assert repr(read(f'{{"reason": "r", "value": {right}}}', BinaryAnswer).value) == "1"
     for wrong in ("true", "0.9999", '"1"', "2"):
@@ -231,7 +231,7 @@ def test_a_binary_value() -> None:
 
 
 def objects_slowly(text: str) -> list[str]:
-    """The sources of the outermost objects, found plainly: each brace looks for its end anew."""
+    """Find the outermost objects the plain way, searching for each brace's end separately."""
     found = []
     at = text.find("{")
     while at >= 0:
@@ -247,7 +247,7 @@ def objects_slowly(text: str) -> list[str]:
 
 
 def closing(text: str, at: int, tokens: str) -> int:
-    """The place behind the brace that closes the one at `at`; the text's end where none does."""
+    """Return the position after the brace that closes the one at `at`, or the text's end."""
     depth = 0
     for match in re.finditer(tokens, text[at:], re.S):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -263,8 +263,8 @@ pieces = st.sampled_from(
 
 @settings(max_examples=500)
 @given(st.lists(pieces, max_size=25).map("".join))
-def test_objects_are_found_where_they_stand(text: str) -> None:
-    """Reading in one pass finds the same objects as looking for each brace's end anew."""
+def test_objects_are_found_in_one_pass(text: str) -> None:
+    """Parsing in one pass finds the same objects as the plain search."""
     slowly = objects_slowly(text)
     quickly = list(_objects(text))
     assert [o for o in slowly if is_json(o)] == [o for o in quickly if is_json(o)]
@@ -283,7 +283,7 @@ def is_json(text: str) -> bool:
     ['{a:\\"', '{a:\\"}', "{a:}", '{"a"}', '{"a":"x{', '{"a":', '{a:"\\\\', '"{', "{ ", "<think>", "{a "],
 )
 @pytest.mark.slow
-def test_megabytes_that_are_no_answer(piece: str) -> None:
-    """An answer of megabytes is passed over in one pass, be it made to be read over and over again."""
+def test_megabytes_without_an_answer(piece: str) -> None:
+    """Megabytes are parsed in one pass, even if crafted to force repeated parsing."""
     with pytest.raises(Unreadable):
         read(piece * (300_000 // len(piece)), ScaleAnswer)

@@ -1,4 +1,4 @@
-"""How many requests a model gets at once: by `concurrency`, by where it runs, by `max_concurrency`."""
+"""Concurrent requests to a model, by `concurrency`, place and `max_concurrency`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def behind(base_url: str) -> dict[str, Any]:
     ids=lambda keys: str(keys.get("provider_options", keys["model"])),
 )
 def test_requests_follow_the_conversations(keys: dict[str, Any]) -> None:
-    """Any model, in a cloud or here, gets three requests for each conversation under way; one alone, one."""
+    """Any model, remote or local, gets three requests per running conversation, or one if there is one."""
     spec = spec_of(**keys)
     assert [spec.requests_at_once(n) for n in (1, 2, 5, 20)] == [1, 6, 15, 60]
 
 
 def test_one_conversation_at_a_time_has_one_request_under_way() -> None:
-    """With `concurrency` 1, user and judges share the one request, though their models differ."""
+    """With `concurrency` 1, user and judges share one place, even with different models."""
     keys = behind("https://models.example.com/v1")
     user, judge = spec_of(**keys), spec_of(**keys, judge={"model": "other"})
     alone, two = LocalGates(1), LocalGates(2)
@@ -56,7 +56,7 @@ def test_one_conversation_at_a_time_has_one_request_under_way() -> None:
 
 
 def test_max_concurrency_overrides() -> None:
-    """`max_concurrency` is what counts where it is given: a role's own first, then the top level's."""
+    """`max_concurrency` takes precedence: the role's own first, then the top level's."""
     for model in ("openai/gpt-5-mini", "ollama/llama3.2"):
         assert spec_of(model=model, max_concurrency=3).requests_at_once(20) == 3
         assert spec_of(model=model, maxConcurrency=300).requests_at_once(20) == 300
@@ -71,7 +71,7 @@ def test_max_concurrency_overrides() -> None:
 @pytest.mark.parametrize("most", [1, 10])
 @pytest.mark.parametrize("first", ["user", "judge"])
 def test_each_role_keeps_its_own_max_concurrency(keys: dict[str, Any], most: int, first: str) -> None:
-    """The limit of one role is not another's that is asked for nothing, whichever was opened first."""
+    """One role's limit does not affect the other's, whichever is opened first."""
     roles = {"user": spec_of(**keys), "judge": spec_of(**keys, judge={"max_concurrency": most})}
     gates = LocalGates(20)
     gates.of(roles[first])
@@ -84,7 +84,7 @@ class Answer(BaseModel):
 
 
 class Meeting:
-    """Answers when so many requests are there together; remembers how many there were at most."""
+    """Answers once the given number of requests has arrived; records the maximum seen."""
 
     def __init__(self, together: int) -> None:
         self._barrier = threading.Barrier(together)
@@ -105,8 +105,8 @@ class Meeting:
 @pytest.mark.parametrize(
     ("keys", "expected"), [({}, 6), ({"max_concurrency": 4}, 4)], ids=["concurrency", "max_concurrency"]
 )
-def test_so_many_are_really_under_way(keys: dict[str, Any], expected: int) -> None:
-    """A model sees three times as many requests at once as `concurrency` says, or `max_concurrency`."""
+def test_the_model_sees_that_many_requests(keys: dict[str, Any], expected: int) -> None:
+    """A model sees three times `concurrency` requests at once, or `max_concurrency`."""
     meeting = Meeting(expected)
 
     async def ask_twelve_times(spec: ModelSpec) -> None:

@@ -1,4 +1,4 @@
-"""Answers of a given shape: levels, repairs, retries, places and accounts, over real HTTP."""
+"""Structured answers: levels, repairs, retries, places and usage, over real HTTP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_SCHEMA = error(400, "response_format json_schema is not supported")
 
 @dataclass
 class Asking:
-    """A model at a server; its pauses are noted and not waited for."""
+    """A model on a server; pauses are recorded and skipped."""
 
     server: ModelServer
     retries: int = 4
@@ -83,7 +83,7 @@ class Asking:
             return await use(model)
 
     def ask(self, times: int = 1) -> list[Rating]:
-        """The same question several times, one after the other."""
+        """Ask the same question several times in sequence."""
 
         async def use(model: StructuredModel) -> list[Rating]:
             return [await model.ask(ASKED, Rating, KEY) for _ in range(times)]
@@ -104,16 +104,16 @@ def last_text(received: Received) -> str:
 # Levels
 
 
-def test_a_model_that_knows_schemas() -> None:
-    """A model that takes a JSON Schema is asked once, and its prompt stays as it is."""
+def test_a_model_with_schema_support() -> None:
+    """One request is enough, and the prompt stays unchanged."""
     with ModelServer(GOOD) as server:
         assert Asking(server).ask() == [Rating(reason="fine", value=3)]
     assert server.forms == ["json_schema"]
     assert server.received[0].body["messages"] == ASKED
 
 
-def test_a_model_that_knows_json_mode() -> None:
-    """Where the schema is refused, JSON mode is asked for, with the schema in the prompt."""
+def test_a_model_with_json_mode() -> None:
+    """If the schema is refused, JSON mode is used with the schema in the prompt."""
     with ModelServer(NO_SCHEMA, GOOD) as server:
         Asking(server).ask()
     assert server.forms == ["json_schema", "json_object"]
@@ -121,16 +121,16 @@ def test_a_model_that_knows_json_mode() -> None:
     assert last_text(server.received[1]).startswith("How was it?")
 
 
-def test_a_model_that_knows_neither() -> None:
-    """Where JSON mode is refused too, the prompt alone has to do."""
+def test_a_model_without_json_support() -> None:
+    """If JSON mode is refused too, only the prompt has the schema."""
     with ModelServer(NO_SCHEMA, error(422, "no json_object either"), GOOD) as server:
         Asking(server).ask()
     assert server.forms == ["json_schema", "json_object", None]
     assert json.dumps(answer_schema(Rating)) in last_text(server.received[2])
 
 
-def test_half_a_surrogate_pair() -> None:
-    """Whatever protocol carries it, a question has no text without a UTF-8 form, its repairs included."""
+def test_a_lone_surrogate() -> None:
+    """Questions and repairs contain no text that UTF-8 cannot encode."""
     asked: list[Question] = []
 
     class Answering:
@@ -151,14 +151,14 @@ def test_half_a_surrogate_pair() -> None:
 
 
 def test_the_level_is_remembered() -> None:
-    """The level that worked is the first one that is tried from then on."""
+    """Later requests start with the level that worked."""
     with ModelServer(NO_SCHEMA, NO_SCHEMA, GOOD) as server:
         Asking(server).ask(times=3)
     assert server.forms == ["json_schema", "json_object", None, None, None]
 
 
-def test_a_refusal_that_is_no_matter_of_form() -> None:
-    """A request that is refused at every level lowers no level for the next one."""
+def test_a_request_refused_at_every_level() -> None:
+    """A request refused at every level does not lower the level for the next one."""
     too_long = error(400, "maximum context length is 8192 tokens")
 
     async def use(model: StructuredModel) -> None:
@@ -172,14 +172,14 @@ def test_a_refusal_that_is_no_matter_of_form() -> None:
 
 
 def test_other_errors_lower_no_level() -> None:
-    """Neither a busy nor a broken server has anything to do with the form."""
+    """A busy or broken server does not lower the level."""
     with ModelServer(error(429), error(500), GOOD, GOOD) as server:
         Asking(server).ask(times=2)
     assert server.forms == ["json_schema"] * 4
 
 
 def test_a_parameter_that_is_refused() -> None:
-    """A refused parameter is left out at the same level, also by those who asked at the same time."""
+    """A refused parameter is dropped at the same level, also for concurrent requests."""
 
     def script(received: Received) -> Answer:
         if "temperature" in received.body:
@@ -201,7 +201,7 @@ def test_a_parameter_that_is_refused() -> None:
 
 
 def test_the_schema() -> None:
-    """The schema is one that strict structured output takes: closed, all required, no titles or defaults."""
+    """The schema is valid for strict structured output: closed, all required, no titles or defaults."""
 
     class Inner(BaseModel):
         title: str = "none"
@@ -224,7 +224,7 @@ def test_the_schema() -> None:
 
 
 def test_a_repair() -> None:
-    """A wrong answer is shown to the model with what was wrong and the form that is asked for."""
+    """A repair shows the model its answer, the problem and the expected schema."""
     with ModelServer(BAD, GOOD) as server:
         assert Asking(server).ask() == [Rating(reason="fine", value=3)]
     first, second = server.received
@@ -238,7 +238,7 @@ def test_a_repair() -> None:
 
 @pytest.mark.parametrize("answer", [BAD, completion("no JSON"), completion(""), completion(None)])
 def test_repairs_end(answer: Answer) -> None:
-    """A model that never gives the form is asked three times in all; then it is an invalid answer."""
+    """After three requests without a valid answer, the error is an invalid answer."""
     with ModelServer(answer) as server, pytest.raises(InvalidAnswer, match=r"openai/m .* in 3 attempts"):
         Asking(server).ask()
     assert len(server.received) == 3
@@ -247,14 +247,14 @@ def test_repairs_end(answer: Answer) -> None:
 
 
 def test_the_second_repair() -> None:
-    """The second repair shows the second wrong answer, not the first."""
+    """The second repair shows the second invalid answer, not the first."""
     with ModelServer(completion("one"), completion("two"), GOOD) as server:
         Asking(server).ask()
     assert server.received[2].body["messages"][2]["content"] == "two"
 
 
 def test_a_refusal_to_answer() -> None:
-    """A model that refuses to answer is not asked again, and its tokens are counted."""
+    """A refusal is not retried, and its tokens are counted."""
     with ModelServer(completion(None, refusal="I will not.")) as server:
         asking = Asking(server)
         with pytest.raises(InvalidAnswer, match="model openai/m refused to answer: I will not"):
@@ -268,7 +268,7 @@ def test_a_refusal_to_answer() -> None:
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
 def test_statuses_that_are_retried(status: int) -> None:
-    """After a status that may pass, the same request is made again."""
+    """After a temporary status, the same request is repeated."""
     with ModelServer(error(status), error(status), GOOD) as server:
         assert Asking(server).ask() == [Rating(reason="fine", value=3)]
     assert server.received[0].body == server.received[1].body == server.received[2].body
@@ -278,7 +278,7 @@ def test_statuses_that_are_retried(status: int) -> None:
     "answer", [RESET, Answer(b"{", cut=True), Answer(b"<html>"), Answer(b'{"error": "busy"}')]
 )
 def test_broken_answers_are_retried(answer: Answer) -> None:
-    """A connection that is reset, an answer that is cut or is a gateway's page is asked for again."""
+    """A reset connection, a truncated answer and a gateway's page are retried."""
     with ModelServer(answer, GOOD) as server:
         assert Asking(server).ask() == [Rating(reason="fine", value=3)]
     assert len(server.received) == 2
@@ -286,7 +286,7 @@ def test_broken_answers_are_retried(answer: Answer) -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_statuses_that_are_not_retried(status: int) -> None:
-    """A wrong key or address is told at once."""
+    """A wrong key or address is reported at once."""
     with ModelServer(error(status, "go away")) as server:
         asking = Asking(server)
         with pytest.raises(ModelUnavailable, match=rf"model openai/m: .*answered {status}: go away"):
@@ -297,7 +297,7 @@ def test_statuses_that_are_not_retried(status: int) -> None:
 
 
 def test_a_model_that_does_not_answer() -> None:
-    """A request that takes longer than allowed is given up and made again."""
+    """A request that times out is repeated."""
 
     class Silent:
         name = "silent"
@@ -334,7 +334,7 @@ def test_a_model_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
 def test_retries_end(retries: int) -> None:
-    """After the configured number of retries it is an error that says how often it was tried."""
+    """After the configured retries, the error has the number of attempts."""
     with ModelServer(error(503, "down")) as server:
         asking = Asking(server, retries=retries)
         with pytest.raises(ModelUnavailable, match="answered 503: down") as caught:
@@ -348,8 +348,8 @@ def test_retries_end(retries: int) -> None:
     ("asked_for", "granted"),
     [("0", 0), ("3", 3), ("2.5", 2.5), ("100", 100), ("-5", 0)],
 )
-def test_the_pause_that_was_asked_for(asked_for: str, granted: float) -> None:
-    """`Retry-After` is waited for as it is."""
+def test_retry_after(asked_for: str, granted: float) -> None:
+    """The pause is exactly that of `Retry-After`."""
     with ModelServer(error(429, headers={"retry-after": asked_for}), GOOD) as server:
         asking = Asking(server)
         asking.ask()
@@ -359,7 +359,7 @@ def test_the_pause_that_was_asked_for(asked_for: str, granted: float) -> None:
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("asked_for", ["3600", "inf"])
 def test_a_pause_that_is_too_long(status: int, asked_for: str) -> None:
-    """What is asked for beyond the call's deadline is not waited for: the call ends, and says why."""
+    """If the requested pause exceeds the call's deadline, the call fails and says why."""
     with ModelServer(error(status, "slow down", headers={"retry-after": asked_for})) as server:
         asking = Asking(server)
         with pytest.raises(ModelUnavailable, match=r"slow down; it asks to wait \w+ s, longer than"):
@@ -368,8 +368,8 @@ def test_a_pause_that_is_too_long(status: int, asked_for: str) -> None:
     assert asking.pauses == []
 
 
-def test_a_date_to_wait_for() -> None:
-    """`Retry-After` may be a date; one that has passed means at once."""
+def test_retry_after_as_a_date() -> None:
+    """`Retry-After` may be a date; a past one means no pause."""
     past = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}
     with ModelServer(error(429, headers=past), GOOD) as server:
         asking = Asking(server)
@@ -379,7 +379,7 @@ def test_a_date_to_wait_for() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "nan"}])
 def test_pauses_grow(headers: dict[str, str]) -> None:
-    """Without a readable `Retry-After` the pauses grow, and never beyond their bound."""
+    """Without a readable `Retry-After`, pauses grow up to a limit."""
     with ModelServer(error(503, headers=headers)) as server:
         asking = Asking(server, retries=8)
         with pytest.raises(ModelUnavailable):
@@ -390,7 +390,7 @@ def test_pauses_grow(headers: dict[str, str]) -> None:
 
 
 def test_retries_begin_anew() -> None:
-    """A repair has all its retries again, and the error of one question is not remembered for the next."""
+    """A repair has the full number of retries, and errors do not carry over to the next question."""
     with ModelServer(error(503), BAD, error(503), GOOD) as server:
         Asking(server, retries=1).ask()
     assert len(server.received) == 4
@@ -399,16 +399,16 @@ def test_retries_begin_anew() -> None:
 # Places and accounts
 
 
-def test_no_place_is_held_while_waiting() -> None:
-    """Whoever waits to try again leaves the place to others."""
+def test_pauses_release_the_place() -> None:
+    """A request releases its place while it waits to retry."""
     with ModelServer(error(429), error(429), GOOD) as server:
         asking = Asking(server, places=1)
         asking.ask()
     assert asking.taken_while_pausing == [0, 0]
 
 
-def test_places_bound_what_is_under_way() -> None:
-    """Never more requests are under way at once than there are places."""
+def test_places_bound_concurrent_requests() -> None:
+    """At most as many requests as places run at once."""
 
     class Counting:
         name = "counting"
@@ -438,7 +438,7 @@ def test_places_bound_what_is_under_way() -> None:
 
 
 def test_every_attempt_is_counted() -> None:
-    """Refusals, retries and repairs are calls too, with their tokens; the last two were asked again."""
+    """Refusals, retries and repairs count as calls with their tokens."""
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     wrong = completion("no JSON", usage)
     right = completion({"reason": "r", "value": 1}, usage)
@@ -450,7 +450,7 @@ def test_every_attempt_is_counted() -> None:
 
 
 def test_a_call_that_is_cancelled_is_counted() -> None:
-    """A request that was under way when the run is stopped has been made all the same."""
+    """A request in progress when the run is stopped counts as a call."""
     ledger = Ledger()
 
     async def use() -> None:
@@ -473,9 +473,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
     assert ledger.of("scenario")["judge"].calls == 1
 
 
-def test_accounts_are_kept_apart() -> None:
-    """Calls are counted by scenario and role."""
-
+def test_usage_is_counted_by_scenario_and_role() -> None:
     async def use(model: StructuredModel) -> None:
         for key in (
             CallKey("user", "a"),
