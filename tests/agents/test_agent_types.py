@@ -1,4 +1,4 @@
-"""Agent types: everything about a type is handed in by its plug-in."""
+"""Agent types: a plug-in registers everything about a type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agentest.testing import run_scenarios
 
 
 class ParrotSettings(AnyAgent):
-    """An agent that says what it hears."""
+    """Settings of an agent that repeats messages."""
 
     type: Literal["parrot"]
     cage: str
@@ -66,7 +66,7 @@ def open_agent(name: str, config: ParrotSettings, resources: Resources) -> Parro
 
 @pytest.fixture
 def parrots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One feature and one module, as a further protocol would add them."""
+    """Register one feature and one module, as a new protocol would."""
     module = ModuleType("parrot_client")
     module.open_agent = open_agent  # type: ignore[attr-defined]
     module.ParrotSettings = ParrotSettings  # type: ignore[attr-defined]
@@ -85,8 +85,8 @@ def parrots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("parrots")
-def test_a_further_type_is_configured_opened_and_seen() -> None:
-    """A feature is enough for the configuration, the client and how calls are seen."""
+def test_a_plugin_adds_an_agent_type() -> None:
+    """One feature provides the configuration, the client and the tool visibility."""
     config = Config.model_validate(
         {"agent": {"type": "parrot", "cage": "A"}, "compare": [{"name": "b", "cage": "B"}]}
     )
@@ -102,8 +102,8 @@ def test_a_further_type_is_configured_opened_and_seen() -> None:
 
 
 @pytest.mark.usefixtures("parrots")
-def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> None:
-    """Messages name the keys of the type, and what its line calls secret is hidden."""
+def test_settings_of_an_added_type_are_checked_and_redacted(tmp_path: Path) -> None:
+    """Errors name the keys of the type, and its secret keys are redacted."""
     path = tmp_path / "agentest.config.yaml"
     path.write_text("agent:\n  type: parrot\n  cage: A\n  password: peacock\n")
     assert load(path, {}).redact("a peacock") == "a [redacted]"
@@ -128,7 +128,7 @@ def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> Non
     ],
 )
 def test_types_of_the_core_read_no_plugin(agent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration reads the sources of plug-ins only up to the one with its type, overrides too."""
+    """A configuration, with overrides, reads plug-in sources only up to the one with its type."""
 
     def unread() -> Iterator[tuple[str, str]]:
         raise AssertionError("a source of plug-ins was read")
@@ -140,7 +140,7 @@ def test_types_of_the_core_read_no_plugin(agent: dict[str, Any], monkeypatch: py
 
 @pytest.mark.usefixtures("parrots")
 def test_a_type_that_cannot_be_imported_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other types are recognised and known; the problem is reported once, with who handed the type in."""
+    """The other types still work; the problem is reported once, with the plug-in's name."""
     plugin, problems = Plugin("dodos"), list[str]()
     plugin.agent_type("dodo", settings="dodo:Settings", client="dodo:open", probe="dodo:Probe", help="a dodo")
     monkeypatch.setitem(PLUGINS._features["agent type"], "dodo", plugin.features[0])
@@ -155,15 +155,14 @@ def test_a_type_that_cannot_be_imported_is_left_out(monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_there_is_no_type_that_nobody_hands_in() -> None:
-    """Without the feature there is no such type."""
+def test_an_unregistered_type_does_not_exist() -> None:
     with pytest.raises(ValueError, match="parrot"):
         Config.model_validate({"agent": {"type": "parrot", "cage": "A"}})
 
 
 @pytest.mark.parametrize("name", PLUGINS.all("agent type"))
-def test_each_type_is_whole(name: str) -> None:
-    """The settings of a type have its name, its client can be imported, and its probe names it."""
+def test_each_type_is_complete(name: str) -> None:
+    """A type's settings have its name, its client can be imported, and its probe names it."""
     assert name in str(settings_class(name).model_fields["type"].annotation)
     assert callable(agent_type(name).load())
     assert probe_of(name).kind == name

@@ -1,4 +1,4 @@
-"""Agents that are ASGI applications in this process: requests, lifespan, bounds, and what goes wrong."""
+"""Agents that are ASGI applications in this process: requests, lifespan, limits and failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class App:
-    """An application whose answer to chat completions is what `answer` sends; it keeps what it gets."""
+    """An application that answers chat completions with `answer` and stores its requests."""
 
     def __init__(self, answer: Callable[[dict[str, Any], Send, Receive], Awaitable[None]]) -> None:
         self.answer = answer
@@ -88,7 +88,7 @@ def held(result: RunResult) -> Conversation:
 
 
 def problem(app: Any, **config: Any) -> str:
-    """How the conversation ended, with the agent to blame."""
+    """Return how the conversation failed, with the agent to blame."""
     failure = held(run(app, **config)).failure
     assert failure is not None
     assert failure.blame == "agent"
@@ -96,7 +96,7 @@ def problem(app: Any, **config: Any) -> str:
 
 
 def test_a_conversation_with_an_application() -> None:
-    """The application is started once, gets chat completions at its path, and is shut down at the end."""
+    """The application starts once, gets chat completions at its path, and is shut down at the end."""
     app = App(hello)
     compared = run(
         app, "Ann", "Bob", agent={"headers": {"X-Key": "k"}}, compare=[{"name": "b", "path": "/p?q=1"}]
@@ -119,7 +119,7 @@ def test_a_conversation_with_an_application() -> None:
 
 
 def test_an_application_of_any_http_type() -> None:
-    """`app` takes the place of the address, whatever the agent speaks; an endpoint then gives the path."""
+    """`app` replaces the address for any HTTP agent type; an endpoint then gives the path."""
 
     async def chat(body: dict[str, Any], send: Send, receive: Receive) -> None:
         await send(start())
@@ -135,7 +135,7 @@ def test_an_application_of_any_http_type() -> None:
 
 
 def test_a_stream_comes_as_it_is_sent() -> None:
-    """Pieces are read while the application still runs, and what is packed is unpacked."""
+    """Chunks are read while the application still runs, and compressed ones are decompressed."""
 
     async def stream(body: dict[str, Any], send: Send, receive: Receive) -> None:
         packed = b"".join(
@@ -228,13 +228,13 @@ def _sends(*messages: Any) -> Callable[..., Awaitable[None]]:
     ],
 )
 def test_an_application_that_fails(answer: Any, said: str) -> None:
-    """What an application raises is the agent's error with type and message; size and time are bounded."""
+    """An exception is the agent's error with type and message; size and time are limited."""
     timeout = 50 if answer is _no_end else 30_000
     assert said in problem(App(answer), request_timeout_ms=timeout)
 
 
 def test_work_after_the_answer() -> None:
-    """What an application does after its answer is waited for, and what it raises there is told."""
+    """Work after the answer is waited for, and an exception in it is noted."""
     notes: list[str] = []
     done: list[str] = []
 
@@ -255,8 +255,8 @@ def test_work_after_the_answer() -> None:
     assert notes == ["agent 'bot': the application raised RuntimeError: too late after its answer, 2 times"]
 
 
-def test_what_is_raised_right_after_the_answer_is_told_too() -> None:
-    """An application that raises before anybody has read its answer has raised after it all the same."""
+def test_an_exception_right_after_the_answer_is_noted() -> None:
+    """An exception before the answer was read is still one after the answer."""
     notes: list[str] = []
 
     async def at_once(body: dict[str, Any], send: Send, receive: Receive) -> None:
@@ -273,7 +273,7 @@ def test_what_is_raised_right_after_the_answer_is_told_too() -> None:
 
 
 def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code that goes on when it is cancelled is left behind and told of: the event loop closes without it."""
+    """Code that ignores cancellation is abandoned with a note, and the event loop closes."""
     monkeypatch.setattr(calling, "_END_LIMIT_S", 0.01)
     monkeypatch.setattr(application, "_LAST_REQUESTS_S", 0.01)
     notes: list[str] = []
@@ -293,8 +293,8 @@ def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: 
     assert "does not end: it continues when it is cancelled" in notes[0]
 
 
-def test_whoever_hangs_up_is_told_to_the_application() -> None:
-    """An application that sends on when nobody listens gets an OSError, as behind a server."""
+def test_the_application_notices_a_disconnect() -> None:
+    """Sending to a closed connection raises OSError, as behind a server."""
     got: list[str] = []
 
     async def sends_on(body: dict[str, Any], send: Send, receive: Receive) -> None:
@@ -340,7 +340,7 @@ async def _ending_badly(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_lifespans() -> None:
-    """An application without a lifespan is used as it is; one whose startup fails stops the run."""
+    """An application without a lifespan works; a failed startup stops the run."""
     assert held(run(_without_lifespan)).turns[0].agent_message == "Hello, Ann"
     with pytest.raises(
         ConfigError, match=r"agent 'agent': the application did not start: its startup failed: Runt"
@@ -350,8 +350,8 @@ def test_lifespans() -> None:
         run(_raising)
 
 
-def test_a_shutdown_that_fails_is_told() -> None:
-    """What goes wrong in the shutdown is a note: the conversations are over."""
+def test_a_shutdown_that_fails_is_noted() -> None:
+    """It is only a note, because the conversations are over."""
     notes: list[str] = []
 
     async def go() -> None:
@@ -364,8 +364,8 @@ def test_a_shutdown_that_fails_is_told() -> None:
     ]
 
 
-def test_failures_of_requests_are_of_the_request() -> None:
-    """`AppFailed` comes from the request alone: the application goes on with the next."""
+def test_a_failed_request_does_not_stop_the_application() -> None:
+    """`AppFailed` affects one request, and the next one succeeds."""
 
     async def go() -> None:
         app = App(_raises)
@@ -397,13 +397,13 @@ def test_failures_of_requests_are_of_the_request() -> None:
     ],
 )
 def test_settings_that_do_not_go_together(agent: dict[str, Any], said: str) -> None:
-    """An agent needs an address or an application, and not both with what belongs to the other."""
+    """An agent needs an address or an application, without settings of the other."""
     with pytest.raises(ValueError, match=said.replace(".", r"\.")):
         Config.model_validate({"agent": agent})
 
 
 def test_addresses_of_applications() -> None:
-    """People are shown the application; requests have the address that the protocol needs."""
+    """Messages show the application; requests have the address that the protocol needs."""
     agent = AsgiAgent(type="asgi", app="bot:app")
     assert (agent.address, agent.default_endpoint) == ("app bot:app", "http://localhost/v1/chat/completions")
     assert ChatCompletionsAgent(app=print).address == "an app in Python (builtin_function_or_method)"
@@ -440,7 +440,7 @@ def make():
 
 
 def test_a_run_with_workers(tmp_path: Path) -> None:
-    """Each worker starts the application for itself, and the run's own process does not."""
+    """Each worker starts its own application, and the main process starts none."""
     project = Project(tmp_path)
     project.write("bot.py", APPLICATION)
     project.config("", agent={"type": "asgi", "app": "bot:app"})
@@ -462,8 +462,8 @@ def test_a_run_with_workers(tmp_path: Path) -> None:
         ("bot:make", "agent 'agent': app: 'bot:make' does not take (scope, receive, send)"),
     ],
 )
-def test_what_is_no_application(app: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message that names key and import path."""
+def test_invalid_applications(app: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is one message with key and import path."""
     monkeypatch.chdir(tmp_path)
     Project(tmp_path).write("bot.py", APPLICATION)
     with pytest.raises(ConfigError) as caught:
@@ -473,7 +473,7 @@ def test_what_is_no_application(app: str, said: str, tmp_path: Path, monkeypatch
 
 
 def test_a_run_without_its_application(tmp_path: Path) -> None:
-    """A run whose application cannot be imported ends before the first conversation, with exit status 2."""
+    """If the application cannot be imported, the run ends before any conversation with status 2."""
     project = Project(tmp_path)
     project.config("", agent={"type": "asgi", "app": "nowhere:app"})
     project.scenario('scenario("good", turns=["hi"])')
@@ -485,7 +485,7 @@ def test_a_run_without_its_application(tmp_path: Path) -> None:
 
 
 def test_an_application_that_blocks_is_too_late() -> None:
-    """Time for which an application holds up the event loop is its own, and counts against the limit."""
+    """Time in which an application blocks the event loop counts against its limit."""
 
     async def blocks(body: dict[str, Any], send: Send, receive: Receive) -> None:
         loop = asyncio.get_running_loop()

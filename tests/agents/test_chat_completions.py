@@ -1,4 +1,4 @@
-"""Chat completions over real sockets: what is sent, sent again and read, and every wrong answer."""
+"""Chat completions over real sockets: requests, retries, replies and every wrong answer."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _no_tools(*_: Any) -> Any:
 async def ask(
     endpoint: str, timeout_s: float = 10.0, messages: Sequence[Message] = SAID, **config: Any
 ) -> AgentReply:
-    """One request of the turn loop."""
+    """Make one request of the turn loop."""
     async with open_client(AddressGuard()) as client:
         agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=endpoint, **config), client, timeout_s)
         return await agent.reply(messages, TurnContext("c-1", "s", 0, _no_tools, session_id="x"))
 
 
 def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
-    """The reply of an agent that answers so."""
+    """Return the reply of an agent with these answers."""
 
     async def go() -> tuple[AgentReply, Wire]:
         async with wire(*answers) as opened:
@@ -56,7 +56,7 @@ def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
 
 
 def refused(*answers: Answer, **options: Any) -> tuple[str, Wire]:
-    """The error about an agent that answers so."""
+    """Return the error about an agent with these answers."""
 
     async def go() -> tuple[str, Wire]:
         async with wire(*answers) as opened:
@@ -68,7 +68,7 @@ def refused(*answers: Answer, **options: Any) -> tuple[str, Wire]:
 
 
 def test_the_request() -> None:
-    """The request is the extra body fields and the messages, those of the body before the conversation's."""
+    """The request has the extra body fields, and the body's messages before the conversation's."""
     body = {"model": "m", "temperature": 0, "messages": [{"role": "system", "content": "Be brief."}]}
     headers = {
         "Authorization": "Bearer secret",
@@ -89,7 +89,7 @@ def test_the_request() -> None:
 
 
 def test_the_extra_body_is_not_changed() -> None:
-    """Asking twice sends the messages of the body once each time."""
+    """Two requests each contain the messages of the body once."""
 
     async def go() -> list[Any]:
         config = {"body": {"messages": [{"role": "system", "content": "Be brief."}]}}
@@ -104,7 +104,7 @@ def test_the_extra_body_is_not_changed() -> None:
 
 
 def test_a_scripted_agent() -> None:
-    """Text, tool calls, usage and latency of an ordinary agent are read."""
+    """The reply has text, tool calls, usage and latency."""
     with ScriptedAgent([tool_call("find", q="x"), "Found."]) as agent:
         first = anyio.run(ask, agent.endpoint)
         second = anyio.run(ask, agent.endpoint, 10.0, [*SAID, AgentMessage("?")])
@@ -118,7 +118,7 @@ def test_a_scripted_agent() -> None:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_retried_status(status: int) -> None:
-    """A request is sent again after 429, 502, 503 and 504, and the reply says how often."""
+    """A request is retried after 429, 502, 503 and 504, and the reply counts the retries."""
     busy = http(b"busy", f"{status} Busy", [NOW])
     reply, opened = asked(busy, busy, GOOD)
     assert (reply.text, reply.retries, len(opened.requests)) == ("Hello.", 2, 3)
@@ -126,7 +126,7 @@ def test_retried_status(status: int) -> None:
 
 
 def test_retries_run_out() -> None:
-    """After the retries the last answer is the error, and the error says how many there were."""
+    """After the retries, the error has the last answer and the number of attempts."""
     problem, opened = refused(http(b"still busy", "503 Busy", [NOW]), retries=1)
     assert "answered 503: still busy (2 attempts)" in problem
     assert len(opened.requests) == 2
@@ -140,18 +140,18 @@ def test_no_retries() -> None:
 
 
 async def _goodbye(_: Connection) -> None:
-    """Close the connection in order, without a byte."""
+    """Close the connection cleanly without sending a byte."""
 
 
 @pytest.mark.parametrize("hang_up", [reset, _goodbye])
 def test_reset_before_the_first_byte(hang_up: Answer) -> None:
-    """A connection that ends before the first byte of an answer is tried again."""
+    """A connection that closes before the first byte is retried."""
     reply, opened = asked(hang_up, GOOD)
     assert (reply.text, reply.retries, len(opened.requests)) == ("Hello.", 1, 2)
 
 
 def test_refused_to_the_end() -> None:
-    """When nobody ever listens, the error says so and how often it was tried."""
+    """If the server is never reachable, the error says so and counts the attempts."""
     with pytest.raises(NoReply, match=r"connection refused: nobody listens there \(2 attempts\)") as caught:
         anyio.run(lambda: ask(f"http://127.0.0.1:{closed_port()}/", retries=1))
     assert caught.value.retries == 1
@@ -188,14 +188,14 @@ SSE = ["content-type: text/event-stream"]
     ],
 )
 def test_wrong_answers_are_not_retried(answer: bytes, problem: str) -> None:
-    """A wrong or half answer is the agent's answer: one request, and an error that says what was wrong."""
+    """A wrong or incomplete answer gets no retry, and the error describes it."""
     found, opened = refused(answer)
     assert problem in found
     assert len(opened.requests) == 1
 
 
 def test_a_name_that_does_not_resolve() -> None:
-    """A host name that does not exist is an error at once, like one that cannot be a name at all."""
+    """A nonexistent or invalid host name is an error at once."""
     for host, problem in (("agent.invalid", "cannot be resolved"), ("a" * 70 + ".example", "Error")):
         with pytest.raises(NoReply, match=problem) as caught:
             anyio.run(ask, f"http://{host}/")
@@ -207,7 +207,7 @@ def test_a_name_that_does_not_resolve() -> None:
     [("0", 0), ("7", 7), ("1.5", 1.5), ("-3", -3), ("soon", None), ("nan", None), ("", None)],
 )
 def test_retry_after_seconds(value: str, seconds: float | None) -> None:
-    """Retry-After is read as seconds; what is not a number and no date counts as absent."""
+    """Retry-After is read as seconds; a value that is neither a number nor a date is ignored."""
     assert retry_after({"retry-after": value}) == seconds
 
 
@@ -222,7 +222,7 @@ def test_retry_after_date() -> None:
 
 @pytest.mark.parametrize(("asked_for", "waited"), [(7, 7), (0, 0), (-5, 0), (3600, 30), (float("inf"), 30)])
 def test_retry_after_is_bounded(asked_for: float, waited: float) -> None:
-    """What the server asks for is waited, but never more than 30 seconds."""
+    """The requested pause is used, up to 30 seconds."""
     assert pause_before_retry(1, asked_for) == waited
 
 
@@ -266,7 +266,7 @@ PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat
     ],
 )
 def test_refusals_name_the_likely_cause(status: str, body: bytes, told: str) -> None:
-    """A refusal says what is likely wrong and what to try, before what the agent says itself."""
+    """The error starts with a likely cause and advice, before the agent's message."""
     found, opened = refused(http(body, status))
     assert told in found
     assert len(opened.requests) == 1
@@ -275,7 +275,7 @@ def test_refusals_name_the_likely_cause(status: str, body: bytes, told: str) -> 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/event-stream"])
 def test_a_web_page(content_type: str, streaming: bool) -> None:
-    """A web page in place of an answer is told as one, with what to try, streamed or not."""
+    """A web page instead of an answer is reported as one, with advice, streamed or not."""
     page = b"<!DOCTYPE html><html><body>Welcome!" + b"x" * 5_000
     found, _ = refused(http(page, headers=[f"content-type: {content_type}"]), streaming=streaming)
     assert found.startswith(f"the agent's answer is a web page, not JSON ({PLACE}): '<!DOCTYPE html>")
@@ -310,7 +310,7 @@ async def _drip_events(writer: Connection) -> None:
 
 @pytest.mark.parametrize("slow", [hang, _drip, _drip_head, _drip_events])
 def test_the_time_out_is_total(slow: Answer) -> None:
-    """The time-out runs from connect to the last byte, however steadily bytes drip in; it is not retried."""
+    """The timeout covers the request from connect to the last byte, and is not retried."""
     found, opened = refused(slow, timeout_s=0.3)
     assert "no complete answer within 0.3 s. If the agent may take longer, raise request_timeout_ms" in found
     assert len(opened.requests) == 1
@@ -332,7 +332,7 @@ async def _endless_event(writer: Connection) -> None:
 
 @pytest.mark.parametrize("body", [_endless, _endless_event])
 def test_endless_bodies(body: Answer) -> None:
-    """A body that never ends is refused while it is being read, once it is larger than 10 MB."""
+    """Reading an endless body stops at 10 MB with an error."""
     found, opened = refused(body)
     assert "larger than 10 MB" in found
     assert len(opened.requests) == 1
@@ -340,7 +340,7 @@ def test_endless_bodies(body: Answer) -> None:
 
 @pytest.mark.parametrize("status", ["500 Oops", "503 Busy"])
 def test_endless_errors(status: str) -> None:
-    """Of an error's endless body only the beginning is read."""
+    """Only the beginning of an error's endless body is read."""
 
     async def endless(writer: Connection) -> None:
         writer.write(f"HTTP/1.1 {status}\r\n\r\n".encode())
@@ -353,7 +353,7 @@ def test_endless_errors(status: str) -> None:
 
 
 def test_the_largest_body() -> None:
-    """A body of just 10 MB is read, one byte more is refused."""
+    """A body of exactly 10 MB is read, one byte more is refused."""
     body = completion("x" * (10 * 2**20 - len(completion(""))))
     assert len(body) == 10 * 2**20
     assert len(asked(http(body))[0].text or "") > 10_000_000
@@ -364,7 +364,7 @@ GZIP = ["content-type: application/json", "content-encoding: gzip"]
 
 
 def test_compressed_bodies() -> None:
-    """Bodies in gzip and deflate are decoded, whole and streamed."""
+    """gzip and deflate bodies are decoded, streamed or not."""
     assert asked(http(gzip.compress(completion()), headers=GZIP))[0].text == "Hello."
     assert asked(http(zlib.compress(completion()), headers=["content-encoding: deflate"]))[0].text == "Hello."
     events = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'
@@ -376,7 +376,7 @@ def test_compressed_bodies() -> None:
 
 
 def test_compressed_bombs() -> None:
-    """A small body that unpacks to more than 10 MB is refused, and no more than that of it is unpacked."""
+    """A small body that decompresses to over 10 MB is refused at the limit."""
     bomb = gzip.compress(b" " * 2**20) * 2_000
     assert len(bomb) < 3_000_000
     tracemalloc.start()
@@ -389,7 +389,7 @@ def test_compressed_bombs() -> None:
 
 
 def test_bodies_that_unpack_to_nothing() -> None:
-    """A packed body that goes on and unpacks to nothing is refused once 10 MB of it have come."""
+    """A compressed body that never yields data is refused after 10 MB."""
 
     async def nothing(writer: Connection) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"{}"))
@@ -402,14 +402,14 @@ def test_bodies_that_unpack_to_nothing() -> None:
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "deflate, gzip", "compress"])
 def test_encodings_not_asked_for(encoding: str) -> None:
-    """A coding that was not asked for, of which a few bytes might hide gigabytes, is refused."""
+    """A content coding that the request does not allow is refused, as it could hide gigabytes."""
     bomb = gzip.compress(gzip.compress(b" " * 10_000_000))
     found, _ = refused(http(bomb, headers=[f"content-encoding: {encoding}"]))
     assert f"has the content-encoding '{encoding}'; the request allows gzip or deflate" in found
 
 
 def test_a_broken_compressed_body() -> None:
-    """A body that says gzip and is none is a wrong answer, and so is one that ends too early."""
+    """A body that is not valid gzip or ends early is a wrong answer."""
     assert "the answer is not gzip" in refused(http(completion(), headers=GZIP))[0]
     assert (
         "the answer was cut: its gzip data ended"
@@ -441,7 +441,7 @@ def _events(*texts: str, ending: str = "\n", done: bool = True) -> bytes:
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_streaming(ending: str) -> None:
-    """With `streaming` the request asks for a stream, and its pieces are put together."""
+    """With `streaming` the request asks for a stream, and the reply joins its chunks."""
     reply, opened = asked(http(_events("Hel", "lo", ending=ending), headers=SSE), streaming=True)
     assert reply.text == "Hello"
     assert opened.requests[0].body["stream"] is True
@@ -454,8 +454,8 @@ COUNTED = _events("Hi", done=False) + (
 )
 
 
-def test_a_stream_is_asked_for_its_tokens() -> None:
-    """A streaming agent is asked to tell its tokens, unless the body says what it is asked for."""
+def test_a_stream_requests_usage() -> None:
+    """A streaming request includes usage, unless the body sets `stream_options`."""
     reply, opened = asked(http(COUNTED, headers=SSE), streaming=True)
     assert (reply.usage.total_tokens, reply.retries) == (7, 0)
     assert opened.requests[0].body["stream_options"] == {"include_usage": True}
@@ -471,7 +471,7 @@ NO_OPTIONS = [
 
 
 def told_apart(*answers: Answer, times: int = 2) -> tuple[list[AgentReply | str], list[bool]]:
-    """Replies or errors to several requests of one agent, and which requests asked for tokens."""
+    """Replies or errors of several requests to one agent, and which requests included usage."""
 
     async def go() -> tuple[list[AgentReply | str], list[bool]]:
         found: list[AgentReply | str] = []
@@ -491,8 +491,8 @@ def told_apart(*answers: Answer, times: int = 2) -> tuple[list[AgentReply | str]
 
 
 @pytest.mark.parametrize("refusal", NO_OPTIONS)
-def test_an_agent_that_tells_no_tokens(refusal: bytes) -> None:
-    """An agent that refuses to be asked for tokens is asked once more without, and never again."""
+def test_an_agent_that_refuses_usage(refusal: bytes) -> None:
+    """The request is repeated without usage, and later ones leave it out."""
     (first, second), asking = told_apart(refusal, http(_events("Hi"), headers=SSE))
     assert isinstance(first, AgentReply)
     assert isinstance(second, AgentReply)
@@ -501,7 +501,7 @@ def test_an_agent_that_tells_no_tokens(refusal: bytes) -> None:
 
 
 def test_a_refusal_for_another_reason() -> None:
-    """What is refused without the question for tokens too is the agent's answer, and says nothing of them."""
+    """If the request fails without usage too, the refusal is the agent's answer, and usage stays on."""
     refusal = http(b"too long", "400 Bad Request")
     (first, second), asking = told_apart(refusal, refusal, http(COUNTED, headers=SSE))
     assert "answered 400: too long" in str(first)
@@ -510,8 +510,8 @@ def test_a_refusal_for_another_reason() -> None:
     assert asking == [True, False, True]
 
 
-def test_a_refusal_of_an_agent_that_has_told_tokens() -> None:
-    """An agent that has told its tokens is not asked again when it refuses another request."""
+def test_a_refusal_after_usage_was_reported() -> None:
+    """An agent that has reported usage gets no repeated request when it refuses one."""
     refusal = http(b"too long", "400 Bad Request")
     (_, second), asking = told_apart(http(COUNTED, headers=SSE), refusal)
     assert "answered 400: too long" in str(second)
@@ -519,7 +519,7 @@ def test_a_refusal_of_an_agent_that_has_told_tokens() -> None:
 
 
 def test_streaming_that_never_closes() -> None:
-    """A stream's answer is whole at [DONE], even if the server keeps the connection open."""
+    """A streamed answer ends at [DONE], even if the connection stays open."""
 
     async def open_for_ever(writer: Connection) -> None:
         writer.write(http(_events("Hello"), headers=SSE, length=10_000))
@@ -530,13 +530,13 @@ def test_streaming_that_never_closes() -> None:
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", "text/event-stream", "x"])
 def test_a_server_that_cannot_stream(content_type: str) -> None:
-    """A whole completion answers a request for a stream too, whatever it calls itself."""
+    """A whole completion is a valid answer to a streaming request, with any content type."""
     reply, _ = asked(http(b"\n " + completion(), headers=[f"content-type: {content_type}"]), streaming=True)
     assert reply.text == "Hello."
 
 
 def test_a_stream_that_was_not_asked_for() -> None:
-    """A stream is read though none was asked for, and under a wrong content type if one was."""
+    """An unrequested stream is read, and so is a requested one with a wrong content type."""
     assert asked(http(_events("Hello"), headers=SSE))[0].text == "Hello"
     assert (
         asked(http(_events("Hello"), headers=["content-type: text/plain"]), streaming=True)[0].text == "Hello"
@@ -544,7 +544,7 @@ def test_a_stream_that_was_not_asked_for() -> None:
 
 
 def test_a_stream_cut_in_transport() -> None:
-    """A stream whose connection is cut is an error, even after a finish_reason."""
+    """A stream with a broken connection is an error, even after a finish_reason."""
     finished = b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n'
     found, opened = refused(http(finished, headers=SSE, length=500), streaming=True)
     assert "was cut" in found
@@ -560,7 +560,7 @@ def to(target: str, status: str = "307 Temporary Redirect") -> bytes:
 
 @pytest.mark.parametrize("status", ["307 Temporary Redirect", "308 Permanent Redirect"])
 def test_redirects_at_the_same_origin(status: str) -> None:
-    """307 and 308 are followed with the same request and, at the same origin, with its credentials."""
+    """307 and 308 repeat the request; at the same origin it keeps its credentials."""
     reply, opened = asked(to("/v2", status), GOOD, headers={"Authorization": "Bearer secret"})
     first, second = opened.requests
     assert reply.text == "Hello."
@@ -570,7 +570,7 @@ def test_redirects_at_the_same_origin(status: str) -> None:
 
 
 def test_redirects_to_another_origin() -> None:
-    """Another origin gets the request without the configured headers, and so does the first one after it."""
+    """Configured headers are not sent to another origin, or after a redirect through one."""
 
     async def go() -> tuple[Wire, Wire]:
         async with wire(GOOD) as first, wire(GOOD) as second:
@@ -591,7 +591,7 @@ def test_redirects_to_another_origin() -> None:
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other"])
 def test_other_redirects(status: str) -> None:
-    """Redirects that would change the request are refused with the address to configure instead."""
+    """Redirects that would change the request are refused, with the address to configure."""
     found, opened = refused(to("https://agent.example/v1", status))
     assert f"answered {status[:3]} and points to https://agent.example/v1: set the endpoint" in found
     assert len(opened.requests) == 1
@@ -611,14 +611,14 @@ def test_other_redirects(status: str) -> None:
     ],
 )
 def test_redirects_that_are_refused(target: str, problem: str) -> None:
-    """A redirect to a metadata address, or to what is not an address, is refused and not retried."""
+    """A redirect to a metadata address or an invalid URL is refused without a retry."""
     found, opened = refused(to(target))
     assert re.search(problem, found)
     assert len(opened.requests) == 1
 
 
 def test_redirect_loops() -> None:
-    """A redirect that leads to itself ends after five."""
+    """A redirect loop ends after five redirects."""
     found, opened = refused(to("/v1/chat/completions"))
     assert "more than 5 redirects" in found
     assert len(opened.requests) == 6
@@ -628,7 +628,7 @@ def test_redirect_loops() -> None:
 
 
 def test_raw_answers() -> None:
-    """A scripted agent can answer byte for byte, and cut its answer short."""
+    """A scripted agent can send raw bytes and cut its answer short."""
     half = Raw(completion()[:30], content_length=len(completion()), close=True)
     with ScriptedAgent([half]) as agent, pytest.raises(AgentError, match="was cut"):
         anyio.run(ask, agent.endpoint)
@@ -640,7 +640,7 @@ def test_raw_answers() -> None:
 
 
 def test_many_at_once() -> None:
-    """Two hundred requests at once through one client each get their own answer."""
+    """Two hundred concurrent requests through one client each get their own answer."""
 
     async def go(endpoint: str) -> list[str | None]:
         answers: list[str | None] = [None] * 200

@@ -1,4 +1,4 @@
-"""Chat completions: whatever an agent sends is a reply or an AgentError that says what is wrong with it."""
+"""Chat completions: any agent data is a reply, or an AgentError that says what is wrong."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_any_stream(events: list[Any], done: bool) -> None:
     | st.dictionaries(st.tuples(st.integers()) | KEYS, JSON | st.binary() | st.just(object()), max_size=3)
 )
 def test_any_object_of_a_handler(answer: Any) -> None:
-    """Any Python object that a handler returns as its message is a reply or an AgentError."""
+    """Any Python object that a handler returns is a reply or an AgentError."""
     with suppress(AgentError):
         message = from_wire(answer)
         check(AgentReply(message.text, message.tool_requests))
@@ -107,7 +107,7 @@ def test_any_object_of_a_handler(answer: Any) -> None:
 @pytest.mark.parametrize("depth", [200, 900, 1_000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
 def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
-    """Nesting as deep as it likes, anywhere in an answer, is an AgentError or read as it is."""
+    """Nesting of any depth, anywhere in an answer, is read or an AgentError."""
     deep = opening * depth + "1" + closing * depth
     for place in (
         "%s",
@@ -123,7 +123,7 @@ def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
 
 
 def test_a_container_that_contains_itself() -> None:
-    """A handler's message that contains itself is an AgentError."""
+    """A cyclic message of a handler is an AgentError."""
     message: dict[str, Any] = {"content": {}}
     message["content"]["again"] = message
     with pytest.raises(AgentError, match="content"):
@@ -145,12 +145,12 @@ def test_a_container_that_contains_itself() -> None:
     ],
 )
 def test_content(content: Any, text: str | None) -> None:
-    """Content may be null, a text, or a list of parts, of which those without text are named."""
+    """Content may be null, text or a list of parts; parts without text are named."""
     assert read_completion(completion({"content": content})).text == text
 
 
 def test_refusal() -> None:
-    """A refusal stands in for missing content."""
+    """A refusal replaces missing content."""
     assert read_completion(completion({"content": None, "refusal": "No."})).text == "No."
     assert stream(delta(refusal="N"), delta("stop", refusal="o.")).text == "No."
 
@@ -185,13 +185,13 @@ def test_refusal() -> None:
     ],
 )
 def test_wrong_answers(body: bytes, problem: str) -> None:
-    """A wrong answer's error says what is wrong with it."""
+    """The error says what is wrong with the answer."""
     with pytest.raises(AgentError, match=problem):
         read_completion(body)
 
 
 def test_encodings() -> None:
-    """Bodies in UTF-8 with a byte order mark, and in UTF-16, are read."""
+    """UTF-8 with a byte order mark and UTF-16 are read."""
     text = json.dumps({"choices": [{"message": {"content": "grüße"}}]}, ensure_ascii=False)
     for body in (text.encode("utf-8-sig"), text.encode("utf-16")):
         assert read_completion(body).text == "grüße"
@@ -209,14 +209,14 @@ def test_encodings() -> None:
     ],
 )
 def test_tool_call_arguments(arguments: Any, read: str) -> None:
-    """Arguments are kept as the text that came; objects in their place are written as text."""
+    """Argument text is stored unchanged; objects are written as text."""
     reply = read_completion(completion({"tool_calls": [function(arguments=arguments)]}))
     assert reply.tool_requests == (ToolRequest("call_1", "find", read),)
 
 
 @pytest.mark.parametrize("given_id", [None, 7, [], {}])
 def test_tool_calls_without_an_id(given_id: Any) -> None:
-    """A tool call whose id is not a text is a call without an id."""
+    """A tool call whose id is not text has no id."""
     call = {**function(), "id": given_id}
     assert read_completion(completion({"tool_calls": [call]})).tool_requests == (
         ToolRequest("", "find", "{}"),
@@ -235,12 +235,12 @@ def test_tool_calls_without_an_id(given_id: Any) -> None:
     ],
 )
 def test_usage(usage: Any, read: Usage) -> None:
-    """Tokens that are whole positive numbers are counted, anything else counts as none."""
+    """Only positive integers count as tokens."""
     assert read_completion(completion({"content": "x"}, usage=usage)).usage == read
 
 
 def test_streamed_text_and_usage() -> None:
-    """Streamed text is put together, and the usage is taken from the event that has no choices."""
+    """Streamed text is joined, and usage comes from the event without choices."""
     usage = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
     reply = stream(
         delta(role="assistant"), delta(content="Hel"), delta("stop", content="lo"), usage, "[DONE]"
@@ -255,7 +255,7 @@ def test_streamed_text_and_usage() -> None:
     st.data(),
 )
 def test_streamed_tool_calls(calls: list[tuple[str, dict[str, int]]], data: st.DataObject) -> None:
-    """Tool calls whose pieces come in any interleaving are put together by index, in order of the index."""
+    """Interleaved pieces of tool calls are joined and ordered by index."""
     waiting = []
     for index, (name, arguments) in enumerate(calls):
         text = json.dumps(arguments)
@@ -277,7 +277,7 @@ def names(pieces: Iterable[Any]) -> list[str]:
 
 
 def test_streamed_tool_names() -> None:
-    """A tool's name may come whole, in pieces, or again with every piece."""
+    """A tool's name may come whole, in pieces, or repeated in every piece."""
     assert names([{"index": 0, "function": {"name": "find"}}]) == ["find"]
     assert names([{"index": 0, "function": {"name": "fi"}}, {"index": 0, "function": {"name": "nd"}}]) == [
         "find"
@@ -286,7 +286,7 @@ def test_streamed_tool_names() -> None:
 
 
 def test_streamed_tool_calls_without_index() -> None:
-    """Without an index, a piece with an id begins a call and one without continues the last."""
+    """Without an index, a piece with an id starts a call and others continue it."""
     pieces = [
         {"id": "1", "function": {"name": "one", "arguments": "{"}},
         {"function": {"arguments": "}"}},
@@ -297,7 +297,7 @@ def test_streamed_tool_calls_without_index() -> None:
 
 
 def test_streamed_tool_calls_of_one_index() -> None:
-    """Another id and name begin another call, where an agent gives all calls the same index."""
+    """If an agent repeats one index, a new id and name start a new call."""
     pieces = [
         {"index": 0, "id": "1", "function": {"name": "one", "arguments": "{}"}},
         {"index": 0, "id": "2", "function": {"name": "two", "arguments": "[]"}},
@@ -308,7 +308,7 @@ def test_streamed_tool_calls_of_one_index() -> None:
 
 @pytest.mark.slow
 def test_very_many_streamed_tool_calls_without_index() -> None:
-    """The place of a call without an index is known without looking at all that came before."""
+    """Joining calls without an index takes linear time."""
     pieces = [{"id": str(n), "function": {"name": "one"}} for n in range(50_000)]
     assert len(stream(delta(tool_calls=pieces), "[DONE]").tool_requests) == 50_000
 
@@ -324,30 +324,30 @@ def test_very_many_streamed_tool_calls_without_index() -> None:
     ],
 )
 def test_cut_streams(events: list[Any]) -> None:
-    """A stream that stops without [DONE] and without a finish_reason is an error, not a short answer."""
+    """A stream that ends without [DONE] or a finish_reason is an error."""
     with pytest.raises(AgentError, match="was cut"):
         stream(*events)
 
 
 def test_a_stream_without_done() -> None:
-    """A finish_reason ends a stream whose server sends no [DONE]."""
+    """A finish_reason ends a stream without [DONE]."""
     assert stream(delta(content="Hi"), delta("stop")).text == "Hi"
 
 
 def test_empty_events() -> None:
-    """Events without data, which keep a connection alive, are not a part of the answer."""
+    """Keep-alive events without data are ignored."""
     assert stream("", delta(content="Hi"), " ", delta("stop"), "[DONE]").text == "Hi"
 
 
 def test_a_whole_message_at_the_end() -> None:
-    """A whole message beside the last delta does not double the text; without deltas it is the text."""
+    """A whole message after deltas does not repeat the text; without deltas it is the text."""
     whole = {"message": {"content": "Hi"}, "finish_reason": "stop"}
     assert stream(delta(content="Hi"), {"choices": [{**whole, "delta": {}}]}).text == "Hi"
     assert stream({"choices": [whole]}).text == "Hi"
 
 
 def test_after_done() -> None:
-    """What comes after [DONE] is not read."""
+    """Events after [DONE] are ignored."""
     assert stream(delta(content="Hi"), "[DONE]", "garbage").text == "Hi"
 
 
@@ -367,6 +367,6 @@ def test_after_done() -> None:
     ],
 )
 def test_wrong_events(event: Any, problem: str) -> None:
-    """A wrong event's error says what is wrong with it."""
+    """The error says what is wrong with the event."""
     with pytest.raises(AgentError, match=problem):
         stream(delta(content="Hi"), event, "[DONE]")

@@ -1,4 +1,4 @@
-"""Agents that keep something of a conversation, and what they are told in every request."""
+"""Agents with one object per conversation, and the values available to every request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentest.support.errors import AgentError, CannotSend
 
 @dataclass
 class Counting:
-    """One conversation: it knows how often it was asked."""
+    """One conversation, which counts its messages."""
 
     name: str
     asked: int = 0
@@ -37,7 +37,7 @@ class Counting:
 
 @dataclass
 class Switchboard:
-    """An agent with something of its own for each conversation."""
+    """An agent with a separate object for each conversation."""
 
     name: str = "agent"
     open: int = 0
@@ -65,8 +65,8 @@ async def held(agent: Agent, *lines: str) -> Conversation:
     return await TurnLoop(ConversationSpec("c-1", "s", 8), agent, user, mocks).run()
 
 
-def test_each_conversation_has_its_own() -> None:
-    """What one conversation keeps no other sees, and it is closed however the conversation ends."""
+def test_each_conversation_has_its_own_object() -> None:
+    """The objects share nothing, and each is closed however its conversation ends."""
     agent, ended = Switchboard(), []
 
     async def go(*lines: str) -> None:
@@ -98,8 +98,8 @@ def values(state: dict[str, object] | None = None, **saved: object) -> TurnValue
     return TurnValues(SAID, ctx, saved)
 
 
-def test_what_placeholders_stand_for() -> None:
-    """The last message, the texts of the conversation, and which session, turn and scenario it is."""
+def test_values_of_placeholders() -> None:
+    """The last message, the conversation, and ids of session, turn and scenario."""
     known = values({"user": {"id": 7}}, job="j-1")
     assert [known[name] for name in ("message", "session_id", "turn_index", "scenario", "job")] == [
         "Three",
@@ -118,6 +118,6 @@ def test_what_placeholders_stand_for() -> None:
 
 @pytest.mark.parametrize("state", [None, {}, {"user": 1}])
 def test_a_state_that_is_missing(state: dict[str, object] | None) -> None:
-    """What the scenario's state lacks is said with the way to give it."""
+    """The error about a missing session state says how to set it."""
     with pytest.raises(CannotSend, match=r'no \'(user|id)\'; write it into the scenario: session=\{"state"'):
         values(state)["state.user.id"]

@@ -1,4 +1,4 @@
-"""Credentials that expire: header values from commands, and requests signed for AWS."""
+"""Expiring credentials: header values from commands, and requests signed for AWS."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def agent(url: str, **settings: Any) -> Any:
 async def many(
     agent: Any, number: int = 1, *lines: str, secrets: list[str] | None = None
 ) -> list[Conversation]:
-    """Conversations at once."""
+    """Run this many conversations concurrently."""
     done: list[Conversation] = []
     async with opened(agent, secrets=secrets) as client, anyio.create_task_group() as tasks:
 
@@ -210,7 +210,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def expected_signature(asked: Asked) -> str:
-    """Compute the signature of a request as AWS documents it, from what has arrived."""
+    """Compute the signature as AWS documents it, from the received request."""
     authorization = asked.headers["authorization"]
     scope = authorization.partition("Credential=")[2].partition(",")[0].partition("/")[2]
     signed = authorization.partition("SignedHeaders=")[2].partition(",")[0]

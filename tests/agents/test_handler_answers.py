@@ -1,4 +1,4 @@
-"""What handlers may return: a text, a mapping, objects of client libraries; all else is refused in words."""
+"""Handler results: text, mappings and client library objects are accepted, all else is refused."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ INPUT_OUTPUT = {"input_tokens": 3, "output_tokens": 4}
 
 
 class Object(BaseModel, extra="allow"):
-    """Stands for the objects of openai and litellm, which are pydantic's."""
+    """A stand-in for objects of openai and litellm, which are pydantic models."""
 
 
 class AIMessage(BaseModel):
-    """The shape of LangChain's."""
+    """A stand-in for LangChain's message."""
 
     content: Any
     additional_kwargs: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def langchain_call(name: str = "find", args: Any = None) -> dict[str, Any]:
 
 
 def attributes(value: Any) -> Any:
-    """A JSON value as objects that have attributes and nothing else; a call's arguments stay as they are."""
+    """Turn a JSON value into plain objects with attributes; arguments of calls stay unchanged."""
     if isinstance(value, list):
         return [attributes(item) for item in value]
     if not isinstance(value, dict):
@@ -67,7 +67,7 @@ MESSAGES = [
 @pytest.mark.parametrize("form", [dict, lambda m: Object(**m), attributes])
 @pytest.mark.parametrize(("message", "reply"), MESSAGES)
 def test_messages_and_completions(message: dict[str, Any], reply: AgentReply, form: Any) -> None:
-    """A message, and a whole completion with its usage, may be a mapping, a pydantic model, or an object."""
+    """A message, or a completion with usage, may be a mapping, a pydantic model or an object."""
     assert read_answer(form(message)) == reply
     completion = {"id": "x", "choices": [{"index": 0, "message": message}], "usage": USAGE}
     assert read_answer(form(completion)) == AgentReply(reply.text, reply.tool_requests, Usage(3, 4))
@@ -100,13 +100,13 @@ def test_messages_and_completions(message: dict[str, Any], reply: AgentReply, fo
     ],
 )
 def test_messages_of_langchain(message: AIMessage, reply: AgentReply) -> None:
-    """LangChain's messages are read with their calls, those with broken arguments too, and their usage."""
+    """LangChain messages keep their calls, even with invalid arguments, and their usage."""
     assert read_answer(message) == reply
     assert read_answer(message.model_dump()) == reply
 
 
 def test_messages_of_anthropic() -> None:
-    """Calls that are parts of the content are calls."""
+    """Tool calls inside the content are read."""
     called = {"type": "tool_use", "id": "c1", "name": "find", "input": {"q": 1}}
     parts = [{"type": "text", "text": "Look."}, called]
     message = {"role": "assistant", "content": parts, "usage": INPUT_OUTPUT}
@@ -140,8 +140,8 @@ class Broken:
         ({"tool_calls": [langchain_call(args={1, 2})]}, "the arguments of a tool call are not JSON"),
     ],
 )
-def test_what_cannot_be_a_reply(answer: Any, problem: str) -> None:
-    """Anything else is refused with what it was and what may be returned."""
+def test_invalid_results(answer: Any, problem: str) -> None:
+    """The error has the value and lists what a handler may return."""
     with pytest.raises(AgentError) as caught:
         read_answer(answer)
     assert problem in str(caught.value)
@@ -162,7 +162,7 @@ JSON = st.recursive(
 
 @given(JSON, st.booleans())
 def test_any_answer(answer: Any, as_object: bool) -> None:
-    """Whatever a handler returns is a reply or an AgentError."""
+    """Any value that a handler returns is a reply or an AgentError."""
     with suppress(AgentError):
         reply = read_answer(attributes(answer) if as_object else answer)
         assert reply.text is None or isinstance(reply.text, str)

@@ -1,4 +1,4 @@
-"""Agents of type http that err, and what one conversation must never have of another."""
+"""Agents of type http: errors, and isolation between conversations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY: dict[str, Any] = {"body": {"message": "{{message}}"}}
 
 
 def answering(value: Any, status: int = 200, **headers: str) -> Handler:
-    """A handler that gives the same JSON every time."""
+    """A handler that always returns the same JSON."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.json_response(value, status=status, headers=headers)
@@ -47,7 +47,7 @@ def streaming(*pieces: str, content_type: str = "text/event-stream", cut: bool =
 
 
 def failure(handler: Handler, blame: Blame = Blame.AGENT, **agent: Any) -> str:
-    """What is said of an agent that answers so."""
+    """Return the error about an agent with this handler."""
     conversation = talked({"POST /chat": handler}, {**BODY, **agent}, "Hi")
     assert conversation.failure is not None
     assert conversation.failure.blame is blame
@@ -71,7 +71,7 @@ def failure(handler: Handler, blame: Blame = Blame.AGENT, **agent: Any) -> str:
     ],
 )
 def test_replies(value: Any, path: str | None, text: str) -> None:
-    """`false`, 0, lists and objects are replies, and without `reply` the one usual place is taken."""
+    """`false`, 0, lists and objects are replies; without `reply` the only likely key is used."""
     agent = BODY if path is None else {**BODY, "reply": path}
     notes: list[str] = []
     assert replies(talked({"POST /chat": answering(value)}, agent, "Hi", notes=notes)) == [text]
@@ -180,8 +180,8 @@ NOTHING_FOUND = {
 
 
 @pytest.mark.parametrize("name", NOTHING_FOUND)
-def test_what_is_not_as_expected(name: str) -> None:
-    """The message names the key, says where there is text, and shows the answer, but not of a login."""
+def test_unexpected_answers(name: str) -> None:
+    """The message has the key, places with text, and the answer, but never a login's answer."""
     agent, handler, message = NOTHING_FOUND[name]
     said = failure(handler, **agent)
     assert message in said
@@ -229,16 +229,16 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals(name: str) -> None:
-    """A refusal names the likely cause and the key that would help. It is the agent's failure, unless the
-    address, path or login is wrong: then nothing is known about the agent."""
+    """The error names the likely cause and the key that would help. A wrong address, path or login does not
+    blame the agent; other refusals do."""
     handler, message = REFUSALS[name]
     is_denied = name in ("401", "403", "404", "login", "web page", "login page")
     blame = Blame.INTERNAL if is_denied else Blame.AGENT
     assert message in failure(handler, blame, reply="reply", error="error")
 
 
-def test_advice_that_is_in_the_configuration_already() -> None:
-    """If `body` has the field that the agent misses, the advice is another; a refused body is shown."""
+def test_advice_depends_on_the_configuration() -> None:
+    """If `body` already has the missing field, the advice differs and shows the refused body."""
 
     def missing(*names: str) -> Handler:
         places = [{"loc": ["body", name], "msg": "Field required", "type": "missing"} for name in names]
@@ -253,8 +253,8 @@ def test_advice_that_is_in_the_configuration_already() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_whom_a_refusal_blames(status: int) -> None:
-    """A conversation whose first request is refused says nothing about the agent, whatever other
-    conversations got; after an answer in the same conversation the refusal is the agent's failure."""
+    """A refusal of a conversation's first request does not blame the agent, even if other conversations
+    succeed; after an answer in the same conversation it does."""
 
     async def answer(request: web.Request) -> web.Response:
         is_fine = (await request.json())["message"] == "fine"
@@ -272,7 +272,7 @@ def test_whom_a_refusal_blames(status: int) -> None:
 
 
 def test_texts_in_another_character_set() -> None:
-    """The content type names it; one that nobody knows is UTF-8."""
+    """The content type's charset is used; an unknown one counts as UTF-8."""
 
     async def latin(request: web.Request) -> web.Response:
         kind = "text/plain; charset=" + ("latin-1" if "latin" in await request.text() else "klingon")
@@ -284,7 +284,7 @@ def test_texts_in_another_character_set() -> None:
 
 
 def test_events_called_error() -> None:
-    """Without an `error` path, an event of that name is the agent's error, text before it or not."""
+    """Without an `error` path, an event named error is the agent's error, even after text."""
     events = 'data: {"t": "A"}\n\n', 'event: error\ndata: {"detail": "on fire"}\n\n'
     assert '(event `error`): {"detail": "on fire"}' in failure(streaming(*events), delta="t")
     conversation = talked(
@@ -295,7 +295,7 @@ def test_events_called_error() -> None:
 
 @pytest.mark.parametrize("told", [None, False, "", [], {}, 0])
 def test_no_error(told: Any) -> None:
-    """An `error` that is empty is none."""
+    """An empty `error` is ignored."""
     agent = {**BODY, "reply": "reply", "error": "error"}
     assert replies(talked({"POST /chat": answering({"reply": "A", "error": told})}, agent, "Hi")) == ["A"]
 
@@ -314,7 +314,7 @@ PAY = {"name": "pay", "args": {"amount": 5}}
     ids=["error", "error in a stream", "cut", "no reply path"],
 )
 def test_calls_before_an_error_stay(handler: Handler) -> None:
-    """What an agent did before it failed is in the record."""
+    """Calls before an agent's error are recorded."""
     agent = {**BODY, "delta": "t", "reply": "reply.text", "error": "error", "tool_calls": "calls"}
     conversation = talked({"POST /chat": handler}, agent, "Hi")
     assert (conversation.failure is None) is (conversation.turns != ())
@@ -324,8 +324,8 @@ def test_calls_before_an_error_stay(handler: Handler) -> None:
 # Tool calls, tokens, time.
 
 
-def test_calls_that_are_told_again() -> None:
-    """A list that begins with all calls of earlier turns adds what is new; short ids may begin anew."""
+def test_repeated_calls() -> None:
+    """A list that repeats the calls of earlier turns adds only new ones; short ids may restart."""
 
     async def growing(request: web.Request) -> web.Response:
         turn = (await request.json())["turn"]
@@ -339,7 +339,7 @@ def test_calls_that_are_told_again() -> None:
 
 
 def test_calls_under_one_id() -> None:
-    """Another name under an id is another call, and so are other arguments once the first was answered."""
+    """A different name, or different arguments after an answer, is a new call despite the same id."""
     told = [
         {"id": "1", "name": "look", "args": {"n": 1}},
         {"id": "1", "name": "look", "args": {"n": 2}},
@@ -357,7 +357,7 @@ def test_calls_under_one_id() -> None:
 
 
 def test_calls_in_many_forms() -> None:
-    """Usual names of arguments and results are read, OpenAI's form too; what is not JSON is recorded so."""
+    """Common keys for arguments and results are read, also OpenAI's; invalid JSON is recorded as such."""
     told = [
         {"function": {"name": "a", "arguments": '{"n": 1}'}, "id": "1"},
         {"name": "b", "arguments": {"n": 2}, "output": "done"},
@@ -377,8 +377,8 @@ def test_calls_in_many_forms() -> None:
     assert "not valid JSON" in str(conversation.tool_calls[3].invalid_arguments)
 
 
-def test_tokens_and_the_first_of_them() -> None:
-    """Tokens are read by their usual names, and the first piece of text of a stream is timed."""
+def test_usage_and_first_token_time() -> None:
+    """Token counts are read by their common keys, and a stream's first text is timed."""
     events = ['data: {"t": "A"}\n\n', 'data: {"usage": {"input_tokens": 7, "output_tokens": 2}}\n\n']
     (turn,) = talked({"POST /chat": streaming(*events)}, {**BODY, "delta": "t"}, "Hi").turns
     assert (turn.usage.prompt_tokens, turn.usage.completion_tokens) == (7, 2)
@@ -393,8 +393,8 @@ def test_tokens_and_the_first_of_them() -> None:
     assert (turn.usage.prompt_tokens, turn.usage.cached_tokens, turn.first_token_ms) == (3, 1, None)
 
 
-def test_a_busy_agent_is_asked_again() -> None:
-    """What every agent over HTTP has comes with it: a 503 is not yet the answer."""
+def test_a_busy_agent_is_retried() -> None:
+    """HTTP agents of this type also retry a 503."""
     asked = Counter[str]()
 
     async def busy(request: web.Request) -> web.Response:
@@ -407,15 +407,15 @@ def test_a_busy_agent_is_asked_again() -> None:
     assert (turn.retries, turn.agent_message) == (1, "A")
 
 
-def test_calls_that_nobody_looks_at() -> None:
-    """Where answers seem to report calls, a note says which key would have them seen."""
+def test_unread_calls_are_noted() -> None:
+    """If answers seem to report calls, a note names the key that reads them."""
     notes: list[str] = []
     talked({"POST /chat": answering({"reply": "A", "toolCalls": [PAY]})}, BODY, "Hi", notes=notes)
     assert any("seem to report tool calls at `toolCalls`" in note for note in notes)
 
 
-def test_errors_that_nobody_looks_at() -> None:
-    """Where an answer has a reply and an error, a note says which key would have the error seen."""
+def test_unread_errors_are_noted() -> None:
+    """If an answer has a reply and an error, a note names the key that reads the error."""
     notes: list[str] = []
     told = {"POST /chat": answering({"reply": "A", "error": {"code": 5}})}
     talked(told, {**BODY, "reply": "reply"}, "Hi", notes=notes)
@@ -423,7 +423,7 @@ def test_errors_that_nobody_looks_at() -> None:
 
 
 async def in_process(scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI application that streams what it was asked by."""
+    """An ASGI application that streams the request's path, message and cookie."""
     if scope["type"] == "lifespan":
         await receive()
         return
@@ -437,7 +437,7 @@ async def in_process(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_an_application_in_this_process() -> None:
-    """Of an `app`, the endpoint is the path alone; cookies and streams are as over HTTP."""
+    """With `app`, the endpoint is only the path; cookies and streams work as over HTTP."""
 
     async def run() -> Conversation:
         agent = {
@@ -466,7 +466,7 @@ JOB = {
 
 
 def test_a_job_that_never_ends() -> None:
-    """It is the agent's error after the time of one request: the key is named, the last answer is shown."""
+    """After the request timeout the agent's error names the key and shows the last answer."""
     looks = Counter[str]()
 
     async def look(request: web.Request) -> web.Response:
@@ -485,8 +485,8 @@ def test_a_job_that_never_ends() -> None:
     assert calls(conversation) == [("pay", {"amount": 5}, None)]
 
 
-def test_a_job_that_tells_its_calls_on_the_way() -> None:
-    """Each call counts once, whether an answer tells all so far or what is new."""
+def test_calls_reported_while_a_job_runs() -> None:
+    """Each call counts once, whether answers repeat earlier calls or not."""
     asked = Counter[str]()
     told = [[PAY], [PAY, {"name": "b", "args": {}}], [{"name": "b", "args": {}}]]
 
@@ -506,7 +506,7 @@ def test_a_job_that_tells_its_calls_on_the_way() -> None:
     ids=["error", "404"],
 )
 def test_a_job_that_fails(handler: Handler, message: str) -> None:
-    """Errors on the way to the result are the agent's."""
+    """Errors while a job runs are the agent's."""
     conversation = talked({"POST /chat": answering({"job": 1}), "GET /jobs/1": handler}, JOB, "Hi")
     assert conversation.failure is not None
     assert message in conversation.failure.message
@@ -516,7 +516,7 @@ def test_a_job_that_fails(handler: Handler, message: str) -> None:
 
 
 class Guarded:
-    """An agent with a login whose tokens wear out after some requests."""
+    """An agent with a login whose tokens expire after several requests."""
 
     def __init__(self, lasts: int = 10**9, password: str = "hunter22") -> None:
         self.logins = 0
@@ -562,7 +562,7 @@ LOGIN = {
 
 
 def all_of(count: int, guarded: Guarded, **options: Any) -> list[Conversation]:
-    """So many conversations at once."""
+    """Run this many conversations concurrently."""
 
     async def run() -> list[Conversation]:
         async with served(guarded.routes) as url, opened(settings(url, LOGIN), **options) as client:
@@ -573,7 +573,7 @@ def all_of(count: int, guarded: Guarded, **options: Any) -> list[Conversation]:
 
 
 def test_fifty_conversations_at_once() -> None:
-    """They share one login, and nothing else: each has its own cookie, replies and calls."""
+    """They share one login; each has its own cookie, replies and calls."""
     guarded, secrets = Guarded(), list[str]()
     for number, conversation in enumerate(all_of(50, guarded, secrets=secrets)):
         assert replies(conversation) == [f"cookie-of-u{number}"] * 2
@@ -582,16 +582,16 @@ def test_fifty_conversations_at_once() -> None:
     assert {"token-number-1", "cookie-of-u7"} <= set(secrets)
 
 
-def test_a_token_that_wears_out() -> None:
-    """A 401 is answered by one new login for all conversations, and the request is sent again."""
+def test_an_expired_token() -> None:
+    """A 401 triggers one new login for all conversations, and the request is repeated."""
     guarded = Guarded(lasts=20)
     for conversation in all_of(20, guarded):
         assert len(replies(conversation)) == 2
     assert 2 <= guarded.logins <= 3
 
 
-def test_a_cookie_that_wears_out() -> None:
-    """Where a login is a cookie, a redirect to the login asks for a new one, as a 401 does."""
+def test_an_expired_login_cookie() -> None:
+    """If a login sets a cookie, a redirect to the login triggers a new one, as a 401 does."""
     logins = Counter[str]()
 
     async def login(request: web.Request) -> web.Response:
@@ -612,7 +612,7 @@ def test_a_cookie_that_wears_out() -> None:
 
 
 def test_a_login_that_fails() -> None:
-    """All conversations that wait for it share its failure; the message shows no credentials."""
+    """All waiting conversations get the same failure, without credentials in the message."""
     guarded = Guarded(password="another")
     messages = {str(c.failure and c.failure.message) for c in all_of(20, guarded)}
     assert guarded.logins < 20
@@ -621,7 +621,7 @@ def test_a_login_that_fails() -> None:
 
 
 def test_requests_at_the_end() -> None:
-    """Each conversation ends what it has begun, the run its login; what fails there is a note."""
+    """Teardown runs for each conversation, logout for the run; a failure in either is a note."""
     seen: list[str] = []
 
     def noting(name: str, value: Any, status: int = 200) -> Handler:
@@ -674,7 +674,7 @@ def test_requests_at_the_end() -> None:
     ids=["nothing", "id", "messages", "cookie"],
 )
 def test_a_forgotten_session(more: dict[str, str], headers: dict[str, str], noted: bool) -> None:
-    """An agent that cannot know which conversation a request belongs to is noted from the second turn on."""
+    """If requests identify no conversation, a note says so from the second turn on."""
 
     async def chat(request: web.Request) -> web.Response:
         return web.json_response({"reply": "A"}, headers=headers)
@@ -692,7 +692,7 @@ def test_a_forgotten_session(more: dict[str, str], headers: dict[str, str], note
 
 
 def test_notes_are_few() -> None:
-    """Of many conversations in which the same goes wrong, one is told, and how many more there were."""
+    """If many conversations have the same problem, one note has an example and the count."""
 
     async def run(notes: list[str]) -> None:
         agent = {**BODY, "teardown": {"endpoint": "/end"}}
@@ -709,7 +709,7 @@ def test_notes_are_few() -> None:
 
 
 def test_a_session_that_changes() -> None:
-    """The newest id is sent, and a note says that the server may have lost the session."""
+    """The latest id is sent, and a note says that the server may have lost the session."""
     asked: list[Any] = []
 
     async def forgetful(request: web.Request) -> web.Response:
@@ -735,8 +735,8 @@ def test_a_session_that_changes() -> None:
     ],
     ids=["session", "path", "header"],
 )
-def test_what_cannot_be_sent(agent: dict[str, Any], message: str) -> None:
-    """It is not the agent's failure: the message says what the configuration must change."""
+def test_values_that_cannot_be_sent(agent: dict[str, Any], message: str) -> None:
+    """The agent is not to blame, and the message says what to change in the configuration."""
     said = ".." if "path" in message else "a\nb"
     conversation = talked({"POST /chat": answering({})}, agent, said)
     assert conversation.failure is not None
@@ -745,7 +745,7 @@ def test_what_cannot_be_sent(agent: dict[str, Any], message: str) -> None:
 
 
 def test_credentials_stay_with_their_server() -> None:
-    """Headers and cookies of an agent go to no other server: not by a redirect, nor with its setup."""
+    """Neither redirects nor setup requests send an agent's headers and cookies to another server."""
     seen: list[dict[str, str]] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -777,7 +777,7 @@ def test_credentials_stay_with_their_server() -> None:
 
 
 def test_a_state_is_sent() -> None:
-    """`{{state.x}}` is a value of the scenario's session, with its type."""
+    """`{{state.x}}` is a typed value from the scenario's session."""
 
     async def echo(request: web.Request) -> web.Response:
         return web.json_response({"reply": json.dumps((await request.json())["user"])})
@@ -791,7 +791,7 @@ def test_a_state_is_sent() -> None:
 
 
 def test_a_conversation_that_is_cancelled_ends_its_session() -> None:
-    """The requests of teardown are made however a conversation ends."""
+    """Teardown requests are sent even if a conversation is cancelled."""
 
     async def run() -> None:
         ended, begun = asyncio.Event(), asyncio.Event()

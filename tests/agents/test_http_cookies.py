@@ -1,4 +1,4 @@
-"""Cookies: to whom they are sent back, and when no more."""
+"""Cookies: scope and lifetime."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SET_AT = "https://shop.example.com:8443/api/login"
         ("", "https://shop.example.com:8443/", ""),
     ],
 )
-def test_to_whom_a_cookie_goes(line: str, url: str, sent: str) -> None:
-    """To the server that set it, below its path, or where its own domain says so, as long as it lives."""
+def test_the_scope_of_a_cookie(line: str, url: str, sent: str) -> None:
+    """A cookie goes to its server, path or domain, until it expires."""
     jar = CookieJar()
     jar.store(SET_AT, [line])
     assert jar.header(url) == sent
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000"])
-def test_secure_cookies_of_this_machine(host: str) -> None:
-    """Browsers send them to loopback without TLS, and servers are tried there."""
+def test_secure_cookies_on_loopback(host: str) -> None:
+    """Browsers send them to loopback without TLS, and so do we."""
     jar = CookieJar()
     jar.store(f"http://{host}/", ["a=1; Secure"])
     assert jar.header(f"http://{host}/") == "a=1"
 
 
 def test_cookies_that_replace_others() -> None:
-    """The newest of a name and path counts, the longest path goes first, the configured ones stay beside."""
+    """The newest of a name and path counts, the longest path comes first, configured ones stay."""
     jar = CookieJar()
     jar.store("http://h/", ["a=1", "b=1"])
     jar.store("http://h/", ["a=2", "b=; Max-Age=0"])

@@ -1,4 +1,4 @@
-"""Servers as people write them by hand: each is reached by configuration alone."""
+"""Typical hand-written servers: each works with configuration only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAID = [("pay", {"amount": 5}, {"paid": True})] * 2
 
 
 class Memory:
-    """What a server remembers of its sessions: each reply says how many messages came before."""
+    """Sessions of a server: each reply counts the earlier messages."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, list[str]] = {}
@@ -35,7 +35,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of server, its configuration, and what comes of `Hi` and `a "b"\\n&ü`."""
+    r"""A kind of server, its configuration, and its replies to `Hi` and `a "b"\n&ü`."""
 
     routes: Callable[[Memory], Routes]
     agent: dict[str, Any]
@@ -239,7 +239,7 @@ def login_for_a_token(memory: Memory) -> Routes:
 
 
 def login_with_a_form_and_a_cookie(memory: Memory) -> Routes:
-    """As web frameworks have it: a hidden field, a redirect after the login, a cookie set on the redirect."""
+    """A login as in web frameworks: a hidden field, a redirect, and a cookie on the redirect."""
 
     async def page(request: web.Request) -> web.Response:
         html = '<form><input name="csrf" value="csrf-98765"><input type="password"></form>'
@@ -526,7 +526,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_server_of_this_kind(name: str) -> None:
-    """Two turns reach the agent in one session; its replies and the calls it reports are read."""
+    """Two turns use one session; replies and reported calls are read."""
     kind = KINDS[name]
     conversation = talked(kind.routes(Memory()), kind.agent, "Hi", 'a "b"\n&ü')
     assert replies(conversation) == kind.replies

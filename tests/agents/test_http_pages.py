@@ -1,4 +1,4 @@
-"""The configurations of the pages on agents over HTTP, each with a server that behaves as its page says."""
+"""The documented configurations of HTTP agents, each with a server that behaves as its page says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAID = [("pay", {"amount": 5}, "ok")] * 2
 
 
 async def given(request: web.Request) -> dict[str, Any]:
-    """What a request sends: JSON, a form, or its query."""
+    """Return what a request sends: JSON, a form, or its query."""
     if request.method == "GET":
         return {**request.query, **request.match_info}
     if request.content_type == "application/json":
@@ -32,7 +32,7 @@ async def given(request: web.Request) -> dict[str, Any]:
 
 
 class Words:
-    """What a server remembers: each reply is what was said before in its session."""
+    """Sessions of a server: each reply repeats the session's earlier message."""
 
     def __init__(self) -> None:
         self._before: dict[str, str] = {}
@@ -43,7 +43,7 @@ class Words:
 
 
 def chat(answer: Callable[[str, str], Any], text: str = "message", session: str = "session_id") -> Handler:
-    """A server that answers with what `answer` makes of the reply and the id of the session."""
+    """A server whose `answer` builds the response from the reply and the session's id."""
     words = Words()
 
     async def handle(request: web.Request) -> web.Response:
@@ -92,7 +92,7 @@ def jobs() -> Routes:
 
 
 def several() -> Routes:
-    """The first message creates the chat. Later ones go to its address."""
+    """A server where the first message creates a chat, and later ones go to its address."""
     words = Words()
 
     async def begin(request: web.Request) -> web.Response:
@@ -216,13 +216,13 @@ SHOWN = [(page, number) for page in SERVERS for number in range(len(SERVERS[page
 
 
 def test_each_configuration_has_a_server() -> None:
-    """No configuration of these pages goes untried."""
+    """Every configuration on these pages is tested."""
     assert {page: len(blocks) for page, blocks in BLOCKS.items()} == {p: len(s) for p, s in SERVERS.items()}
 
 
 @pytest.mark.parametrize(("page", "number"), SHOWN, ids=[f"{page}-{number}" for page, number in SHOWN])
 def test_a_configuration_as_it_is_shown(page: str, number: int, tmp_path: Path) -> None:
-    """With nothing but another port it talks to such a server: sessions hold, calls are seen."""
+    """With only the port changed, it works with its server: sessions last and calls are recorded."""
     routes, made = SERVERS[page][number]
 
     async def run() -> Conversation:

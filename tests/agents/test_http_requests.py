@@ -1,4 +1,4 @@
-"""Requests from templates: whatever users say arrives as they said it, and as nothing else."""
+"""Request templates: user text arrives unchanged and cannot become anything else."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def request(endpoint: str, values: Mapping[str, Any], **parts: Any) -> OutgoingR
 
 
 @given(said)
-def test_messages_arrive_as_they_were_said(text: str) -> None:
-    """In JSON, in JSON as text, in forms and in addresses: quotes, breaks and braces stay text."""
+def test_messages_arrive_unchanged(text: str) -> None:
+    """Quotes, breaks and braces stay text in JSON, embedded JSON, forms and URLs."""
     values = {"m": text, "n": 5}
     tree = {"a": ["{{m}}", "x {{m}}"], "n": "{{n}}"}
     assert json.loads(encoded(tree, None, values)) == {"a": [text, f"x {text}"], "n": 5}
@@ -53,14 +53,14 @@ def test_messages_arrive_as_they_were_said(text: str) -> None:
 
 @given(said.filter(lambda text: text not in ("", ".", "..")))
 def test_messages_in_a_path(text: str) -> None:
-    """A value stays one part of a path."""
+    """A value stays one segment of a path."""
     path = urlsplit(request("http://h/a/{{m}}/b", {"m": text}).url).path
     assert [unquote(part) for part in path.split("/")] == ["", "a", text, "b"]
 
 
 @given(said.filter(lambda text: "\r" not in text and "\n" not in text))
-def test_messages_in_a_form_of_parts(text: str) -> None:
-    """A multipart form can be read back."""
+def test_messages_in_a_multipart_form(text: str) -> None:
+    """A multipart form can be parsed back."""
     found = BodyTemplate({"q": "{{m}}"}, "multipart/form-data").encoded({"m": text}, ())
     assert found is not None
     head = f"content-type: {found[1]}\r\n\r\n".encode()
@@ -68,8 +68,8 @@ def test_messages_in_a_form_of_parts(text: str) -> None:
     assert part.get_payload(decode=True).decode() == text
 
 
-def test_what_has_no_value_yet() -> None:
-    """Keys, parameters and headers that hold only such a name are left out; others are filled."""
+def test_placeholders_without_a_value() -> None:
+    """Keys, parameters and headers with only such a placeholder are left out."""
     body = {"m": "{{m}}", "s": "{{s}}", "deep": {"s": "{{ s }}", "x": 1}, "l": ["{{s}}", "{{m}}"]}
     template = RequestTemplate(
         endpoint="http://h/a?s={{s}}&m={{m}}",
@@ -89,5 +89,5 @@ def test_what_has_no_value_yet() -> None:
 
 
 def test_values_in_markup() -> None:
-    """In XML a value stays text, too."""
+    """A value stays text in XML, too."""
     assert encoded("<q>{{m}}</q>", "text/xml", {"m": "<a>&"}) == b"<q>&lt;a&gt;&amp;</q>"

@@ -1,4 +1,4 @@
-"""The real command line with an agent of type http: what a run shows, keeps and hides."""
+"""`agentest run` with an agent of type http: what the run shows, stores and redacts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TOKEN = "token-98765"
 
 
 class Shop(BaseHTTPRequestHandler):
-    """A login, a chat that tells its calls, and an agent that shows what it should not."""
+    """A login, a chat that reports its calls, and a chat that leaks secrets."""
 
     protocol_version = "HTTP/1.1"
     logins: ClassVar[list[str]] = []
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
@@ -86,7 +86,7 @@ def configured(project: Project, url: str, **keys: Any) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["alone", "workers"])
 def test_a_run(tmp_path: Path, url: str, options: tuple[str, ...]) -> None:
-    """Calls are seen and judged, the banned one fails, and neither token nor cookie is in any report."""
+    """Calls are recorded and judged, the forbidden one fails, and no report has the token or cookie."""
     project = Project(tmp_path)
     configured(project, url, tool_calls="steps[].{name: tool, args: input, result: output}")
     run = project.run("--verbose", *options)
@@ -101,8 +101,8 @@ def test_a_run(tmp_path: Path, url: str, options: tuple[str, ...]) -> None:
     assert "cookie-43210" not in written
 
 
-def test_an_agent_whose_calls_nobody_tells(tmp_path: Path, url: str) -> None:
-    """A ban is errored, never passed; mocks are refused before the first conversation."""
+def test_an_agent_that_reports_no_calls(tmp_path: Path, url: str) -> None:
+    """A forbidden call is errored, never passed; mocks are refused before the first conversation."""
     project = Project(tmp_path)
     configured(project, url)
     run = project.run("--scenario", "must not")

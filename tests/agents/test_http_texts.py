@@ -1,4 +1,4 @@
-"""Answers that are asked for as text (`delta: "@"`): they stay text, whatever they look like."""
+"""Answers configured as text (`delta: "@"`) stay text, whatever they look like."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def reply(body: str, kind: str, **paths: Any) -> str:
     ],
 )
 def test_pieces_that_look_like_json(body: str, kind: str, said: str) -> None:
-    """A piece that begins with a brace, or is a number or a word of JSON, is a piece of the text."""
+    """A chunk that looks like JSON is a piece of the text."""
     assert reply(body, kind, delta="@") == said
 
 
 @pytest.mark.parametrize("text", ["{ y", "12", "null", "true", '{ "a":1 }'])
 def test_a_whole_that_looks_like_json(text: str) -> None:
-    """A whole reply that is asked for as text is that text."""
+    """A whole reply configured as text is that text."""
     assert reply(text, TEXT, reply="@") == reply(events(text), EVENTS, reply="@") == text
 
 
-def test_texts_that_nobody_asked_for() -> None:
-    """Without paths, a stream of texts may have numbers and words of JSON; half an object is an error."""
+def test_unconfigured_text_streams() -> None:
+    """Without paths, a text stream may contain numbers and JSON words; half an object is an error."""
     assert reply(events("I take ", "12", " or ", "null"), EVENTS) == "I take 12 or null"
     assert "an event of the agent's stream is not JSON: '{ y'" in reply(events("x", "{ y"), EVENTS)
     assert "is not JSON: '{ y'" in reply(events("x", "{ y"), EVENTS, delta="text")

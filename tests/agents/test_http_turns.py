@@ -1,4 +1,4 @@
-"""Turns of several requests: their order, their conditions, and the values that one leaves for the next."""
+"""Turns of several requests: their order, conditions, and values saved between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTED: dict[str, Any] = {
 
 
 def recorded(heard: list[tuple[str, Any]]) -> Routes:
-    """A server that wants an approval after each message with `pay`."""
+    """A server that requires an approval after each message with `pay`."""
 
     async def start(request: web.Request) -> web.Response:
         heard.append(("start", await request.json()))
@@ -85,7 +85,7 @@ def test_a_turn_that_cannot_be_sent_says_why(
 
 
 def test_a_stale_value_never_stands_for_a_new_one() -> None:
-    """The second answer names no job: the result of the first must not become its reply."""
+    """If the second answer names no job, the first job's result is not its reply."""
     answers = iter([{"job": "1"}, {"detail": "busy"}])
 
     async def start(request: web.Request) -> web.Response:
@@ -105,8 +105,7 @@ def test_a_stale_value_never_stands_for_a_new_one() -> None:
     assert "`then[0].save.job: job` finds nothing" in conversation.failure.message
 
 
-def test_a_job_elsewhere_gets_no_credentials() -> None:
-    """The address of a job may be on another server, which must not receive the agent's headers."""
+def test_a_job_on_another_server_gets_no_credentials() -> None:
     seen: list[Any] = []
 
     async def start(request: web.Request) -> web.Response:

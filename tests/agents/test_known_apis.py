@@ -1,4 +1,4 @@
-"""The configurations in the documentation reach stand-ins for servers with a public API."""
+"""The documented configurations, tested with stand-ins for servers with a public API."""
 
 from __future__ import annotations
 

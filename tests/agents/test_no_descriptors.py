@@ -1,4 +1,4 @@
-"""Where this machine can make no connection, conversations are errored: it says nothing of the agent."""
+"""If this machine cannot open connections, conversations are errored and do not blame the agent."""
 
 from __future__ import annotations
 

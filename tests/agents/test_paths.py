@@ -1,4 +1,4 @@
-"""Paths into what agents answer."""
+"""Paths into agent answers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from agentest.support.json_path import JsonPath
         ([["a"], ["b"]], "ab"),
     ],
 )
-def test_what_an_agent_says_by_a_value(value: Any, text: str | None) -> None:
-    """Texts are taken as they are, lists are joined, `false` and 0 are replies as well."""
+def test_text_of_a_value(value: Any, text: str | None) -> None:
+    """Text is used as is, lists are joined, and `false` and 0 are replies."""
     assert text_of(value) == text
 
 
-def test_where_texts_are() -> None:
-    """Usual names come first, then the longest text; empty texts and numbers are none."""
+def test_places_of_text() -> None:
+    """Common keys come first, then the longest text; empty texts and numbers are skipped."""
     value = {"id": "abc", "n": 1, "empty": " ", "note": "a long one", "data": {"answer": "x"}, "l": ["yy"]}
     assert places_of_text(value) == ["data.answer", "note", "id", "l[0]"]
     assert places_of_text("only this") == ["@"]
 
 
 def test_a_path_that_finds_nothing() -> None:
-    """The message names key and path, says where there is text, and shows the answer."""
+    """The message has key, path, places with text, and the answer."""
     path = JsonPath("data.reply")
     assert empty_path_message("reply", path, {"data": {"answer": "Hello"}}) == (
         "`reply: data.reply` finds nothing in the agent's answer; found text at `data.answer`: "

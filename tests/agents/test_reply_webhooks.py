@@ -1,4 +1,4 @@
-"""Agents that reply by calling us: on the documented channels, many at once, and with all that goes wrong."""
+"""Agents that reply with webhook calls: documented channels, concurrency and failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIMPLE: dict[str, Any] = {
 
 
 def documented(heading: str, url: str, port: int) -> Any:
-    """The agent below a heading of the page, at another address and with a short quiet time."""
+    """The agent documented under a heading, at another address and with a short quiet time."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block
@@ -73,7 +73,7 @@ def test_conversations_at_once_stay_apart(heading: str) -> None:
 
 
 def calling(port: int, *calls: Any, before: bool = False, chat: str | None = None) -> Routes:
-    """An agent that makes these calls for each message, and names its own conversation if `chat` is set."""
+    """An agent that makes these calls for each message; `chat` names its own conversation."""
 
     tasks: list[asyncio.Future[None]] = []
 
@@ -236,8 +236,8 @@ ThreadingHTTPServer(("127.0.0.1", AT), Bot).serve_forever()
 """
 
 
-def test_a_message_of_nobody_errs_the_run(tmp_path: Path) -> None:
-    """A ban sees the calls in the messages. A message for an unknown conversation errs the run."""
+def test_a_message_without_a_conversation_makes_the_run_errored(tmp_path: Path) -> None:
+    """A check for forbidden calls sees those in the messages."""
     project, port, at = Project(tmp_path), free_port(), free_port()
     (tmp_path / "bot.py").write_text(AGENT.replace("PORT", str(port)).replace("AT", str(at)))
     endpoint = f"http://127.0.0.1:{at}/"

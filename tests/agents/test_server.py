@@ -1,4 +1,4 @@
-"""The agent's own server: started, waited for, read, and ended with all its children, however a run ends."""
+"""The agent's server process: start, readiness, output, and cleanup of all its children."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def serve():
 
 
 class Folder:
-    """Where a test's server lives."""
+    """The folder of a test's server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class Folder:
 
     @asynccontextmanager
     async def running(self, config: Server, secret: str = "hunter2") -> AsyncIterator[Client]:
-        """Have it running meanwhile; its tasks must end by themselves."""
+        """Run the server during the block; its tasks must end without cancellation."""
         problem: ServerError | None = None
         async with anyio.create_task_group() as tasks, open_client(AddressGuard()) as client:
             try:
@@ -97,7 +97,7 @@ class Folder:
         anyio.run(go)
 
     def refused(self, config: Server) -> str:
-        """The error about a server that does not get ready."""
+        """Return the error about a server that does not become ready."""
         with pytest.raises(ServerError) as caught:
             self.run(config)
         return str(caught.value)
@@ -108,7 +108,7 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """A folder for one server; nothing that wrote its pid there outlives the test."""
+    """A folder for one server; any process that wrote its pid there is killed after the test."""
     made = Folder(tmp_path)
     yield made
     for path in tmp_path.glob("pid*"):
@@ -117,7 +117,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process still runs; what only waits for its parent to take note does not."""
+    """Return whether a process still runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -146,7 +146,7 @@ def gone(pid: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 404, 401])
 def test_a_server_gets_ready(folder: Folder, status: int) -> None:
-    """A server is started and waited for until its URL answers below 500; afterwards it is gone."""
+    """The server is awaited until its URL answers below 500, and is gone after the run."""
 
     async def inside() -> None:
         assert alive(folder.pid())
@@ -168,7 +168,7 @@ def test_a_port_gets_ready(folder: Folder) -> None:
 
 
 def test_a_slow_start(folder: Folder) -> None:
-    """A server that is unready for a while, refusing and answering 503, is waited for."""
+    """A server that first refuses connections and then answers 503 is awaited."""
     body = (
         "calls = []\n"
         "original = Handler.do_GET\n"
@@ -186,7 +186,7 @@ def test_a_slow_start(folder: Folder) -> None:
 
 
 def test_an_endless_health_page(folder: Folder) -> None:
-    """The status alone makes a server ready: a body that never ends is not read."""
+    """The status is enough for readiness: an endless body is not read."""
     body = (
         "Handler.do_GET = lambda self: (self.send_response(200), self.end_headers(), time.sleep(600))\n"
         "serve()"
@@ -195,7 +195,7 @@ def test_an_endless_health_page(folder: Folder) -> None:
 
 
 def test_never_ready(folder: Folder) -> None:
-    """A server that never gets ready is an error that says what was asked, and shows what it printed last."""
+    """A server that never becomes ready is an error with the URL and its last output."""
     command = "echo starting up; printf 'waiting for hunter2'; echo $$ > pid; exec sleep 600"
 
     async def go() -> str:
@@ -222,7 +222,7 @@ def test_never_ready(folder: Folder) -> None:
     gone(folder.pid())
 
 
-def test_silence(folder: Folder) -> None:
+def test_a_server_without_port_or_output(folder: Folder) -> None:
     """A server that neither listens nor prints is an error that says so."""
 
     async def go() -> str:
@@ -240,7 +240,7 @@ def test_silence(folder: Folder) -> None:
 
 
 def test_death_before_ready(folder: Folder) -> None:
-    """A server that dies before it is ready is an error at once, with its status and its last output."""
+    """A server that exits before it is ready is an error at once, with status and last output."""
     found = folder.refused(
         folder.server("print('loading')\nsys.exit('no configuration; key hunter2')", timeout_s=60)
     )
@@ -249,8 +249,8 @@ def test_death_before_ready(folder: Folder) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_farewell(folder: Folder) -> None:
-    """Of a dying server's long output the end is shown, at most 30 lines and 4000 characters."""
+def test_long_output_before_death(folder: Folder) -> None:
+    """The error has at most the last 30 lines and 4000 characters."""
     found = folder.refused(folder.server("for i in range(100_000): print('line', i)\nsys.exit(3)"))
     tail = found.partition("Its last output:\n")[2].splitlines()
     assert tail[-1] == "line 99999"
@@ -260,8 +260,8 @@ def test_a_long_farewell(folder: Folder) -> None:
     assert len(found) < 5_000
 
 
-def test_bytes_that_are_no_text(folder: Folder) -> None:
-    """Output that is no UTF-8 is shown as far as it goes."""
+def test_output_that_is_not_utf_8(folder: Folder) -> None:
+    """Invalid bytes in the output are replaced."""
     assert "bad \ufffd byte" in folder.refused(
         folder.server("sys.stdout.buffer.write(b'bad \\xff byte')\nsys.exit(1)")
     )
@@ -294,7 +294,7 @@ def test_a_folder_that_does_not_exist(folder: Folder) -> None:
     ],
 )
 def test_metadata_addresses(folder: Folder, ready: str) -> None:
-    """A metadata address is not asked whether it is ready."""
+    """The readiness check refuses a metadata address."""
     assert "link-local or cloud-metadata" in folder.refused(folder.server(ready=ready))
     assert not (folder.path / "pid").exists()
 
@@ -303,7 +303,7 @@ def test_metadata_addresses(folder: Folder, ready: str) -> None:
 
 
 def test_reuse(folder: Folder) -> None:
-    """If something answers already, nothing is started, and it is left alone afterwards."""
+    """If a server already answers, none is started, and the existing one keeps running."""
 
     async def go() -> None:
         async with wire(http(b"ok", "404 Not Found")) as opened:
@@ -317,7 +317,7 @@ def test_reuse(folder: Folder) -> None:
 
 
 def test_no_reuse(folder: Folder) -> None:
-    """With reuse off, something that answers already is an error."""
+    """With reuse off, an existing server is an error."""
 
     async def go() -> None:
         async with wire(http(b"ok")) as opened:
@@ -331,7 +331,7 @@ def test_no_reuse(folder: Folder) -> None:
 
 
 def test_something_broken_is_not_reused(folder: Folder) -> None:
-    """What answers 500 is not ready: the server is started, and its death tells that the port is taken."""
+    """A server that answers 500 is not reused; the new one fails because the port is taken."""
 
     async def go() -> None:
         async with wire(http(b"no", "500 Oops")) as opened:
@@ -347,13 +347,13 @@ def test_something_broken_is_not_reused(folder: Folder) -> None:
 
 
 def test_noisy_output(folder: Folder) -> None:
-    """A server that prints megabytes is read all the while: it never blocks on a full pipe."""
+    """Output is read continuously, so that a server never blocks on a full pipe."""
     body = "for _ in range(100): print('x' * 100_000)\nsys.stderr.write('y' * 1_000_000)\nserve()"
     folder.run(folder.server(body))
 
 
 def test_death_during_the_run(folder: Folder) -> None:
-    """A server that dies while the run goes on is reported, once, with its last output."""
+    """A server that exits during the run is reported once, with its last output."""
 
     async def inside() -> None:
         os.kill(folder.pid(), signal.SIGKILL)
@@ -366,7 +366,7 @@ def test_death_during_the_run(folder: Folder) -> None:
 
 
 def test_environment_and_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command runs in `cwd`, with the environment and `env` over it, and with our own `python`."""
+    """The command runs in `cwd` with our `python`, and `env` overrides the environment."""
     monkeypatch.setenv("FROM_OUTSIDE", "outside")
     monkeypatch.setenv("BOTH", "outside")
     (folder.path / "inner").mkdir()
@@ -383,7 +383,7 @@ def test_environment_and_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nothing_to_read(folder: Folder) -> None:
-    """A server that reads its input finds it empty."""
+    """The server's standard input is empty."""
     folder.run(folder.server("assert sys.stdin.read() == ''\nserve()"))
 
 
@@ -395,7 +395,7 @@ WRITES_PID = "import os, time, pathlib; pathlib.Path('pid-child').write_text(str
 
 
 def test_children_are_ended(folder: Folder) -> None:
-    """All that a shell started is ended with it, children of its child that ignore SIGTERM too."""
+    """All descendants of a shell command are ended, even those that ignore SIGTERM."""
     stubborn = IGNORES + WRITES_PID + "time.sleep(600)"
     child = folder.path / "pid-child"
 
@@ -408,8 +408,8 @@ def test_children_are_ended(folder: Folder) -> None:
     gone(folder.pid("pid-child"))
 
 
-def test_time_to_say_goodbye(folder: Folder) -> None:
-    """A server behind a shell, which dies first, is given the time to end in order."""
+def test_time_for_a_clean_exit(folder: Folder) -> None:
+    """A server gets time for a clean exit even if its shell exits first."""
     body = (
         "def goodbye(*_):\n"
         "    time.sleep(0.2)\n"
@@ -424,14 +424,14 @@ def test_time_to_say_goodbye(folder: Folder) -> None:
 
 
 def test_a_server_that_ignores_sigterm(folder: Folder) -> None:
-    """A server that ignores SIGTERM is killed after its time."""
+    """A server that ignores SIGTERM is killed after a while."""
     folder.grace_s = 0.2
     folder.run(folder.server("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()"))
     gone(folder.pid())
 
 
 def test_a_child_that_left(folder: Folder) -> None:
-    """A child that left the group and holds the output open keeps no run from ending."""
+    """A child in another process group that keeps the output open does not block the run's end."""
     code = "import os; os.setsid(); " + WRITES_PID + "time.sleep(600)"
 
     async def inside() -> None:
@@ -443,7 +443,7 @@ def test_a_child_that_left(folder: Folder) -> None:
 
 @pytest.mark.parametrize("how", ["error", "cancel"])
 def test_ended_with_the_run(folder: Folder, how: str) -> None:
-    """A run that fails or is cancelled ends the server like one that finishes."""
+    """A run that fails or is cancelled stops the server like one that finishes."""
 
     async def go() -> None:
         with anyio.CancelScope() as scope:
@@ -459,7 +459,7 @@ def test_ended_with_the_run(folder: Folder, how: str) -> None:
 
 
 def test_cancelled_while_starting(folder: Folder) -> None:
-    """A run that is cancelled while it waits for its server ends it."""
+    """Cancelling a run that waits for its server stops the server."""
 
     async def go() -> None:
         with anyio.CancelScope() as scope:
@@ -498,7 +498,7 @@ anyio.run(main)
 @pytest.mark.parametrize("stubborn", [False, True])
 @pytest.mark.slow
 def test_a_killed_run(folder: Folder, stubborn: bool) -> None:
-    """When the run itself is killed by SIGKILL, the server and its children are ended all the same."""
+    """After SIGKILL of the run, the server and its children are still ended."""
     ignore = IGNORES if stubborn else ""
     child = ignore + WRITES_PID + "time.sleep(600)"
     config = folder.server(ignore + "\n" + CHILD.format(code=child))
@@ -516,7 +516,7 @@ def test_a_killed_run(folder: Folder, stubborn: bool) -> None:
 
 
 def test_no_reaper_is_left(folder: Folder) -> None:
-    """The process that watches over the run is gone when the run has ended."""
+    """The watchdog process exits with the run."""
     before = _children()
     folder.run(folder.server())
     assert _children() <= before

@@ -1,4 +1,4 @@
-"""What servers print: the last of it is kept, and others may follow it."""
+"""Server output: the last part is stored, and others can follow it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentest.runner.prepare import managed_servers_of
 
 
 def test_the_last_lines_since_a_turn_began() -> None:
-    """A turn gets the last lines that came after its beginning, and how many came before these."""
+    """A turn gets its last lines of output, and the number of earlier ones."""
     printed = RecentOutput("api")
     printed.add("before")
     began = printed.position
@@ -33,8 +33,8 @@ def test_the_last_lines_since_a_turn_began() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 1000, 70_000])
-def test_more_than_there_is_room_for(size: int) -> None:
-    """Of more than the memory holds the end is there, without the line that was cut."""
+def test_output_over_the_limit(size: int) -> None:
+    """The end of the output is stored, without a partial line."""
     printed = RecentOutput("api")
     for number in range(200):
         printed.add(f"{number} " + "é" * size)
@@ -45,8 +45,8 @@ def test_more_than_there_is_room_for(size: int) -> None:
     assert all(len(line) <= 500 and "\ufffd" not in line for line in found.lines)
 
 
-def test_others_may_follow() -> None:
-    """Who follows hears of what comes from then on, and of the end."""
+def test_following_output() -> None:
+    """A follower gets later output and the exit status."""
     printed, heard = RecentOutput("api"), list[str | int]()
     printed.add("before")
     printed.follow(heard.append, heard.append)
@@ -55,8 +55,8 @@ def test_others_may_follow() -> None:
     assert heard == ["one\ntwo", -9]
 
 
-def test_what_comes_a_little_later() -> None:
-    """A traceback that comes after the answer is waited for; a silent server that runs is not shown."""
+def test_delayed_output() -> None:
+    """A traceback after the answer is awaited; a running server without output is not shown."""
 
     async def go() -> tuple[ServerOutput, ...]:
         api, silent = RecentOutput("api"), RecentOutput("silent")
@@ -76,8 +76,8 @@ def test_what_comes_a_little_later() -> None:
     assert anyio.run(go) == (ServerOutput(server="api", lines=("Traceback",)),)
 
 
-def test_names_and_whose_they_are() -> None:
-    """Servers are named by their commands, each differently and without secrets; agents may share one."""
+def test_names_of_servers() -> None:
+    """Names come from commands, are unique and contain no secrets; agents may share a server."""
 
     def server(command: str | list[str], port: int, name: str | None = None) -> Server:
         return Server(command=command, ready=f"tcp://h:{port}", name=name)

@@ -1,4 +1,4 @@
-"""A conversation's messages in OpenAI's form."""
+"""A conversation's messages in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AGENT_MESSAGES = st.builds(
 )
 
 
-def test_the_form_of_each_message() -> None:
-    """User text, an agent's tool requests, their results and its reply as chat completions have them."""
+def test_the_format_of_each_message() -> None:
+    """User text, tool calls, their results and the reply are written as chat completions."""
     request = ToolRequest("call_1", "find", '{"day": "friday"}')
     function = {"name": "find", "arguments": '{"day": "friday"}'}
     assert to_wire(
@@ -43,13 +43,13 @@ def test_the_form_of_each_message() -> None:
 
 
 @given(AGENT_MESSAGES)
-def test_an_agents_message_comes_back(message: AgentMessage) -> None:
-    """What is written is read as the same message."""
+def test_a_message_round_trip(message: AgentMessage) -> None:
+    """Reading a written message gives the same message."""
     assert from_wire(to_wire([message])[0]) == message
 
 
-def test_the_caller_owns_what_is_written() -> None:
-    """A handler that changes its messages changes nothing of the conversation."""
+def test_written_messages_are_copies() -> None:
+    """A handler that changes its messages does not change the conversation."""
     said = [AgentMessage("Hi", (ToolRequest("1", "find", "{}"),))]
     first = to_wire(said)
     first[0]["tool_calls"][0]["function"]["name"] = "lose"

@@ -1,4 +1,4 @@
-"""Shares and averages before and after: exact tests, intervals, and what chance explains."""
+"""Shares and averages before and after: exact tests, intervals and noise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_brute_force(a: int, m: int, b: int, n: int) -> float:
 
 
 def test_mcnemar_is_the_binomial_test() -> None:
-    """Pairs that changed are coins: six of six one way are 2 in 64, and nothing is sure of none."""
+    """Changed pairs are coin flips: six of six one way have p = 2/64, and no pairs have p = 1."""
     assert mcnemar(0, 6) == mcnemar(6, 0) == 2 / 64
     assert mcnemar(0, 0) == mcnemar(1, 0) == mcnemar(3, 3) == 1.0
     assert isclose(mcnemar(5, 9), 2 * sum(comb(14, k) for k in range(6)) / 2**14)

@@ -39,12 +39,12 @@ class Loop(asyncio.SelectorEventLoop):
         return self.virtual.now
 
     def hold_up(self, seconds: float) -> None:
-        """What code that blocks the loop does, or a signal that stops the process."""
+        """Block the loop, as slow code or a stopped process does."""
         self.virtual.now += seconds
 
 
 def run(test: Callable[[Loop], Awaitable[Any]]) -> Any:
-    """What the test gives, in virtual time."""
+    """Run the test in virtual time."""
     loop = Loop()
     try:
         return loop.run_until_complete(test(loop))  # type: ignore[arg-type]

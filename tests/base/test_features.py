@@ -39,7 +39,7 @@ def source_of(module: str, read: list[str]) -> Source:
 
 
 def test_sources_are_read_until_the_name_is_found(module: Callable[..., str]) -> None:
-    """A feature of the first source costs no look into the others."""
+    """If the first source has the feature, the others are not read."""
     read: list[str] = []
     first = module("first_plugin", 'plugin.check("a", "first_plugin:plugin")\n')
     second = module("second_plugin", 'plugin.check("b", "second_plugin:plugin")\n')
@@ -98,7 +98,7 @@ def test_a_feature_says_what_it_needs(module: Callable[..., str]) -> None:
 
 
 def test_the_core_says_which_plugin_it_lacks() -> None:
-    """Without our plug-ins, what the core asks them for is an error of one sentence."""
+    """A missing built-in plug-in is an error of one sentence."""
     registry = PluginRegistry([core_plugin])
     with pytest.raises(PluginError, match=r"^agentest run --record-tools needs the plug-in 'authoring'"):
         registry.hook("agentest run --record-tools", "authoring")

@@ -1,4 +1,4 @@
-"""Functions that are not ours in threads: many fast ones in one, and none that waits for one that hangs."""
+"""User functions in threads: fast ones share a thread, and none waits for one that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of shares and means, pass^k, and what a sample can tell: each found in another way."""
+"""Intervals of shares and means, pass^k and detectable differences, each computed in a second way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9))
 def test_pass_hat_k_is_the_share_of_choices_that_all_pass(outcomes: list[bool]) -> None:
-    """pass^k is what one gets by looking at every choice of k conversations."""
+    """pass^k is the result of checking every choice of k conversations."""
     found = pass_hat_k(len(outcomes), sum(outcomes))
     assert list(found) == list(range(1, len(outcomes) + 1))
     for k, value in found.items():
@@ -48,8 +48,8 @@ def test_pass_hat_k_is_unbiased() -> None:
 
 
 @given(st.integers(1, 300), st.data())
-def test_wilson_holds_the_rates_that_the_score_test_accepts(n: int, data: st.DataObject) -> None:
-    """The ends of the interval are the rates that the observed share is 1.96 standard errors away from."""
+def test_wilson_has_the_rates_that_the_score_test_accepts(n: int, data: st.DataObject) -> None:
+    """The interval ends at the rates from which the observed share is 1.96 standard errors away."""
     times = data.draw(st.integers(0, n))
     found = wilson(times, n)
     assert found is not None
@@ -120,7 +120,7 @@ def test_repeated_turns_do_not_narrow_the_interval(held: list[list[float]], time
 
 @given(clusters)
 def test_an_interval_lies_on_its_scale_and_never_collapses(held: list[list[float]]) -> None:
-    """Whatever was scored, the interval holds the mean, lies within the scale and is wider than a point."""
+    """For any scores, the interval contains the mean, stays on the scale and is not a point."""
     values = [value for cluster in held for value in cluster]
     found = clustered_mean(held, SCALE)
     assert (found is None) is (not values)
@@ -130,7 +130,7 @@ def test_an_interval_lies_on_its_scale_and_never_collapses(held: list[list[float
 
 
 def test_equal_scores_still_have_an_interval() -> None:
-    """No spread is not certainty: on a scale the interval is Wilson's, without one it is unknown."""
+    """Without spread, the interval is Wilson's on a scale, and unknown without one."""
     assert clustered_mean([[5.0], [5.0], [5.0]], SCALE) == ConfidenceInterval(
         pytest.approx(2.754, abs=1e-3), 5.0
     )
@@ -191,10 +191,10 @@ def draw_mean(random: Random) -> ConfidenceInterval | None:
     [(draw_share, 0.8), (draw_clustered, 0.8), (draw_mean, 3.0)],
     ids=["share", "clustered share", "clustered mean"],
 )
-def test_intervals_hold_the_truth_as_often_as_they_say(
+def test_intervals_have_their_stated_coverage(
     draw: Callable[[Random], ConfidenceInterval | None], truth: float
 ) -> None:
-    """Of 1,000 samples with a known truth at least 93 in 100 have it in their interval."""
+    """At least 930 of 1,000 samples have the known truth in their interval."""
     random = Random(15)
     found = [draw(random) for _ in range(1_000)]
     assert sum(each is not None and each.low <= truth <= each.high for each in found) >= 930

@@ -1,4 +1,4 @@
-"""JMESPath expressions: what is wrong with one is said at once, with its place."""
+"""JMESPath expressions: errors are reported at once, with their position."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_any_encoded_secret_is_hidden(secret: str) -> None:
 
 
 def test_secrets_in_a_url() -> None:
-    """The password and secret query parameters of a URL are known, also as a Basic header has them."""
+    """The password and secret query parameters of a URL are hidden, also as a Basic header has them."""
     url = "https://bot:p%40ss-word@host/x?page=2&api_key=a%2Fb12345"
     redact = Redactor(url_secrets(url))
     basic = base64.b64encode(b"bot:p@ss-word").decode()
@@ -199,7 +199,7 @@ def test_secrets_in_headers() -> None:
 
 
 def test_secrets_in_the_environment() -> None:
-    """Variables that look secret count, except for short values and the working directory."""
+    """Variables with secret-looking names count, except short values and the working directory."""
     environ = {"BOT_TOKEN": "abcdefgh", "TEST_KEY": "test", "PWD": "/home/ada/bot", "HOME": "/home/ada"}
     assert environment_secrets(environ) == ["abcdefgh"]
 
@@ -262,7 +262,7 @@ def test_redaction_time_is_linear(unit: str) -> None:
 
 @given(st.integers(0, 9_000), st.integers(1, 3_000))
 def test_a_long_error_is_cut_before_it_is_redacted(padding: int, hidden: int) -> None:
-    """Of a secret that the cut goes through nothing is left, however much before it was hidden."""
+    """No part of a secret remains at the cut, however much was redacted before it."""
     secret = "S" + "zq-91/" * 40 + "S"
     text = f"Bearer {'x' * padding} {'sk-abcdefgh12 ' * hidden}{secret}{'y' * 9_000}"
     shown = Redactor([secret]).error(text)
@@ -330,8 +330,8 @@ def test_similar_names_are_not_secret(name: str) -> None:
     assert not looks_secret(name)
 
 
-def test_transcripts_hide_known_secrets_alone() -> None:
-    """What only looks like a credential stays in a transcript, and so do short secrets and words."""
+def test_transcripts_hide_only_known_secrets() -> None:
+    """Text that only resembles a credential stays in a transcript, as do short secrets and words."""
     redact = Redactor(["tok-1234-5678", "postgres", "DEVELOPMENT", "hunter2", "supersecretvalue", "91091191"])
     said = "sk-abcdefghijkl, Bearer abcdefgh, postgres, DEVELOPMENT, hunter2: "
     assert redact.transcript(said + "tok-1234-5678, supersecretvalue") == said + "[redacted], [redacted]"
@@ -339,8 +339,8 @@ def test_transcripts_hide_known_secrets_alone() -> None:
     assert "[redacted]" in redact(said)
 
 
-def test_transcripts_hide_what_a_cut_left_of_a_secret() -> None:
-    """A text that was cut inside a secret has a part of it beside the `…`."""
+def test_transcripts_hide_parts_of_cut_secrets() -> None:
+    """A secret cut by a `…` is recognized by the part that remains."""
     redact = Redactor(["zq12-split-over-chunks"])
     assert redact.transcript("it is zq12-split-… and …ver-chunks.") == "it is [redacted]… and …[redacted]."
     assert redact.transcript("zq12-… zq12-split … x") == "zq12-… zq12-split … x", (
@@ -350,14 +350,14 @@ def test_transcripts_hide_what_a_cut_left_of_a_secret() -> None:
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 2_100))
 def test_one_of_very_many_learned_secrets(before: int, after: int, number: int) -> None:
-    """Each is found wherever it stands; those that were forgotten are not hidden any more."""
+    """Every learned secret is hidden at any position; forgotten ones are not."""
     assert LEARNED.transcript("x" * before + TOKENS[number] + "y" * after) == (
         "x" * before + (TOKENS[number] if number <= 100 else "[redacted]") + "y" * after
     )
 
 
 def test_a_redactor_that_keeps_transcripts() -> None:
-    """It hides nothing in them, whatever it knows or learns; errors are redacted all the same."""
+    """It redacts nothing in transcripts, but still redacts errors."""
     redact = Redactor(["tok-1234-5678"], transcripts=False).knowing(["tok-8765-4321"])
     redact.learn(["tok-1111-2222"])
     assert not redact.hides_transcripts

@@ -1,4 +1,4 @@
-"""Work that blocks: what is going on is said from another thread."""
+"""Blocking work: another thread reports what is going on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentest.support.terminal import with_reminders
 
 
 class Waits(threading.Event):
-    """Lets so many pauses pass at once, and keeps how long they were to be."""
+    """Lets this many pauses pass at once, and records their lengths."""
 
     def __init__(self, passing: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Waits(threading.Event):
 
 
 def test_long_work_is_named_and_the_thread_ends_with_it() -> None:
-    """After 5 s, then every 30 s; afterwards no thread is left, so that processes may be forked."""
+    """After 5 s, then every 30 s; no thread is left, so that the process can fork."""
     said: list[str] = []
     waits = Waits(2)
     before = set(threading.enumerate())

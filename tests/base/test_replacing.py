@@ -1,4 +1,4 @@
-"""Copies of dataclasses with fields changed: as `dataclasses.replace` makes them, whatever the class is."""
+"""Copies of dataclasses with changed fields, equal to those of `dataclasses.replace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequential tests: the error that they state, by every path that values can take."""
+"""Sequential tests: their stated error, checked over every path of values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scores(least: float, first: int = 2) -> MeanTest:
 
 
 def outcomes(test: SequentialTest, chances: dict[float, float], last: int) -> Counter[SequentialDecision]:
-    """The probability of all that the test can come to, over all paths of values with these probabilities."""
+    """The probability of each result, over all paths of values with these probabilities."""
     found: Counter[SequentialDecision] = Counter()
     for path in product(chances, repeat=last):
         found[replay_values(test, path).standing] += prod(chances[value] for value in path)  # type: ignore[assignment]
@@ -48,7 +48,7 @@ def bernoulli(chance: float) -> dict[float, float]:
 @pytest.mark.parametrize("last", [3, 7, 10])
 @pytest.mark.parametrize("least", [0.05, 0.5, 0.8])
 def test_a_decided_share_is_wrong_as_seldom_as_stated(least: float, last: int) -> None:
-    """By all 2^n paths: what has the share is seldom decided as missed, and what has less as held."""
+    """Over all 2^n paths, a share that holds is rarely decided as missed, and the reverse."""
     test = share(least, last)
     for truth in (least, min(1.0, least + 0.05), 1.0):
         assert outcomes(test, bernoulli(truth), last)[SequentialDecision.MISSED] <= ERROR + 1e-12
@@ -57,7 +57,7 @@ def test_a_decided_share_is_wrong_as_seldom_as_stated(least: float, last: int) -
 
 
 def test_clear_cases_are_decided_early() -> None:
-    """The allowed error is used: a share far from the limit is decided early."""
+    """A share far from the limit is decided early, so the allowed error is used."""
     assert outcomes(share(0.5), bernoulli(0.05), 10)[SequentialDecision.MISSED] > 0.7
     assert outcomes(share(0.5), bernoulli(0.95), 10)[SequentialDecision.HOLDS] > 0.7
     assert replay_values(share(0.8, 20, 3), [0, 0, 0]).standing is SequentialDecision.MISSED
@@ -76,7 +76,7 @@ def test_clear_cases_are_decided_early() -> None:
     ids=["extremes", "narrow", "low tail", "high tail"],
 )
 def test_a_decided_mean_is_wrong_as_seldom_as_stated(chances: dict[float, float]) -> None:
-    """By all paths, for distributions with just the mean that is asked for: neither side errs more often."""
+    """Over all paths, for distributions exactly at the required mean, both errors stay within the limit."""
     least = sum(value * chance for value, chance in chances.items())
     found = outcomes(scores(least), chances, 7)
     assert found[SequentialDecision.MISSED] <= ERROR
@@ -84,7 +84,7 @@ def test_a_decided_mean_is_wrong_as_seldom_as_stated(chances: dict[float, float]
 
 
 def test_the_order_of_values_does_not_matter_for_a_mean() -> None:
-    """What is known after some values is the same in whatever order they came, while nothing is decided."""
+    """While a mean is open, the order of the values so far does not matter."""
     first, second = replay_values(scores(3.5), [5, 2, 4]), replay_values(scores(3.5), [4, 5, 2])
     assert first.up == pytest.approx(second.up)
     assert first.down == pytest.approx(second.down)
@@ -122,7 +122,7 @@ def all_values(test: SequentialTest, count: int) -> Iterator[tuple[float, ...]]:
 
 @pytest.mark.parametrize("test", [share(0.8), share(0.5), scores(3.5), scores(4.5)])
 def test_nothing_can_be_decided_before_the_fewest_further_values(test: SequentialTest) -> None:
-    """Whatever comes, the next look is no later than it could be and no earlier than it need be."""
+    """For any values, the next look is exactly when a decision first becomes possible."""
     for values in ([], [test.range[1]] * 2, [*test.range]):
         fewest = look({"q": test}, {"q": values}, 6).fewest
         decided = [
@@ -135,7 +135,7 @@ def test_nothing_can_be_decided_before_the_fewest_further_values(test: Sequentia
 
 
 def test_several_questions_are_decided_together() -> None:
-    """One that is missed decides; all must hold; what only cannot change any more proves nothing."""
+    """One missed question decides; all must hold; one that cannot change any more proves nothing."""
     rate, mark = share(0.5, 10), scores(3.0)
     good, bad, mixed = [1.0] * 10, [0.0] * 6, [1.0, 0.0] * 5
 

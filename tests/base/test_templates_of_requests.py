@@ -1,4 +1,4 @@
-"""Templates of what is sent to agents: filled once, with types, and checked before anything is sent."""
+"""Request templates for agents: filled once, typed, and checked before anything is sent."""
 
 from __future__ import annotations
 

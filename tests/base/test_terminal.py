@@ -1,4 +1,4 @@
-"""Text for a terminal and for GitHub's runner: nothing that others wrote steers who reads it."""
+"""Text for terminals and GitHub's runner: foreign text cannot control either."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).m
 @example("#\u0489#[error]x")
 @example(":\u0591:error::x")
 def test_disarmed_text_has_no_command(text: str) -> None:
-    """Whatever a text contains, the CI runner finds no command in any line after it is disarmed."""
+    """For any text, the CI runner finds no command in any line after it is disarmed."""
     assert commands(disarm_commands(text)) == []
 
 
 @given(hostile)
-def test_disarmed_text_differs_by_backslashes_alone(text: str) -> None:
-    """What is disarmed is the text with a backslash here and there, and without marks it is as it was."""
+def test_disarmed_text_differs_only_by_backslashes(text: str) -> None:
+    """Disarmed text has extra backslashes, and text without marks is unchanged."""
     shown = disarm_commands(text)
     assert shown.replace("\\", "") == text.replace("\\", "")
     assert disarm_commands(shown) == shown
@@ -90,7 +90,7 @@ def test_disarmed_text_differs_by_backslashes_alone(text: str) -> None:
 
 @given(hostile)
 def test_clean_text_is_one_safe_row(text: str) -> None:
-    """Clean text is one row without anything that a terminal obeys; rows stay rows."""
+    """Clean text is one row without terminal controls; several rows stay rows."""
     assert not STEERING.search(clean(text))
     assert "\n" not in clean(text)
     assert not STEERING.search(clean_rows(text))
@@ -122,7 +122,7 @@ def test_disarmed_python_has_the_same_value(text: str) -> None:
 
 @given(st.lists(hostile, min_size=1, max_size=4))
 def test_layout_does_not_form_a_command(texts: list[str]) -> None:
-    """Texts that are harmless alone form no command together: as parts, chunks or cells of a table."""
+    """Harmless texts do not form a command together, as parts, chunks or table cells."""
     stream = io.StringIO()
     printer = Printer(open_console(GITHUB, stream))
     printer.write([ConsoleLine(("#", *texts), (tuple(texts), ("#", "#"), ("[x]", *texts)))])

@@ -1,4 +1,4 @@
-"""Secrets in whole values: every text is looked at, and what has none stays the value that it was."""
+"""Removing secrets from whole values: values without secrets are not copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDACT = Redactor([SECRET, "91191191"])
 
 
 class Own:
-    """A stranger's object that tells a secret."""
+    """A foreign object whose text contains a secret."""
 
     def __str__(self) -> str:
         return f"own {SECRET}"

@@ -1,4 +1,4 @@
-"""The turn loop end to end: turns, custom handlers, what is kept of a conversation that ends early."""
+"""The turn loop end to end: turns, custom handlers, and conversations that end early."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, 
 
 
 def only(result: RunResult) -> Conversation:
-    """The conversation of a run with a single one."""
+    """Return the only conversation of a run."""
     (found,) = result.scenarios
     (held,) = found.conversations
     return held.conversation
 
 
 def hold(agent: Any, *turns: str, tools: Mapping[str, Any] | None = None, **config: Any) -> Conversation:
-    """One scripted conversation."""
+    """Run one scripted conversation."""
     made = scenario("s", turns=list(turns) or ["Hi"], tools=dict(tools or {}))
     return only(run_scenarios([made], agent=agent, **config))
 
@@ -63,7 +63,7 @@ def failure(conversation: Conversation) -> Failure:
 
 
 def test_turns() -> None:
-    """Each turn has its message, the reply, its calls, the time and the tokens of all its requests."""
+    """Each turn has its message, reply, calls, time, and the tokens of all its requests."""
     script = [
         tool_call("find", q="a"),
         "Found a.",
@@ -85,7 +85,7 @@ def test_turns() -> None:
 
 
 def test_the_whole_history_is_sent() -> None:
-    """Every request brings everything that was said and done before."""
+    """Every request contains the whole conversation so far."""
     with ScriptedAgent([tool_call("find"), "Found.", "Bye."]) as agent:
         hold(agent, "One.", "Two.", tools={"find": "x"})
     *_, last = agent.requests
@@ -96,8 +96,8 @@ def test_the_whole_history_is_sent() -> None:
     assert (result["content"], said["content"]) == ("x", "Found.")
 
 
-def test_text_beside_tool_calls() -> None:
-    """Text that comes with tool calls is not a reply, but stays in the history."""
+def test_text_with_tool_calls() -> None:
+    """Text sent with tool calls is not a reply, but stays in the history."""
     calls = [{"id": "1", **tool_call("find")}]
     with ScriptedAgent([{"content": "Let me see.", "tool_calls": calls}, "Found."]) as agent:
         conversation = hold(agent, tools={"find": "x"})
@@ -106,7 +106,7 @@ def test_text_beside_tool_calls() -> None:
 
 
 def test_tool_calls_without_ids() -> None:
-    """Tool calls that come without an id are given different ones."""
+    """Tool calls without an id get unique ids."""
     calls = [{"id": given, **tool_call("find")} for given in (None, "", 7)]
     with ScriptedAgent([{"tool_calls": calls}, "Found."]) as agent:
         hold(agent, tools={"find": sequence("a", "b", "c")})
@@ -117,8 +117,8 @@ def test_tool_calls_without_ids() -> None:
     assert [r["tool_call_id"] for r in results] == ids
 
 
-def test_half_surrogate_pairs() -> None:
-    """Half a surrogate pair of an agent is U+FFFD from the start: for mocks, models and the agent itself."""
+def test_lone_surrogates() -> None:
+    """An agent's lone surrogate becomes U+FFFD for mocks, models and the agent."""
     call = {"id": "1\ud83d", "type": "function"}
     arguments = '{"q\\ud83d": ["\\ud83d\\ude00", "\\udc00"]}'
     script = [
@@ -148,8 +148,8 @@ def test_half_surrogate_pairs() -> None:
         json.dumps(sent, ensure_ascii=False, default=dict).encode()
 
 
-def test_half_surrogate_pairs_from_handlers() -> None:
-    """What a handler says and calls with half a surrogate pair is mended like what comes over HTTP."""
+def test_lone_surrogates_from_handlers() -> None:
+    """Lone surrogates in a handler's reply and calls are replaced as over HTTP."""
 
     async def handler(messages: Any, ctx: Any) -> str:
         return "got " + await ctx.resolve_tool("find", {"q": ["\ud83d"]}) + "\ud83d"
@@ -160,7 +160,7 @@ def test_half_surrogate_pairs_from_handlers() -> None:
 
 
 def test_max_turns() -> None:
-    """A conversation that reaches its greatest length ends there, without an error."""
+    """A conversation that reaches the limit of turns ends without an error."""
     with ScriptedAgent(["Go on."]) as agent:
         model = ScriptedModel(user=["More."] * 20)
         made = scenario("s", goal="Talk.", max_turns=3, metrics=[], conversations_per_scenario=1)
@@ -172,8 +172,8 @@ def test_max_turns() -> None:
 # Early ends
 
 
-def test_an_error_keeps_what_was_said_and_called() -> None:
-    """A conversation that ends early keeps its closed turns, and the message and calls of the open one."""
+def test_an_error_keeps_turns_and_calls() -> None:
+    """The record has the completed turns, and the message and calls of the open one."""
     script = [tool_call("find"), "Found.", tool_call("book", n=1), Raw(b"boom", status=500)]
     with ScriptedAgent(script) as agent:
         conversation = hold(agent, "One.", "Two.", "Three.", tools={"find": "x", "book": "y"})
@@ -186,8 +186,8 @@ def test_an_error_keeps_what_was_said_and_called() -> None:
     assert "answered 500: boom" in failure(conversation).message
 
 
-def test_an_unmocked_tool_is_kept() -> None:
-    """The call that ended the conversation is kept, after those before it, and no further one is answered."""
+def test_an_unmocked_call_is_recorded() -> None:
+    """The record ends with the call that ended the conversation."""
     calls = [tool_call("find"), tool_call("unknown", a=1), tool_call("find")]
     with ScriptedAgent([calls]) as agent:
         conversation = hold(agent, tools={"find": "x"})
@@ -200,7 +200,7 @@ def test_an_unmocked_tool_is_kept() -> None:
 
 
 def test_retries_are_recorded() -> None:
-    """A turn records its retries and requests; so does one that was never finished."""
+    """Completed and unfinished turns record their retries and requests."""
     busy = Raw(b"busy", status=503, headers={"retry-after": "0"})
     answers = iter([busy, tool_call("find"), busy, busy, "Found.", busy, Raw(b"boom", status=500)])
     with ScriptedAgent(lambda _: next(answers)) as agent:
@@ -221,7 +221,7 @@ def test_empty_replies(reply: Any) -> None:
 
 @pytest.mark.parametrize("silence", ["", " \n", {"content": None}, {"content": []}])
 def test_a_hand_over(silence: Any) -> None:
-    """A reply without text closes the turn when the agent has called a tool in it; the next turn follows."""
+    """A reply without text ends the turn if the agent called a tool in it."""
     with ScriptedAgent([tool_call("hand_over"), silence, "Hello again.", ""]) as agent:
         conversation = hold(agent, "A person, please.", "Thanks.", "Bye.", tools={"hand_over": {"ok": True}})
     assert [t.agent_message for t in conversation.turns] == ["", "Hello again."]
@@ -234,7 +234,7 @@ def test_a_hand_over(silence: Any) -> None:
 
 
 def test_a_hand_over_by_a_handler() -> None:
-    """A handler that has resolved a tool may say nothing; one that has not may not."""
+    """A handler may return no text only if it resolved a tool."""
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         if ctx.turn_index == 0:
@@ -246,8 +246,8 @@ def test_a_hand_over_by_a_handler() -> None:
     assert "neither text nor tool calls" in failure(conversation).message
 
 
-def test_a_hand_over_is_told_in_words() -> None:
-    """User and judges get words in place of an empty reply."""
+def test_a_hand_over_is_described() -> None:
+    """User and judges see a description instead of an empty reply."""
     made = scenario("s", goal="A person.", tools={"hand_over": 1}, conversations_per_scenario=1)
     model = ScriptedModel(user=["Hi.", "Hello?"], scores={"agent_behavior_failure": "no failure"})
     with ScriptedAgent([tool_call("hand_over"), "", "Here I am."]) as agent:
@@ -260,7 +260,7 @@ def test_a_hand_over_is_told_in_words() -> None:
 
 
 def test_a_model_that_fails() -> None:
-    """A simulated user's model that fails ends the conversation, and the agent is not to blame."""
+    """If the user's model fails, the conversation ends without blaming the agent."""
 
     def down(_: ChatRequest) -> str:
         raise TransientError("503")
@@ -274,7 +274,7 @@ def test_a_model_that_fails() -> None:
 
 
 def test_secrets_and_long_errors() -> None:
-    """An error that repeats a secret of the agent is redacted and cut at 500 characters."""
+    """An error that repeats a secret is redacted and shortened to 500 characters."""
     body = b"your key sk-1234567890abcdef is wrong; Authorization: Bearer abcdefgh " + b"x" * 3_000
     with ScriptedAgent([Raw(body, status=401)]) as agent:
         message = failure(hold(agent)).message
@@ -307,14 +307,14 @@ class Echo:
     [_echo, _plain_echo, Echo(), Echo().plain, Echo().__call__, lambda messages, ctx: _echo(messages, ctx)],
 )
 def test_kinds_of_handlers(handler: Callable[..., Any]) -> None:
-    """An async or plain function, method or object that answers with a text or a message is an agent."""
+    """Async and plain functions, methods and objects can be agents, with text or message replies."""
     conversation = hold(handler, "One.", "Two.")
     assert [t.agent_message for t in conversation.turns] == ["1: One.", "3: Two."]
     assert all(t.latency_ms > 0 for t in conversation.turns)
 
 
 def test_a_handler_cannot_change_the_history() -> None:
-    """What a handler does to its messages is not in the next request."""
+    """Changes that a handler makes to its messages do not reach the next request."""
 
     def greedy(messages: list[dict[str, Any]], ctx: Any) -> str:
         said = len(messages)
@@ -388,7 +388,7 @@ def _forgets_in_another_loop(messages: Any, ctx: Any) -> str:
 )
 @pytest.mark.filterwarnings("ignore:coroutine .*_awaited_at:RuntimeWarning")
 def test_a_call_that_is_not_awaited(handler: Callable[..., Any], mark: str, said: str, calls: int) -> None:
-    """A handler that forgets to await `ctx.resolve_tool` fails, with the line at which it made the call."""
+    """If a handler does not await `ctx.resolve_tool`, the error has the line of the call."""
     conversation = hold(handler, tools={"book": {"n": 1}})
     rows = Path(__file__).read_text().splitlines()
     line = next(at for at, row in enumerate(rows, 1) if row.endswith(f"  # {mark}"))
@@ -401,7 +401,7 @@ def test_a_call_that_is_not_awaited(handler: Callable[..., Any], mark: str, said
 
 
 def test_a_call_that_a_task_makes() -> None:
-    """A call that was given to a task is awaited, also if the handler does not wait for the task."""
+    """A call in a task counts as awaited, even if the handler does not wait for the task."""
     tasks = []
 
     async def handler(messages: Any, ctx: Any) -> str:
@@ -413,7 +413,7 @@ def test_a_call_that_a_task_makes() -> None:
 
 
 def test_resolve_tool_without_arguments() -> None:
-    """Arguments may be left out; what is not a dict is recorded as invalid and answered as an error."""
+    """Arguments are optional; one that is not a dict is recorded as invalid and gives an error."""
 
     def handler(messages: Any, ctx: Any) -> str:
         answers = [ctx.resolve_tool("find"), ctx.resolve_tool("find", [1]), ctx.resolve_tool("find", {1, 2})]
@@ -425,7 +425,7 @@ def test_resolve_tool_without_arguments() -> None:
 
 
 def test_tools_resolved_at_once() -> None:
-    """Calls that a handler makes at once are recorded in the order in which they were made."""
+    """Concurrent calls of a handler are recorded in the order they were made."""
 
     async def slow(ctx: Any) -> int:
         for _ in range(10 - ctx.call_index):
@@ -440,8 +440,8 @@ def test_tools_resolved_at_once() -> None:
     assert [c.result for c in conversation.tool_calls] == [0, 1, 2, 3, 4]
 
 
-def test_a_handler_that_asks_for_tools_itself() -> None:
-    """A handler's message with tool calls is answered like that of an agent behind HTTP."""
+def test_a_handler_that_returns_tool_calls() -> None:
+    """Tool calls in a handler's message are answered as over HTTP."""
 
     def handler(messages: list[dict[str, Any]], ctx: Any) -> Any:
         if messages[-1]["role"] == "tool":
@@ -466,7 +466,7 @@ def test_a_handler_that_asks_for_tools_itself() -> None:
     ],
 )
 def test_handlers_that_raise(error: BaseException, message: str, in_thread: bool) -> None:
-    """Whatever a handler raises, plain or async, ends this conversation alone, as the agent's failure."""
+    """Any exception of a handler ends only its conversation, as the agent's failure."""
 
     def plain(messages: Any, ctx: Any) -> str:
         if messages[0]["content"] == "bad":
@@ -485,7 +485,7 @@ def test_handlers_that_raise(error: BaseException, message: str, in_thread: bool
 
 @pytest.mark.parametrize("answer", [None, 5, b"x", [], {"content": 5}, object(), ("a", "b")])
 def test_handlers_that_answer_nonsense(answer: Any) -> None:
-    """A handler that answers with what is not a message is the agent's error."""
+    """A result that is not a message is the agent's error."""
     assert failure(hold(lambda messages, ctx: answer)).blame is Blame.AGENT
 
 
@@ -496,7 +496,7 @@ async def _hang(messages: Any, ctx: Any) -> str:
 
 
 def test_hanging_handlers() -> None:
-    """An async handler that hangs is given up after the time-out, and the calls it made are kept."""
+    """An async handler that hangs is cancelled at its timeout, and its calls are recorded."""
     conversation = hold(_hang, tools={"find": "x"}, request_timeout_ms=50)
     assert failure(conversation).message == "the handler of agent 'agent' did not answer within 0.05 s"
     assert conversation.unfinished is not None
@@ -505,7 +505,7 @@ def test_hanging_handlers() -> None:
 
 @pytest.mark.slow
 def test_handlers_that_never_end() -> None:
-    """An async handler that swallows its cancellation is left behind, and the other conversations go on."""
+    """An async handler that ignores cancellation is abandoned, and other conversations continue."""
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         while messages[0]["content"] == "stay":
@@ -524,7 +524,7 @@ def test_handlers_that_never_end() -> None:
 
 @pytest.mark.slow
 def test_handlers_that_block() -> None:
-    """An async handler that blocks the event loop is late itself; one that waits meanwhile is not."""
+    """An async handler that blocks the event loop times out; one that only waits meanwhile does not."""
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         if messages[0]["content"] == "block":
@@ -542,7 +542,7 @@ def test_handlers_that_block() -> None:
 
 @pytest.mark.slow
 def test_plain_handlers_that_hang() -> None:
-    """A plain handler that hangs is given up after the time-out; the other conversations go on."""
+    """A plain handler that hangs is abandoned at its timeout; other conversations continue."""
     released = threading.Event()
 
     def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -560,7 +560,7 @@ def test_plain_handlers_that_hang() -> None:
 
 @pytest.mark.slow
 def test_a_hanging_handler_does_not_keep_the_program(tmp_path: Path) -> None:
-    """A program whose plain handler hangs for ever ends all the same when its run has ended."""
+    """A program with a hanging plain handler still exits after its run."""
     program = tmp_path / "program.py"
     program.write_text(
         "import threading\n"
@@ -576,7 +576,7 @@ def test_a_hanging_handler_does_not_keep_the_program(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_never_answered() -> None:
-    """A tool call whose mock was still at it when the handler's time was up is kept, without a result."""
+    """A call whose mock was running at the handler's timeout is recorded without a result."""
 
     times_up: list[anyio.CancelScope] = []
 
@@ -601,7 +601,7 @@ def test_a_call_that_was_never_answered() -> None:
 
 @pytest.mark.slow
 def test_two_hundred_conversations() -> None:
-    """Two hundred conversations at once with one agent: nothing of one is in another."""
+    """Two hundred concurrent conversations with one agent share nothing."""
 
     def answer(body: dict[str, Any]) -> Any:
         messages = body["messages"]
@@ -629,7 +629,7 @@ def test_two_hundred_conversations() -> None:
 
 
 def test_one_failing_among_many() -> None:
-    """Of many conversations at once, those that end early take no other with them."""
+    """Conversations that end early do not affect concurrent ones."""
 
     def answer(body: dict[str, Any]) -> Any:
         number = int(body["messages"][0]["content"])
@@ -643,7 +643,7 @@ def test_one_failing_among_many() -> None:
 
 
 def test_a_cancelled_run() -> None:
-    """A cancelled run ends at once, though a handler hangs, and keeps the conversations that had finished."""
+    """A cancelled run ends at once despite a hanging handler, with the finished conversations."""
     made = [scenario("good", turns=["go"]), scenario("bad", turns=["hang"])]
 
     async def go() -> RunResult:
@@ -663,7 +663,7 @@ def test_a_cancelled_run() -> None:
 
 
 def test_a_handler_cannot_catch_what_ends_a_conversation() -> None:
-    """An unmocked tool ends the conversation even when the handler swallows the error."""
+    """An unmocked tool ends the conversation even if the handler catches the error."""
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         try:
@@ -679,7 +679,7 @@ def test_a_handler_cannot_catch_what_ends_a_conversation() -> None:
 
 
 def test_an_answer_that_is_nested_too_deeply() -> None:
-    """An answer that cannot be read for its depth is the agent's error, whatever its protocol."""
+    """An answer nested too deeply to parse is the agent's error in any protocol."""
 
     class Deep:
         name = "deep"
@@ -709,7 +709,7 @@ print(result.scenarios[0].verdict.status, *(name for name in sys.modules if name
 
 
 def test_a_plain_agent_loads_no_code_for_calls_that_it_cannot_make() -> None:
-    """An agent behind HTTP has no source of calls besides its protocol, so that nothing of them is loaded."""
+    """An HTTP agent has no other call sources, so their code is not imported."""
     ran = subprocess.run([sys.executable, "-c", _A_RUN], capture_output=True, text=True, check=True)
     status, *modules = ran.stdout.split()
     assert status == "passed"

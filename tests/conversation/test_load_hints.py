@@ -1,4 +1,4 @@
-"""Errors that many conversations at once cause name their cure."""
+"""Errors caused by too many concurrent conversations suggest a solution."""
 
 from __future__ import annotations
 

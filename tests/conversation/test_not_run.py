@@ -1,4 +1,4 @@
-"""A mocked tool that ran elsewhere is noticed; a call that ran no tool at all is no false alarm."""
+"""A bypassed mock is noticed; a call that ran no tool raises no false alarm."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def check_stock(item: str, limit: int = 10) -> dict[str, Any]:
 
 
 def seen(name: str, args: Any, result: Any = None, error: str | None = None, **more: Any) -> ToolCall:
-    """A call that the agent reports and that no server of ours was asked for."""
+    """A call that the agent reports and that reached no server of ours."""
     return ToolCall(name, args, result, False, 0, error=error, **{"seen_by": SeenBy.AGENT, **more})
 
 
 def problem(*calls: ToolCall, own: tuple[str, ...] = ()) -> str | None:
-    """What the check says of the calls of a turn."""
+    """Return the error that the check raises for the calls of a turn, if any."""
     made = scenario("s", turns=["-"], tools={"check_stock": check_stock, "price": {"eur": 2}})
     mocks = MockResolver(made.tools, scenario="s", conversation_id="s-1")
     try:
@@ -83,7 +83,7 @@ NOT_RUN: dict[str, ToolCall] = {
 
 @pytest.mark.parametrize("name", RAN)
 def test_the_real_tool_ran(name: str) -> None:
-    """A mocked tool that was called past the mock servers ends the conversation; no agent is to blame."""
+    """A mocked tool called past the mock servers ends the conversation without blaming the agent."""
     told = problem(RAN[name], own=("get_price",))
     assert told is not None
     assert "no mock was called" in told
@@ -91,13 +91,13 @@ def test_the_real_tool_ran(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_RUN)
 def test_nothing_was_run(name: str) -> None:
-    """What the mocks answered, what is not mocked, and what a framework refused are no alarm."""
+    """Mocked answers, unmocked tools and refusals by a framework are not bypasses."""
     assert problem(NOT_RUN[name], own=("get_price",)) is None
 
 
 @pytest.mark.parametrize("form", [str, lambda text: {"content": [{"type": "text", "text": text}]}])
 def test_a_call_that_we_refused(form: Any) -> None:
-    """What the agent was told in place of an answer is said: the real tool has not run."""
+    """If a mock server refused the call, the error has its message, as no real tool ran."""
     told = problem(seen("check_stock", GOOD, form(f"{REFUSED} of 'check_stock': it names no conversation")))
     assert told is not None
     assert "it names no conversation" in told

@@ -1,4 +1,4 @@
-"""What a handler records of itself: calls that it made, tokens that it used."""
+"""Calls and tokens that a handler records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def held(result: RunResult) -> Conversation:
 
 @pytest.mark.parametrize("handler", [_async, _plain])
 def test_calls_and_tokens_belong_to_the_turn(handler: Callable[..., Any]) -> None:
-    """Recorded calls stand among resolved ones in the order in which they were made, and are judged alike."""
+    """Recorded and resolved calls are stored in the order they were made, and judged alike."""
     strict = {"match_mode": "strict", "expected": ["look", call("book", at="9:00"), "tell"]}
     result = hold(handler, trajectory=strict)
     (turn,) = held(result).turns
@@ -65,8 +65,8 @@ def test_calls_and_tokens_belong_to_the_turn(handler: Callable[..., Any]) -> Non
     assert not banned.scenarios[0].verdict.passed
 
 
-def test_what_was_recorded_before_an_error_is_kept() -> None:
-    """A handler that raises after it has recorded leaves its calls in the unfinished turn."""
+def test_calls_recorded_before_an_error_are_stored() -> None:
+    """If a handler raises, its recorded calls are in the unfinished turn."""
 
     def raises(messages: Any, ctx: TurnContext) -> str:
         ctx.record_tool("look", {"on": 1}, "x")
@@ -82,7 +82,7 @@ def test_what_was_recorded_before_an_error_is_kept() -> None:
 
 
 def test_a_recorded_call_is_a_hand_over() -> None:
-    """A reply without text is a turn when the agent recorded a call in it."""
+    """A reply without text is a turn if the agent recorded a call in it."""
 
     def silent(messages: Any, ctx: TurnContext) -> str:
         ctx.record_tool("hand_over")
@@ -123,7 +123,7 @@ def test_a_recorded_call_is_a_hand_over() -> None:
 )
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_values_that_cannot_be_recorded(record: Callable[[Any], None], said: str, in_thread: bool) -> None:
-    """A wrong value is the handler's error, which says what was expected."""
+    """An invalid value is the handler's error, which says what was expected."""
 
     async def handler(messages: Any, ctx: Any) -> str:
         record(ctx)
@@ -138,8 +138,8 @@ def test_values_that_cannot_be_recorded(record: Callable[[Any], None], said: str
     assert (failure.blame, said in failure.message) == ("agent", True), failure.message
 
 
-def test_what_comes_after_the_answer_is_refused() -> None:
-    """A thread that the handler has left behind cannot write into a later turn: it is told so."""
+def test_late_recordings_are_refused() -> None:
+    """A thread that outlives its handler gets an error instead of recording into a later turn."""
     contexts: list[TurnContext] = []
 
     def handler(messages: Any, ctx: TurnContext) -> str:
@@ -166,7 +166,7 @@ def test_what_comes_after_the_answer_is_refused() -> None:
 
 
 def test_a_result_that_was_not_awaited() -> None:
-    """A recorded result that is a coroutine is an error that names the handler's line."""
+    """A coroutine as a recorded result is an error with the handler's line."""
 
     async def look() -> str:
         return "found"
@@ -189,8 +189,8 @@ def test_a_result_that_was_not_awaited() -> None:
     )
 
 
-def test_a_context_of_no_conversation() -> None:
-    """A context that somebody made records nothing, and says so."""
+def test_a_context_without_a_conversation() -> None:
+    """A hand-made context records nothing, and its error says so."""
     ctx = TurnContext("c", "s", 0, print, session_id="x")
     with pytest.raises(AgentError, match="nothing can be recorded here"):
         ctx.record_tool("t")
@@ -199,8 +199,8 @@ def test_a_context_of_no_conversation() -> None:
 
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_fifty_conversations_at_once(in_thread: bool) -> None:
-    """What is resolved and recorded in one conversation is in no other, however many are under way together;
-    a call that a handler resolves and records is one, and equal ones that it records alone stay apart."""
+    """Concurrent conversations do not mix their calls; a call that is resolved and recorded is one, and equal
+    calls that are only recorded stay separate."""
 
     async def handler(messages: Any, ctx: TurnContext) -> str:
         who = {"who": ctx.conversation_id}

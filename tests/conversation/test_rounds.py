@@ -1,4 +1,4 @@
-"""Which of the agent's messages of a turn asked for a call."""
+"""Rounds: which message of a turn requested a call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def rounds(calls: Any) -> list[tuple[str, int | None]]:
     return [(call.name, call.round) for call in calls]
 
 
-def test_calls_that_are_handed_to_us() -> None:
-    """Calls of one message have the same round, and each turn begins with round 0."""
+def test_rounds_of_requested_calls() -> None:
+    """Calls of one message share a round, and each turn starts with round 0."""
     script: list[Any] = [[tool_call("a"), tool_call("b")], tool_call("a"), "one", tool_call("b"), "two"]
     one = scenario("rounds", turns=["first", "second"], tools={"a": 1, "b": 2})
     with ScriptedAgent(script) as agent:
@@ -25,8 +25,8 @@ def test_calls_that_are_handed_to_us() -> None:
     assert [rounds(turn.tool_calls) for turn in turns] == [[("a", 0), ("b", 0), ("a", 1)], [("b", 0)]]
 
 
-def test_who_knows_tells_who_does_not() -> None:
-    """A call that two sources report has the round of the one that knows it."""
+def test_rounds_are_merged() -> None:
+    """A call reported by two sources gets its round from the one that knows it."""
     record = CallRecord()
     record.begin(ToolCall("a", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER))
     record.observe([ToolCall("a", {}, None, False, 0, seen_by=SeenBy.AGENT, round=2)])

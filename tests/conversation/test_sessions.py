@@ -1,4 +1,4 @@
-"""Ids of sessions: new for every conversation of every run, and told to whoever looks for them."""
+"""Session ids: new for every conversation of every run, and visible to agents and users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Project:
 
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_the_form_of_an_id(conversations: list[str]) -> None:
-    """An id is new each time, of at most 63 lower-case letters, digits and hyphens."""
+    """Ids are unique, with at most 63 lowercase letters, digits and hyphens."""
     ids = [new_session_id(conversation) for conversation in conversations * 2]
     assert len(set(ids)) == len(ids)
     for identifier in ids:
@@ -41,7 +41,7 @@ def test_the_form_of_an_id(conversations: list[str]) -> None:
 
 
 def test_an_id_belongs_to_one_conversation_of_one_run(project: Project) -> None:
-    """A handler is told one id in all turns of a conversation, and another in every other conversation."""
+    """A handler gets one id in all turns of a conversation, and a different one elsewhere."""
     seen: list[str] = []
     for arguments in ((), (), ("--workers", "2")):
         assert project.run("--offline", *arguments).returncode == 0
@@ -53,7 +53,7 @@ def test_an_id_belongs_to_one_conversation_of_one_run(project: Project) -> None:
 
 
 def test_transcripts_name_the_session(project: Project) -> None:
-    """Whoever looks for a conversation in the agent's own logs finds its session's id in the transcript."""
+    """The transcript has the session id, for finding the conversation in the agent's logs."""
     done = project.run("--offline", "--verbose", "--reporter", "console", "--reporter", "json")
     for scenario in project.results["scenarios"]:
         for conversation in scenario["conversations"]:

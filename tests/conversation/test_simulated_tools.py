@@ -51,7 +51,7 @@ def results(result: Any) -> list[Any]:
 
 
 def test_a_model_keeps_one_state_and_reads_agree_with_writes() -> None:
-    """A repeated read asks no model; after a write it does. Every call is marked."""
+    """A repeated read makes no model call until the next write. Every call is marked."""
     result, model, run = held(world, READ, READ, MOVE, READ)
     days = [each["day"] for each in results(result)]
     assert days == ["monday", "monday", "friday", "friday"]
@@ -65,7 +65,7 @@ def test_a_model_keeps_one_state_and_reads_agree_with_writes() -> None:
 
 
 def test_mocks_come_first_and_the_rest_is_simulated() -> None:
-    """`unmocked_tools: simulate` is for projects that have some mocks."""
+    """With `unmocked_tools: simulate`, only tools without a mock are simulated."""
     tools = {"get_booking": {"id": "17", "day": "tuesday"}}
     result, model, _ = held(world, READ, MOVE, tools=tools, unmocked_tools="simulate")
     assert [each["day"] for each in results(result)] == ["tuesday", "friday"]
@@ -74,7 +74,7 @@ def test_mocks_come_first_and_the_rest_is_simulated() -> None:
 
 
 def test_a_simulated_state_never_passes_a_final_state() -> None:
-    """It is errored although the state holds."""
+    """The check is errored even if the state matches."""
     result, _, _ = held(world, MOVE, state={"day": "friday"}, final_state={"day": "friday"})
     assert result.verdict.status is Status.ERRORED
     assert "the state is simulated" in str(result.conversations[0].checks)

@@ -1,4 +1,4 @@
-"""Where the time of a turn went, and what else a reader of a stored conversation needs to know."""
+"""How a turn's time was spent, and other facts for readers of a stored conversation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agentest.trajectory.matcher import TrajectoryMatcher
 
 
 def held(agent: Any, *, model: ScriptedModel | None = None, **given: Any) -> ScenarioResult:
-    """The result of one scenario, whose mock of `look` answers."""
+    """Run one scenario with a mock for `look` and return its result."""
     judge = given.pop("judge", {})
     made = scenario("asks", **{"turns": ["Hi.", "And?"], "tools": {"look": lambda args, ctx: 1}, **given})
     with ScriptedAgent(agent) as under_test:
@@ -44,8 +44,8 @@ def first(result: ScenarioResult) -> ConversationResult:
 
 
 def test_the_waits_of_turns_are_those_of_their_conversation() -> None:
-    """What the turns waited for users and mocks is what the conversation waited for them, and each answer of
-    a mock took a part of it."""
+    """The waits of the turns for users and mocks add up to the conversation's, and each mock call is part of
+    them."""
     conversation = first(held([tool_call("look"), "Yes.", [tool_call("look")] * 2, "No."]))
     turns, time = conversation.conversation.turns, conversation.time
     assert sum(turn.user_ms or 0 for turn in turns) == pytest.approx(time.user_ms)
@@ -56,8 +56,8 @@ def test_the_waits_of_turns_are_those_of_their_conversation() -> None:
         assert sum(each or 0 for each in took) <= (turn.tools_ms or 0)
 
 
-def test_a_turn_that_was_never_closed_says_what_it_waited_for() -> None:
-    """Where the agent's error ends a turn, the time for user, mocks and agent is known all the same."""
+def test_an_unfinished_turn_has_its_times() -> None:
+    """A turn that an agent error ended still has times for user, mocks and agent."""
     conversation = first(held(["Yes.", tool_call("look"), Raw(b"{broken")]))
     turns, left = conversation.conversation.turns, conversation.conversation.unfinished
     assert left
@@ -70,8 +70,8 @@ def test_a_turn_that_was_never_closed_says_what_it_waited_for() -> None:
     assert (left.started_at or "") >= (turns[0].started_at or "")
 
 
-def test_the_wait_for_the_last_output_of_a_server_is_time_of_the_agent() -> None:
-    """Where a turn fails, what its agent's server prints is waited for, and that is not a time of ours."""
+def test_waiting_for_server_output_is_agent_time() -> None:
+    """After a failed turn, waiting for the agent's server output does not count as our time."""
     waits: list[float] = []
 
     class Servers(AgentServers):
@@ -96,9 +96,8 @@ def test_the_wait_for_the_last_output_of_a_server_is_time_of_the_agent() -> None
     assert conversation.time.agent_ms >= (left.agent_ms or 0) + waited_ms
 
 
-def test_a_call_that_is_only_told_of_has_no_time() -> None:
-    """Nobody measured a call that the agent made itself; what it hands to us keeps its time when it is told
-    of again."""
+def test_a_reported_call_has_no_duration() -> None:
+    """Only calls that we answer are measured, and a later report does not change their time."""
     mocks = MockResolver({}, scenario="s", conversation_id="c", unmocked_tools="passthrough")
     RequestCalls(0, mocks).record_tool("look", {"n": 1})
     assert mocks.calls[0].duration_ms is None
@@ -114,25 +113,23 @@ def test_a_call_that_is_only_told_of_has_no_time() -> None:
 
 @pytest.mark.parametrize(("batch", "known"), [("off", True), ("turn", True), ("conversation", False)])
 @pytest.mark.parametrize("skip_decided", [False, True])
-def test_the_time_of_judges_is_known_where_they_judged_a_turn(
-    batch: str, known: bool, skip_decided: bool
-) -> None:
-    """Each turn says how long its judges took, unless one answer was about all turns."""
+def test_judging_time_of_turns(batch: str, known: bool, skip_decided: bool) -> None:
+    """Each turn has its judging time, unless one call judged all turns."""
     judge = {"batch": batch, "skip_decided": skip_decided}
     model = ScriptedModel(scores={"helpfulness": 4})
     result = first(held(["Yes.", "No."], model=model, judge=judge, goal="Ask.", metrics=["helpfulness"]))
     assert [bool(turn.judged_ms) for turn in result.turns] == [known, known]
 
 
-def test_no_time_is_told_where_no_judge_was_asked() -> None:
-    """Without a model, or without a question about turns, the time is unknown and not zero."""
+def test_without_judges_there_is_no_judging_time() -> None:
+    """Without a model or turn questions, the time is unknown, not zero."""
     without = first(held(["Yes.", "No."], goal="Ask.", metrics=["helpfulness"]))
     aimless = first(held(["Yes.", "No."], model=ScriptedModel(), metrics=["goal_completion"], goal="Ask."))
     assert {turn.judged_ms for turn in (*without.turns, *aimless.turns)} == {None}
 
 
-def test_what_was_measured_is_stored_and_read_back() -> None:
-    """Times, alignment, goal and profile are in the file, and are read from it as they were."""
+def test_measurements_are_stored() -> None:
+    """Times, alignment, goal and profile are read back unchanged."""
     spec = {"expected": ["look", "find"]}
     result = held(
         [tool_call("look"), "Yes.", "No."],
@@ -161,8 +158,8 @@ def test_what_was_measured_is_stored_and_read_back() -> None:
     assert (read.goal, read.profile) == ("Ask.", "Ada")
 
 
-def test_what_is_not_known_is_not_written() -> None:
-    """A scripted scenario has neither goal nor profile, and a file without the times is still read."""
+def test_unknown_values_are_not_written() -> None:
+    """Scripted scenarios have no goal or profile, and files without times can be read."""
     result = held(["Yes.", "No."])
     entry = CODECS.write(result)
     assert not entry.keys() & {"goal", "profile"}
@@ -174,8 +171,8 @@ def test_what_is_not_known_is_not_written() -> None:
     assert {(turn.user_ms, turn.tools_ms) for turn in turns} == {(None, None)}
 
 
-def test_workers_bring_what_was_measured_and_no_secret(tmp_path: Path) -> None:
-    """With worker processes results.json has the times, the alignment and the goal, in which no secret is."""
+def test_workers_send_measurements_without_secrets(tmp_path: Path) -> None:
+    """With workers, results.json has times, alignment and goal, and no secret."""
     project = Project(tmp_path)
     project.scenario(
         "import os\n"
@@ -195,8 +192,8 @@ def test_workers_bring_what_was_measured_and_no_secret(tmp_path: Path) -> None:
     assert "tell-nobody-of-this" not in (tmp_path / ".agentest/results.json").read_text()
 
 
-def test_kept_trajectories_are_small() -> None:
-    """The text of an expected call is bounded, however long its arguments are."""
+def test_stored_trajectories_are_small() -> None:
+    """The text of an expected call is limited, however long its arguments are."""
     wanted = {"name": "look", "args": {"q": "x" * 100_000}}
     result = TrajectoryMatcher(parse_trajectory({"expected": [wanted]})).match([])
     assert result

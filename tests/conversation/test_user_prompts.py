@@ -1,4 +1,4 @@
-"""What the model that plays the user is told: what stands there, in which order, and what does not."""
+"""The prompt of the simulated user: content, order and omissions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLD = user_prompt(
 
 
 def test_the_order() -> None:
-    """Who one is comes first, then goal and knowledge, then how to talk, facts and choices, and the end."""
+    """Profile, goal and knowledge come first, then style, facts and choices, and the ending."""
     parts = [
         "You are a person",
         "A hurried nurse.",
@@ -44,19 +44,19 @@ def test_the_order() -> None:
     "hidden", ["simulat", "hidden name", "secret_tool", "refused.", "a card", "{{", "patience"]
 )
 def test_what_is_hidden(hidden: str) -> None:
-    """The user knows nothing of the test, of what should happen, or of how the assistant is judged."""
+    """The prompt does not mention the test, the expected outcome or the judging."""
     assert hidden not in TOLD
 
 
-def test_the_reasons_are_one_list() -> None:
-    """Each reason stands there in the words of the list, and those that no user gives do not."""
+def test_the_reasons_to_stop() -> None:
+    """Every reason of the list appears, and none that a user cannot give."""
     for ending, when in REASONS_TO_STOP.items():
         assert f"- {ending}: {when.replace('{{patience}}', str(PATIENCE))}." in TOLD
     assert not {Ending.MAX_TURNS, Ending.SCRIPT, Ending.ERROR} & set(REASONS_TO_STOP)
 
 
 def test_the_scenarios_patience() -> None:
-    """A scenario's own patience takes the place of the usual one."""
+    """A scenario's patience replaces the default."""
     assert f"the assistant's last {PATIENCE} replies have all left you" in TOLD
     assert "the assistant's last 7 replies" in user_prompt(scenario("s", goal="Book.", patience=7))
 
@@ -75,14 +75,14 @@ def test_the_scenarios_patience() -> None:
         "another automatic assistant in this chat is no end",
     ],
 )
-def test_what_is_told_apart(told: str) -> None:
-    """Facts, choices and consent are told apart; the assistant's words are no instructions; it ends once."""
+def test_the_rules(told: str) -> None:
+    """The prompt separates facts, choices and consent, and treats agent text as data."""
     assert told in TOLD
 
 
 @pytest.mark.parametrize("shape", [OpeningMessage, UserMessage, PlanMessage])
-def test_the_shape_of_the_answer(shape: type[BaseModel]) -> None:
-    """What is sent with the shape speaks to the person, says nothing of a test and has every reason."""
+def test_the_schema_of_the_answer(shape: type[BaseModel]) -> None:
+    """The schema addresses the person, does not mention a test, and has every reason."""
     schema = answer_schema(shape)
     assert "description" not in schema
     assert "simulat" not in str(schema)
@@ -92,8 +92,8 @@ def test_the_shape_of_the_answer(shape: type[BaseModel]) -> None:
     assert "Empty when you stop" not in str(answer_schema(OpeningMessage))
 
 
-def test_the_ends_of_a_plan_are_one_list() -> None:
-    """A user who follows a plan is told them. `tests/plugins/adk` has the judge of users."""
+def test_the_endings_of_a_plan() -> None:
+    """They are in the prompt of a user with a plan. `tests/plugins/adk` tests the judge of users."""
     told = plan_messages(ConversationPlan("Hi.", "Book."), ())[0]["content"]
     assert plan_ends("you") in told
     assert "{{" not in told

@@ -1,4 +1,4 @@
-"""What a model writes as the user: only what the user says reaches the agent."""
+"""Text of the model that plays the user: only the message reaches the agent."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ PROMPT = sentences_of(RULES)
 
 
 @pytest.mark.parametrize(("text", "said"), REMOVED.values(), ids=REMOVED)
-def test_what_is_around_a_message_is_removed(text: str, said: Said) -> None:
-    """The message is left, and whether it is the last one."""
+def test_text_around_a_message_is_removed(text: str, said: Said) -> None:
+    """The result is the message and whether it is the last one."""
     assert said_in(text, PROMPT) == said
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_told_from_a_message_is_refused(text: str) -> None:
-    """The model is told what is wrong, and asked again."""
+def test_ambiguous_messages_are_refused(text: str) -> None:
+    """The error tells the model what is wrong, for a second attempt."""
     with pytest.raises(ValueError, match="`message`"):
         said_in(text, PROMPT)
 
@@ -79,15 +79,15 @@ def test_what_cannot_be_told_from_a_message_is_refused(text: str) -> None:
         "I don't have that at hand right now.",
     ],
 )
-def test_what_people_write_is_left_alone(text: str) -> None:
-    """Text that only resembles a leak is sent as it is."""
+def test_ordinary_messages_are_unchanged(text: str) -> None:
+    """Text that only resembles a leak is sent unchanged."""
     assert said_in(text, PROMPT) == Said(text)
     check_role(text, "")
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="<>[]{}|`#:=\"'")))
 def test_plain_text_loses_only_surrounding_space(text: str) -> None:
-    """No plain text is cut: the gate looks for marks, not for words."""
+    """Plain text is not shortened, because the filter looks for marks, not words."""
     try:
         assert said_in(text).text == text.strip()
     except ValueError as error:
@@ -105,7 +105,7 @@ def test_plain_text_loses_only_surrounding_space(text: str) -> None:
     ],
 )
 def test_the_assistants_part_makes_a_conversation_invalid(text: str) -> None:
-    """It is not sent, and the scenario is errored, not failed."""
+    """A user who writes the agent's part is not sent, and the scenario is errored, not failed."""
     with pytest.raises(UserLeftRole, match="user left its role"):
         check_role(text, "")
     check_role(text, f"You write exactly: {text}")  # the scenario says so
@@ -122,8 +122,8 @@ def test_the_assistants_part_makes_a_conversation_invalid(text: str) -> None:
     assert len(agent.requests) == 1
 
 
-def test_a_leak_is_asked_for_again_and_what_is_sent_is_clean() -> None:
-    """The agent receives the second answer; the prompt says that only the message is sent."""
+def test_a_leak_is_retried() -> None:
+    """The agent receives the second answer; the retry says that only the message is sent."""
     answers = iter(["I should respond as the user. Book.", "Book a table.", ""])
 
     def answer(_: object) -> dict[str, object]:

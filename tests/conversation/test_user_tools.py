@@ -1,4 +1,4 @@
-"""A simulated user with tools of its own: what it does before it speaks, and who learns of it."""
+"""A simulated user with its own tools: what it does before it writes, and who sees that."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PHONE = {"look": look, "switch": switch}
 
 
 def acts(*calls: Any, **more: Any) -> dict[str, Any]:
-    """An answer that uses tools: each a name, or a name with arguments (an object, or a text)."""
+    """An answer that uses tools: each is a name, or a name with arguments (an object or text)."""
     named = [each if isinstance(each, tuple) else (each, "{}") for each in calls]
     uses = [{"name": name, "arguments": _text(args)} for name, args in named]
     return {"tool_calls": uses, "message": "", "should_stop": False, **more}
@@ -82,7 +82,7 @@ def talked(
     made: Scenario | None = None,
     **settings: Any,
 ) -> tuple[CheckedRun, ScriptedModel, ScriptedAgent]:
-    """A run in which the user's model gives these answers, whatever it is asked; after them it stops."""
+    """A run in which the user's model gives these answers and then stops."""
     rest = iter(answers if isinstance(answers, Sequence) else ())
     given = answers if callable(answers) else lambda _: next(rest, says(STOP))
     model = ScriptedModel(answer=given)
@@ -97,7 +97,7 @@ def held(result: CheckedRun) -> Conversation:
 
 
 def shown(request: ChatRequest) -> list[tuple[str, str]]:
-    """What the user's model is shown after its prompt and the opening."""
+    """The messages of the user's model after its prompt and the opening."""
     return [(each["role"], each["content"]) for each in request.messages[2:]]
 
 
@@ -105,8 +105,8 @@ def shown(request: ChatRequest) -> list[tuple[str, str]]:
 
 
 def test_a_user_looks_and_acts() -> None:
-    """It uses its tools before it writes, several at once or round by round; what it saw goes into its own
-    words; the calls are kept apart, each with the turn in which the user then spoke."""
+    """The user calls tools before a message, several at once or in rounds; its calls are stored separately,
+    each with the turn of the next message."""
     answers = [
         says("My phone has no network."),
         acts("look"),
@@ -134,9 +134,9 @@ def test_a_user_looks_and_acts() -> None:
     assert [request.key.turn for request in model.requests] == [0, 1, 1, 2, 2, 2]
 
 
-def test_what_its_model_is_shown() -> None:
-    """Its own calls are its lines, what they answered and what the agent wrote stand in data blocks, and what
-    it did before earlier messages stays in view."""
+def test_the_messages_of_the_users_model() -> None:
+    """Its own calls are its messages, results and agent messages are data blocks, and calls before earlier
+    messages stay visible."""
     _, model, _ = talked([says("Hi."), acts("look"), says("Off."), acts(("switch", {"on": True}))])
     assert shown(model.requests[-1]) == [
         ("assistant", "Hi."),
@@ -153,16 +153,16 @@ def test_what_its_model_is_shown() -> None:
     ]
 
 
-def test_one_state() -> None:
-    """What the user does to its phone is what the agent's own tools find there."""
+def test_user_and_agent_tools_share_state() -> None:
+    """A change by the user's tool is visible to the agent's tools."""
     replies = [tool_call("diagnose"), "No network.", tool_call("diagnose"), "It works."]
     made = phone(tools={"diagnose": diagnose})
     result, _, _ = talked([says("Hi."), acts(("switch", {"on": True})), says("Now?")], replies, made)
     assert [call.result for call in held(result).tool_calls] == [{"network": "down"}, {"network": "up"}]
 
 
-def test_the_state_that_a_scenario_gives() -> None:
-    """A scenario's state is where the user begins, too, and what the user does stands in it at the end."""
+def test_the_scenarios_state() -> None:
+    """The user starts with the scenario's state, and the final state has its changes."""
     made = phone(state={"roaming": "broken"}, final_state={"roaming": "on"})
     result, _, _ = talked([says("Hi."), acts("look", ("switch", {"on": True})), says("Now?")], made=made)
     result.check()
@@ -172,7 +172,7 @@ def test_the_state_that_a_scenario_gives() -> None:
 
 
 def test_before_the_first_message_and_the_end() -> None:
-    """It may use tools before its first message; calls before it ends it have the number of the turns."""
+    """Tools may be used before the first message; calls before the end have the number of turns."""
     result, _, _ = talked([acts("look"), says("Roaming is off."), acts("look"), says(STOP)])
     conversation = held(result)
     assert [call.turn_index for call in conversation.user_calls] == [0, 1]
@@ -180,8 +180,8 @@ def test_before_the_first_message_and_the_end() -> None:
     assert len(conversation.turns) == 1
 
 
-def test_nobody_else_learns_of_it() -> None:
-    """Neither the agent nor the judges, nor trajectories and totals, see the user's tools and calls."""
+def test_the_users_calls_are_private() -> None:
+    """Agent, judges, trajectories and totals do not see the user's tools and calls."""
     made = phone(metrics=None, trajectory={"max_calls": 0}, criteria=["Is polite."])
 
     def answer(request: ChatRequest) -> Answer:
@@ -202,7 +202,7 @@ def test_nobody_else_learns_of_it() -> None:
 
 
 def test_conversations_are_apart() -> None:
-    """Each conversation has its own state, call numbers and positions of sequences."""
+    """Each conversation has its own state, call numbers and sequence positions."""
     tools = {**PHONE, "battery": sequence("full", "low")}
     steps = [says("Hi."), acts("battery", "battery", "look"), acts(("switch", {"on": True})), says("Well.")]
     at: dict[int, int] = {}
@@ -238,8 +238,8 @@ def test_conversations_are_apart() -> None:
     ids=["unknown", "long-name", "missing", "type", "unknown-argument", "no-json", "no-object", "raises"],
 )
 def test_calls_that_fail(use: tuple[str, Any], says_so: str) -> None:
-    """A tool that there is not, arguments that do not fit and a mock that raises are answered to the user's
-    model as errors, which it may mend; they are recorded, and nobody is to blame for them."""
+    """Unknown tools, invalid arguments and raising mocks are errors that the user's model sees and may
+    correct; they are recorded and blame nobody."""
 
     def fails() -> None:
         raise RuntimeError("The phone fell.")
@@ -256,7 +256,7 @@ def test_calls_that_fail(use: tuple[str, Any], says_so: str) -> None:
 
 @pytest.mark.parametrize("looping", ["look", "lok"])
 def test_a_model_that_only_uses_tools(looping: str) -> None:
-    """After ten rounds without a message it is an error of the user's model: errored, not failed."""
+    """Ten rounds without a message are an error of the user's model: errored, not failed."""
     result, model, _ = talked(lambda _: acts(looping))
     conversation = held(result)
     assert len(conversation.user_calls) == MAX_ROUNDS == 10
@@ -269,8 +269,8 @@ def test_a_model_that_only_uses_tools(looping: str) -> None:
     assert result.scenarios[0].verdict.status.value == "errored"
 
 
-def test_ten_rounds_are_no_error() -> None:
-    """Ten rounds and then a message are no error; each turn begins to count anew."""
+def test_ten_rounds_and_a_message_are_allowed() -> None:
+    """Each turn starts a new count."""
     result, _, _ = talked([*[acts("look")] * 10, says("Hi."), *[acts("look")] * 10, says("There.")])
     assert [turn.user_message for turn in held(result).turns] == ["Hi.", "There."]
 
@@ -281,7 +281,7 @@ def test_ten_rounds_are_no_error() -> None:
     ids=["text", "list", "number", "nameless", "nothing", "too-many"],
 )
 def test_nonsense(nonsense: Answer) -> None:
-    """An answer of no use is asked for again, and after the repairs it is an error of the model's."""
+    """An unusable answer is retried, and after the repairs it is an error of the model."""
     result, model, _ = talked([nonsense, says("Hi.")])
     assert held(result).turns[0].user_message == "Hi."
     assert "That answer cannot be used" in model.requests[1].messages[-1]["content"]
@@ -302,24 +302,24 @@ def test_nonsense(nonsense: Answer) -> None:
     ],
     ids=["null", "left-out", "an-object", "null-arguments", "no-arguments"],
 )
-def test_forms_that_are_read(written: Answer, made: Mapping[str, Any] | None) -> None:
-    """Arguments may come as an object or not at all, and who uses no tool need not say so."""
+def test_forms_of_arguments(written: Answer, made: Mapping[str, Any] | None) -> None:
+    """Arguments may be an object or missing, and so may the list of tools."""
     result, model, _ = talked([written, says("Hi.")])
     assert held(result).turns[0].user_message == "Hi."
     assert [call.args for call in held(result).user_calls] == ([] if made is None else [made])
     assert "cannot be used" not in str(model.requests[1].messages)
 
 
-def test_words_beside_a_call() -> None:
-    """What it writes, or ends, beside a call is not sent; its model is told so."""
+def test_a_message_with_a_call_is_not_sent() -> None:
+    """The model is told that neither its text nor its stop took effect."""
     result, model, _ = talked([says("Hi."), acts("look", message="Bye.", should_stop=True), says("Off.")])
     assert [turn.user_message for turn in held(result).turns] == ["Hi.", "Off."]
     assert "was not sent, and nothing has ended" in shown(model.requests[2])[-1][1]
 
 
 def test_a_tool_that_hangs() -> None:
-    """A mock that does not answer in time ends the conversation, as it does where the agent calls one; the
-    error says whose tool it was, and is neither the agent's nor the model's."""
+    """A mock that times out ends the conversation, as with the agent's tools; the error says whose tool it
+    was, and blames neither agent nor model."""
 
     async def hangs() -> None:
         await anyio.sleep_forever()
@@ -336,8 +336,8 @@ def test_a_tool_that_hangs() -> None:
     assert [call.name for call in tools.calls] == ["hangs"]
 
 
-def test_an_answer_that_is_no_json() -> None:
-    """A mock of the user's that answers with what JSON cannot write makes the scenario errored."""
+def test_an_answer_that_is_not_json() -> None:
+    """If a mock of the user returns a value that is not JSON, the scenario is errored."""
     result, _, _ = talked([says("Hi."), acts("odd")], made=phone({"odd": lambda: object()}))
     failure = held(result).failure
     assert failure is not None
@@ -348,7 +348,7 @@ def test_an_answer_that_is_no_json() -> None:
 
 
 def test_a_mock_that_ends_the_conversation() -> None:
-    """An AgentestError of a mock ends the conversation, as it does where the agent calls one."""
+    """An AgentestError of a mock ends the conversation, as with the agent's tools."""
 
     def locked() -> None:
         raise AgentestError("the agent had the user lock the card")
@@ -366,7 +366,7 @@ HOSTILE = (
 
 
 def test_hostile_texts() -> None:
-    """No text of the agent, of a tool or of the model's own can end a data block or begin one."""
+    """No text of the agent, a tool or the model can start or end a data block."""
     tools = {"mail": HOSTILE, "look": {HOSTILE: HOSTILE}}
     answers = [says("Hi."), acts("mail", "look", (HOSTILE, HOSTILE)), says("I see.")]
     _, model, _ = talked(answers, [HOSTILE, "Well.", "Good."], made=phone(tools))
@@ -381,7 +381,7 @@ def test_hostile_texts() -> None:
 
 
 def test_very_long_answers() -> None:
-    """Of a very long answer the model is shown beginning and end, and the results keep what they hold."""
+    """The model sees the beginning and end of a very long answer, and results store a limited part."""
     result, model, _ = talked([says("Hi."), acts("log"), says("Long.")], made=phone({"log": "x" * 3_000_000}))
     assert len(shown(model.requests[2])[-1][1]) < 25_000
     kept = stored(result.scenarios[0].conversations[0]).conversation
@@ -395,8 +395,8 @@ def test_very_long_answers() -> None:
 
 
 def test_the_prompt() -> None:
-    """Tools are told by name, description and parameters, with how to use them; what others are reported what
-    they cannot do outside of the chat is told accordingly."""
+    """It has each tool's name, description, parameters and usage, and the rule on what a user cannot do
+    outside of the chat allows for tools."""
     told = user_prompt(phone({**PHONE, "note": {"any": "thing"}}))
     assert "- look: Look at the phone's screen.\n" in told
     assert '"on": {"type": "boolean"}' in told
@@ -409,7 +409,7 @@ def test_the_prompt() -> None:
 
 
 def test_hostile_docstrings() -> None:
-    """A docstring of many lines, or one that looks like a placeholder, is told as it is."""
+    """A docstring of many lines, or with a placeholder, is shown unchanged."""
 
     def odd() -> None:
         """Do {{goal}}.
@@ -426,8 +426,8 @@ def test_hostile_docstrings() -> None:
 
 
 @pytest.mark.parametrize("shape", [ActingMessage, ActingOpening])
-def test_the_form_of_the_answer(shape: type[ActingMessage]) -> None:
-    """Tools come first in the form, and only users who have some are asked for them."""
+def test_the_schema_of_the_answer(shape: type[ActingMessage]) -> None:
+    """Tools come first in the schema, and only for users who have some."""
     fields = ["tool_calls", "state", "message", "should_stop", "ended_by"]
     assert list(answer_schema(shape)["properties"]) == fields
     _, model, _ = talked([says("Hi.")])

@@ -1,4 +1,4 @@
-"""What a run may take, by what an earlier one took."""
+"""Forecasting time and cost of a run from an earlier one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 def took(
     conversations: int = 2, talking_s: float = 20.0, judging_s: float = 4.0, cost: float | None = 0.1
 ) -> ScenarioResources:
-    """Ten seconds of talk a conversation, two of judging, 5 cents."""
+    """Ten seconds of conversation, two of judging and 5 cents per conversation."""
     return ScenarioResources(conversations=conversations, talking_s=talking_s, judging_s=judging_s, cost=cost)
 
 
@@ -51,13 +51,13 @@ def found(*units: PlannedUnit, by: PastRun, concurrency: int = 2) -> Forecast:
         pytest.param([planned(queue="x"), planned("b", queue="x")], 82.0, id="a line of an exclusive agent"),
     ],
 )
-def test_time_is_that_of_conversations_in_their_places(units: list[PlannedUnit], seconds: float) -> None:
-    """Each takes a place when one is free; judges come last; lines and turns are kept."""
+def test_time_depends_on_concurrency(units: list[PlannedUnit], seconds: float) -> None:
+    """Each conversation starts when a place is free; judging comes last."""
     assert found(*units, by=earlier(a=took(), b=took())).seconds == seconds
 
 
-def test_cost_is_that_of_as_many_conversations() -> None:
-    """By the scenario's own; a new one costs and takes the average, and that is said."""
+def test_cost_scales_with_conversations() -> None:
+    """A scenario costs what it did before; a new one takes the average, and the text says so."""
     by = earlier(a=took(), b=took(1, 40.0, 2.0, 0.25))
     result = found(planned("a", 4), planned("b", 2), planned("new", 3), by=by)
     assert result.cost == pytest.approx(0.2 + 0.5 + 3 * 0.35 / 3)
@@ -68,8 +68,8 @@ def test_cost_is_that_of_as_many_conversations() -> None:
     )
 
 
-def test_what_is_not_known_is_not_invented() -> None:
-    """Without a price there is no cost, with other models neither, and without conversations nothing."""
+def test_unknown_costs_are_reported() -> None:
+    """Without a price, or with other models, there is no cost; without conversations, no forecast."""
     unpriced = found(planned(), by=earlier(a=took(cost=None)))
     assert "the cost is not known: a model has no known price" in format_forecast(unpriced, NOW)
     other = forecast([planned()], earlier(a=took()), 2, {"user": None, "judge": None})
@@ -81,8 +81,8 @@ def test_what_is_not_known_is_not_invented() -> None:
     assert forecast([planned()], earlier(), 2, MODELS) is None
 
 
-def test_a_moment_is_named_as_one_would_today() -> None:
-    """Today, yesterday, or the day; what is no moment stays what it is."""
+def test_relative_moments() -> None:
+    """Today, yesterday, or the date; any other text is unchanged."""
     assert format_relative_moment("2026-03-05T08:00:00+00:00", NOW) == "today 08:00"
     assert format_relative_moment("2026-01-02T08:00:00.123+00:00", NOW) == "2026-01-02 08:00"
     assert format_relative_moment("then", NOW) == "then"

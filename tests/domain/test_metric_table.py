@@ -1,4 +1,4 @@
-"""The table of metrics: an entry that is missing or half there is noticed when Agentest is imported."""
+"""The table of metrics: missing or incomplete entries fail when Agentest is imported."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ WHOLE: dict[Kind, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-def test_a_definition_lacks_nothing(kind: Kind) -> None:
-    """A definition without its question, its anchors, its labels or its range cannot be made."""
+def test_incomplete_definitions_are_refused(kind: Kind) -> None:
+    """A definition needs its question, anchors, labels and range."""
     whole = {"name": "tone", "kind": kind, "thresholds": None, **WHOLE[kind]}
     assert MetricDefinition(**whole).name == "tone"
     for missing in WHOLE[kind]:
@@ -43,13 +43,13 @@ def test_a_definition_lacks_nothing(kind: Kind) -> None:
 
 
 def test_labels_have_no_thresholds() -> None:
-    """A metric of labels has no average, so a range of thresholds is refused."""
+    """A metric of labels has no average, so it cannot have a range of thresholds."""
     with pytest.raises(LookupError, match="wrong thresholds"):
         MetricDefinition(name="x", kind=Kind.LABEL, **{**WHOLE[Kind.LABEL], "thresholds": (0, 1)})
 
 
 def test_a_table_has_one_entry_for_each_metric() -> None:
-    """A table that leaves a metric out, or names one that does not exist, is refused by name."""
+    """A table with a missing or unknown metric is refused with its name."""
     metrics = list(ADK_METRICS.values())
     table = {metric.name: metric for metric in metrics}
     assert require_entry_for_each(metrics, table) is table
@@ -59,8 +59,8 @@ def test_a_table_has_one_entry_for_each_metric() -> None:
         require_entry_for_each(metrics, {**table, "vibes": table["safety_v1"]})
 
 
-def test_what_is_derived_from_the_table() -> None:
-    """The tables of scenarios and of evaluation sets share no name, and together are all there is."""
+def test_tables_are_complete_and_disjoint() -> None:
+    """Scenarios and evaluation sets share no metric, and together have all of them."""
     assert [*BUILTIN, *TRAJECTORY_METRICS, *ADK_METRICS] == [*METRICS]
     of_scenarios = {**BUILTIN, **TRAJECTORY_METRICS}
     with_range = {name for name, metric in of_scenarios.items() if metric.thresholds}

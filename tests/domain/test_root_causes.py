@@ -1,4 +1,4 @@
-"""Root causes of a run: what is grouped, what it is called, and that nothing is lost."""
+"""Root causes of a run: grouping, titles, and completeness."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def unmocked(name: str, tool: str = "send_sms") -> ScenarioResult:
     return scenario(name, builders.conversation_result(f"{name}-1", held=held))
 
 
-def test_a_title_is_exact_where_all_agree() -> None:
-    """The same wrong value everywhere stands in the title; of different ones only the argument is named."""
+def test_a_title_is_exact_if_all_values_agree() -> None:
+    """The title has the wrong value if it is always the same, else only the argument."""
     assert titles(wrong("a"), wrong("b")) == ["create_booking: time expected '10:30', got '09:00'"]
     assert titles(wrong("a"), wrong("b", "time: expected '8:00', got '9:15'")) == ["create_booking: time …"]
 
 
-def test_a_title_is_exact_where_all_of_one_scenario_agree() -> None:
-    """Conversations of one scenario are compared as those of several are."""
+def test_a_title_is_exact_if_one_scenario_agrees() -> None:
+    """Conversations of one scenario are compared like those of several."""
     held = [
         builders.conversation_result(
             f"a-{n}", trajectory=wrong_call(f"time: expected '10:30', got '09:0{n}'")
@@ -90,7 +90,7 @@ def test_a_title_is_exact_where_all_of_one_scenario_agree() -> None:
 
 
 def test_the_example_is_the_turn_of_the_wrong_call() -> None:
-    """A trajectory of the whole conversation has no turn; the call that differs has one."""
+    """A whole-conversation trajectory has no turn, so the example is that of the wrong call."""
     turns = [builders.turn(0), builders.turn(1, tool_calls=(builders.tool_call(turn_index=1),))]
     held = builders.conversation("a-1", turns)
     (cause,) = root_causes_of(
@@ -104,8 +104,8 @@ def refused(name: str, message: str) -> ScenarioResult:
     return scenario(name, verdict=Verdict(Status.ERRORED, (reason,)))
 
 
-def test_a_refused_scenario_is_grouped_by_what_is_wrong_with_it() -> None:
-    """Where it stands, and what it is called, is not a part of the cause."""
+def test_refused_scenarios_are_grouped_by_their_error() -> None:
+    """Location and name of the scenario are not part of the cause."""
     one = refused("it's a", """/home/me/a b.sim.py:3: scenario "it's a": expect: is empty""")
     other = refused("b", "/home/me/c.sim.py:41: scenario 'b': expect: is empty")
     taken = refused("c", "c.sim.py:9: the name 'c' is taken: c.sim.py:3 defines it")
@@ -127,8 +127,8 @@ def test_a_refused_scenario_is_grouped_by_what_is_wrong_with_it() -> None:
         ("nearest create_booking(a='x: y'): time: expected '1', got '2'", "create_booking: time …"),
     ],
 )
-def test_what_differs_is_told_by_argument_and_type(difference: str, title: str) -> None:
-    """Another argument or another type is another cause."""
+def test_causes_differ_by_argument_and_type(difference: str, title: str) -> None:
+    """A different argument or type is a different cause."""
     other = difference.replace("'10:30'", "'11:30'").replace("'2'", "'3'").replace("'09:00'", "'08:00'")
     assert title in titles(wrong("a", difference), wrong("b", other))
     assert len(titles(wrong("a", difference), wrong("b", other), wrong("c", "day: expected 1, got 2"))) == 2
@@ -149,20 +149,20 @@ def test_what_differs_is_told_by_argument_and_type(difference: str, title: str) 
     ],
 )
 def test_a_message_loses_its_values(message: str, pattern: str) -> None:
-    """Numbers, ids, quoted values, URLs and paths differ from one conversation to the next."""
+    """Numbers, ids, quoted values, URLs and paths do not distinguish causes."""
     assert template(message) == pattern
 
 
 def test_an_unmocked_tool_is_named() -> None:
-    """Whatever scenario, conversation and turn it was in, one tool without a mock is one cause."""
+    """A tool without a mock is one cause in all scenarios, conversations and turns."""
     (cause,) = root_causes_of([unmocked("a"), unmocked("b")])
     assert (cause.title, cause.kind, cause.scenarios) == ("send_sms has no mock", CauseKind.UNMOCKED_TOOL, 2)
     assert (cause.example.conversation_id, cause.example.turn_index) == ("a-1", 1)
     assert len(root_causes_of([unmocked("a"), unmocked("b", "send_fax")])) == 2
 
 
-def test_what_an_error_of_the_agent_cut_off_is_no_cause_of_its_own() -> None:
-    """Calls that are missing after the agent's error are missing because of it; a forbidden call is not."""
+def test_calls_missing_after_an_agent_error_are_not_a_cause() -> None:
+    """The error explains missing calls, but not a forbidden call."""
     trajectory = replace(builders.MISSED, forbidden_calls=("delete_all",))
     held = builders.conversation("a-1", failure=builders.failure())
     found = titles(scenario("a", builders.conversation_result("a-1", held=held, trajectory=trajectory)))
@@ -172,8 +172,8 @@ def test_what_an_error_of_the_agent_cut_off_is_no_cause_of_its_own() -> None:
     ]
 
 
-def test_checks_of_the_whole_fail_because_of_the_error_that_ended_it() -> None:
-    """What was not said by then is no cause of its own; a reply that was wrong before the error is one."""
+def test_an_agent_error_explains_failed_checks_of_the_conversation() -> None:
+    """A reply that was wrong before the error is a separate cause."""
     ended = Reason(Status.FAILED, ReasonKind.CONVERSATION, "status 500", conversation_id="a-1")
     check = CheckResult(check="says", passed=False, summary="'BK' was never said")
     whole = Reason(Status.FAILED, ReasonKind.CHECK, "says", conversation_id="a-1", check=check)
@@ -185,7 +185,7 @@ def test_checks_of_the_whole_fail_because_of_the_error_that_ended_it() -> None:
 
 
 def test_other_parts_of_a_trajectory_have_titles_of_their_own() -> None:
-    """Missing, extra and misplaced calls and broken limits."""
+    """Missing, extra and misplaced calls and exceeded limits."""
     found = TrajectoryResult(
         matched=False,
         summary="",
@@ -202,8 +202,8 @@ def test_other_parts_of_a_trajectory_have_titles_of_their_own() -> None:
     ]
 
 
-def test_a_threshold_is_a_cause_where_nothing_else_is() -> None:
-    """An average only sums up what went wrong in conversations, where anything did."""
+def test_a_threshold_is_a_cause_only_without_others() -> None:
+    """An average only summarizes the failures of conversations, if there are any."""
     low = (builders.turn_evaluation(metrics={"helpfulness": builders.scored(2)}),)
     alone = scenario("a", builders.conversation_result("a-1", low), thresholds={"helpfulness": 4})
     assert titles(alone) == ["helpfulness below its threshold of 4"]
@@ -218,13 +218,13 @@ def test_a_threshold_is_a_cause_where_nothing_else_is() -> None:
 
 
 def test_a_pass_rate_is_explained_by_its_conversations() -> None:
-    """Too few conversations passed because of what they failed for."""
+    """The cause is why the conversations failed."""
     failed = scenario("a", builders.failing_conversation("a-1"), thresholds={"pass_rate": 0.9})
     assert titles(failed) == ["create_booking not called as expected"]
 
 
-def test_missed_goals_are_one_cause_where_nothing_else_is() -> None:
-    """What judges write differs each time; a failure in the same conversation says more."""
+def test_missed_goals_are_one_cause() -> None:
+    """The reasons of judges are ignored; another failure in the conversation takes precedence."""
     goal = {"kind": ReasonKind.CONVERSATION, "metric": "goal_completion"}
     missed = Reason(Status.FAILED, message="goal not reached: no slot", conversation_id="a-1", **goal)
     other = Reason(Status.FAILED, message="goal not reached: no price", conversation_id="a-2", **goal)
@@ -239,7 +239,7 @@ def test_missed_goals_are_one_cause_where_nothing_else_is() -> None:
 
 
 def test_a_failure_that_judges_graded_explains_the_missed_goal() -> None:
-    """Of a conversation with a failure of a failing group, the goal says nothing more."""
+    """If a conversation has a failing graded failure, its missed goal is not a separate cause."""
     missed = [
         Reason(Status.FAILED, ReasonKind.GOAL, "goal", conversation_id=id, metric="goal_completion")
         for id in ("a-1", "a-2")
@@ -252,8 +252,8 @@ def test_a_failure_that_judges_graded_explains_the_missed_goal() -> None:
     assert [cause.title for cause in found] == ["leak"]
 
 
-def test_what_could_not_be_judged_explains_no_threshold() -> None:
-    """An average below its threshold is a cause beside an outage."""
+def test_an_outage_does_not_explain_a_threshold() -> None:
+    """A low average and an outage are two causes."""
     low = Reason(Status.FAILED, ReasonKind.THRESHOLD, "low", metric="helpfulness", expected=4, actual=2)
     down = Reason(Status.ERRORED, ReasonKind.UNSCORED, "coherence could not be scored: status 503")
     assert titles(decided("a", low, down)) == [
@@ -267,8 +267,8 @@ def decided(name: str, *reasons: Reason) -> ScenarioResult:
     return builders.scenario_result(name, (), verdict=Verdict(status, reasons))
 
 
-def test_an_outage_is_one_cause_whatever_it_kept_from_being_scored() -> None:
-    """Which metrics could not be scored, and how often, is no difference; the kind says that it errored."""
+def test_an_outage_is_one_cause_for_all_metrics() -> None:
+    """The number and names of unscored metrics do not matter, and the kind is errored."""
     down = Unscored("model m: status 503 (tried 5 times)")
     turn = builders.turn_evaluation(metrics={"helpfulness": down, "coherence": down})
     (cause,) = root_causes_of([scenario(name, builders.conversation_result(turns=(turn,))) for name in "ab"])
@@ -291,7 +291,7 @@ def test_a_replay_misses_answers_for_one_cause_in_many_scenarios() -> None:
 
 
 def test_files_that_did_not_load_are_grouped_by_their_error() -> None:
-    """The last line of a traceback says what is wrong."""
+    """The title is the last line of the traceback."""
     traceback = (
         "Traceback (most recent call last):\n  File x, line {}\nModuleNotFoundError: No module named 'salon'"
     )
@@ -301,8 +301,8 @@ def test_files_that_did_not_load_are_grouped_by_their_error() -> None:
     assert (cause.conversations, cause.example.conversation_id) == (0, None)
 
 
-def test_the_early_end_of_a_run_is_no_cause() -> None:
-    """Scenarios that did not run lack nothing."""
+def test_the_early_end_of_a_run_is_not_a_cause() -> None:
+    """Scenarios that did not run have no cause."""
     assert not titles(decided("a", Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted")))
 
 
@@ -315,7 +315,7 @@ def judged(name: str, *groups: UniqueError) -> ScenarioResult:
 
 
 def test_judged_groups_are_joined_by_their_labels() -> None:
-    """Neither case nor punctuation matters; the worst severity counts, and each conversation once."""
+    """Case and punctuation are ignored; the worst severity counts, and each conversation counts once."""
     (cause,) = root_causes_of(
         [
             judged("a", group("Wrong hours.", Severity.LOW, "a-1-F1", "a-1-F2", "a-2-F1")),
@@ -343,15 +343,15 @@ def test_an_error_that_names_its_conversation_has_a_title_without_it() -> None:
     assert titles(decided("a", ended)) == ["session of … is gone"]
 
 
-def test_causes_that_were_kept_need_no_conversations() -> None:
-    """A run of many conversations keeps the causes of a scenario, and drops what they were found in."""
+def test_stored_causes_need_no_conversations() -> None:
+    """Large runs store the causes of a scenario and drop its conversations."""
     whole = wrong("a")
     kept = replace(whole, causes=scenario_causes(whole), conversations=(), verdict=Verdict(Status.FAILED))
     assert root_causes_of([kept]) == root_causes_of([whole])
 
 
 def test_joins_of_two_runs_that_share_a_label_are_one() -> None:
-    """What was joined in one shard and in another is one cause of the whole run."""
+    """Joins of several shards that share a label become one cause."""
     scenarios = [judged(name, group(name, Severity.LOW, f"{name}-1-F1")) for name in "abcd"]
     joins = [
         CauseJoin(title="first", labels=("a", "b")),
@@ -365,8 +365,8 @@ def test_joins_of_two_runs_that_share_a_label_are_one() -> None:
     assert root_causes_of(scenarios[::-1], again)[0].id == found[0].id
 
 
-def test_the_worst_and_most_frequent_groups_are_asked_about_first() -> None:
-    """Where there are too many to compare, those that matter least are left out."""
+def test_the_worst_and_most_frequent_groups_are_compared_first() -> None:
+    """If there are too many to compare, the least important are left out."""
     scenarios = [
         judged("a", group("late", Severity.LOW, "a-1-F1"), group("rude", Severity.HIGH, "a-1-F2")),
         judged("b", group("leak", Severity.CRITICAL, "b-1-F1"), group("vague", Severity.HIGH, "b-1-F2")),
@@ -376,7 +376,7 @@ def test_the_worst_and_most_frequent_groups_are_asked_about_first() -> None:
 
 
 def test_the_worst_and_most_frequent_come_first() -> None:
-    """First by severity, failures before errors, then by how many scenarios show it."""
+    """Order: severity, failures before errors, then the number of scenarios."""
     found = root_causes_of(
         [
             builders.broken_file(),
@@ -396,7 +396,7 @@ def test_the_worst_and_most_frequent_come_first() -> None:
 
 
 def test_of_one_severity_those_in_the_most_scenarios_come_first() -> None:
-    """Failures before what could not be judged, then by scenarios, then by conversations."""
+    """Within a severity: failures before errors, then scenarios, then conversations."""
     often = scenario("often", *(builders.failing_conversation(f"often-{n}") for n in range(5)))
     spread = [unmocked("u0"), unmocked("u1")]
     broken = [builders.broken_file(f"{n}.sim.py") for n in range(3)]
@@ -411,7 +411,7 @@ def test_of_one_severity_those_in_the_most_scenarios_come_first() -> None:
 
 
 def test_an_id_stays_the_same_in_the_next_run() -> None:
-    """It hangs on what went wrong, and not on how often or where."""
+    """The id depends only on the problem, not on how often or where it occurs."""
     (one,) = root_causes_of([unmocked("a")])
     (other,) = root_causes_of([unmocked("b"), unmocked("c")])
     assert one.id == other.id
@@ -419,13 +419,13 @@ def test_an_id_stays_the_same_in_the_next_run() -> None:
 
 
 def test_a_cause_names_forty_places_and_counts_all() -> None:
-    """Results of a large run stay small."""
+    """This limits the size of large results."""
     (cause,) = root_causes_of([unmocked(f"s{n}") for n in range(50)])
     assert (len(cause.places), cause.scenarios, cause.conversations) == (40, 50, 50)
 
 
 def test_agents_that_are_compared_are_named() -> None:
-    """A scenario that fails with two agents is one scenario, and each agent has its place."""
+    """A scenario that fails with two agents counts once and lists a place for each agent."""
     found = [replace(wrong("a"), agent=agent) for agent in ("one", "two")]
     (cause,) = root_causes_of(found)
     assert (cause.scenarios, cause.conversations, cause.agents) == (1, 2, ("one", "two"))
@@ -458,8 +458,8 @@ def _conversation(id: str, kind: int, text: str) -> ConversationResult:
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), texts), min_size=1, max_size=8))
-def test_nothing_that_did_not_pass_is_without_a_cause(plan: Sequence[tuple[int, str]]) -> None:
-    """Each conversation that speaks against its scenario is counted in one of the causes."""
+def test_every_failure_has_a_cause(plan: Sequence[tuple[int, str]]) -> None:
+    """Each conversation that counts against its scenario is part of a cause."""
     held = [_conversation(f"c-{n}", kind, text) for n, (kind, text) in enumerate(plan)]
     result = scenario("a", *held)
     causes: tuple[RootCause, ...] = root_causes_of([result])

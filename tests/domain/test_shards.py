@@ -1,4 +1,4 @@
-"""A run is split the same way everywhere."""
+"""A run is split into the same shards everywhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from agentest.domain.shards import Shard, parse_shard, split
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x", "1/0", "-1/2", "1", "1/2/3", "", "1.5/2"])
-def test_what_is_no_shard_is_refused(text: str) -> None:
-    """K/N is a part of at least one."""
+def test_invalid_shards_are_refused(text: str) -> None:
+    """K/N needs K from 1 to N."""
     with pytest.raises(ValueError, match=r"part"):
         parse_shard(text)
     assert parse_shard(" 2/4 ") == Shard(number=2, of=4)
@@ -17,7 +17,7 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("of", [1, 2, 3, 7, 40])
 def test_each_scenario_is_in_one_shard(of: int) -> None:
-    """The largest go first, each where least is to be done; of more shards than scenarios some are empty."""
+    """The largest scenarios go first, each to the emptiest shard; extra shards stay empty."""
     costs = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 0]
     numbers = split(costs, of)
     assert numbers == split(list(costs), of)

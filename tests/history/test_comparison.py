@@ -1,4 +1,4 @@
-"""Two runs side by side: what regressed, what chance explains, and what nobody knows."""
+"""Comparing two runs: regressions, noise and unknowns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def a_scenario(
 
 
 def times(n: int, passed: int, name: str = "books", **more: Any) -> MeasuredScenario:
-    """A scenario of which so many of n conversations passed."""
+    """A scenario of which `passed` of `n` conversations passed."""
     return a_scenario(name, [held(i < passed) for i in range(n)], **more)
 
 
@@ -82,7 +82,7 @@ def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
     ],
 )
 def test_a_scenario(base: MeasuredScenario, new: MeasuredScenario, expected: Change) -> None:
-    """A script that always passed and never does has regressed; else chance must not explain it."""
+    """A script that always passed and now never does has regressed; otherwise noise must be ruled out."""
     assert changes(a_run(base), a_run(new)) == {"books": expected}
 
 
@@ -95,7 +95,7 @@ def test_a_scenario(base: MeasuredScenario, new: MeasuredScenario, expected: Cha
     ],
 )
 def test_a_comparison_ends_with_one_answer(before: int, now: int, expected: str) -> None:
-    """One sentence says better, worse or unclear, with at most one p-value."""
+    """One sentence reports better, worse or unclear, with at most one p-value."""
     base, new = (a_run(*(times(5, n, f"s{i}") for i in range(4))) for n in (before, now))
     answer = conclusion(compare_measured_runs(base, new))
     assert answer.startswith(expected)
@@ -103,7 +103,7 @@ def test_a_comparison_ends_with_one_answer(before: int, now: int, expected: str)
 
 
 def test_a_wide_interval_names_the_few_scenarios() -> None:
-    """With two scenarios the answer says why it is uncertain."""
+    """With two scenarios the conclusion explains its uncertainty."""
     answer = conclusion(
         compare_measured_runs(
             a_run(times(3, 3, "a"), times(3, 0, "b")), a_run(times(3, 2, "a"), times(3, 2, "b"))
@@ -113,8 +113,8 @@ def test_a_wide_interval_names_the_few_scenarios() -> None:
 
 
 def test_many_scenarios_need_more() -> None:
-    """What is rare in one scenario is not in twenty: a drop from 3 of 3 to none is noise among them, and it
-    is said how many conversations would tell."""
+    """Among twenty scenarios, a drop from 3 of 3 to none is noise, and the text reports how many
+    conversations would be enough."""
     names = [f"s{i}" for i in range(20)]
     base = a_run(*(times(3, 3, name) for name in names))
     found = compare_measured_runs(base, a_run(times(3, 0, "s0"), *(times(3, 3, name) for name in names[1:])))
@@ -130,8 +130,8 @@ def test_many_scenarios_need_more() -> None:
 
 
 def test_scripts_of_a_random_agent() -> None:
-    """Where several scripts come out now so, now otherwise, the agent is random: what flips is tested, but
-    one that is flaky says nothing of others. Played once in each run, that is said."""
+    """If several scripts flip between runs, the agent is random and flips are tested; one flaky script does
+    not show that. The text says if scripts were played only once."""
     always, never = times(2, 2, "s0", scripted=True), times(2, 0, "s0", scripted=True)
     mixed = [times(2, 1, f"m{i}", scripted=True) for i in range(2)]
     assert changes(a_run(always, *mixed), a_run(never, *mixed))["s0"] is Change.WITHIN_NOISE
@@ -147,7 +147,7 @@ def test_scripts_of_a_random_agent() -> None:
 
 
 def test_repeat_counts_less() -> None:
-    """Who stops when the verdict is decided stops at extremes: chance explains more, and it is noted."""
+    """Runs that stop once decided stop at extremes, so p-values double and a note says so."""
     base, new = times(20, 18), times(20, 12)
     assert changes(a_run(base), a_run(new)) == {"books": Change.REGRESSED}
     found = compare_measured_runs(a_run(base), a_run(replace(new, repeated=True)))
@@ -159,7 +159,7 @@ def test_repeat_counts_less() -> None:
 
 
 def test_not_finished() -> None:
-    """What the end of a run left undecided is not called errored."""
+    """A scenario that the end of the run left undecided is reported as unfinished, not errored."""
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "ended")
     left = builders.scenario_result("books", [], verdict=Verdict(Status.ERRORED, (reason,)))
     found = compare_measured_runs(
@@ -169,7 +169,7 @@ def test_not_finished() -> None:
 
 
 def test_scores() -> None:
-    """A score that fell is a regression, also where every verdict stayed; labels count their failures."""
+    """A lower score is a regression even if all verdicts are the same; labels count their failures."""
     random = Random(1)
 
     def runs(level: float, failures: float) -> MeasuredRun:
@@ -199,7 +199,7 @@ def test_scores() -> None:
 
 
 def test_chance_is_rarely_a_regression() -> None:
-    """Agents that pass at random, the same before and after, regress in few comparisons."""
+    """Agents that pass at random with equal chances rarely regress."""
     random, false = Random(5), 0
     for _ in range(40):
         rates = [random.uniform(0.5, 1.0) for _ in range(12)]
@@ -217,7 +217,7 @@ def test_chance_is_rarely_a_regression() -> None:
 
 
 def test_new_gone_and_not_run() -> None:
-    """What only one run has is new or gone; where the other ended early, or its file broke, nobody knows."""
+    """A scenario in only one run is new or gone, or not compared if the other ended early or broke."""
     both, old, added = times(1, 1, "both"), times(1, 1, "old", file="b.sim.py"), times(1, 1, "added")
     assert changes(a_run(both, old), a_run(both, added)) == {
         "both": Change.UNCHANGED,
@@ -233,8 +233,8 @@ def test_new_gone_and_not_run() -> None:
     assert "1 not compared" in text(found)
 
 
-def test_what_was_not_selected() -> None:
-    """What a part of a run had not selected is neither new nor gone: it is left out, and counted."""
+def test_unselected_scenarios_are_left_out() -> None:
+    """Scenarios not selected in a partial run are neither new nor gone, but counted in a note."""
     whole, part = a_run(times(1, 1, "one"), times(1, 1, "two")), a_run(times(1, 1, "one"), partial=True)
     for base, new in ((whole, part), (part, whole)):
         found = compare_measured_runs(base, new)
@@ -243,13 +243,13 @@ def test_what_was_not_selected() -> None:
 
 
 def test_no_conversations() -> None:
-    """A verdict without a conversation is compared with nothing."""
+    """A verdict without conversations is not compared."""
     found = compare_measured_runs(a_run(times(0, 0)), a_run(times(1, 1)))
     assert [each.why for each in found.scenarios] == ["no conversation in the base run"]
 
 
 def test_pairs() -> None:
-    """Scenarios pair by name and agent; one agent may have another name, and a name twice pairs by file."""
+    """Scenarios pair by name and agent; a single agent may be renamed, and duplicate names pair by file."""
     one = compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, agent="v2"), agents=("v2",)))
     assert [each.change for each in one.scenarios] == [Change.UNCHANGED]
     assert one.notes == ("agents: shop, now v2",)
@@ -264,13 +264,13 @@ def test_pairs() -> None:
 
 
 def test_nothing_in_common() -> None:
-    """Runs of other scenarios are not compared: the message names what both have."""
+    """If the runs share no scenario, the error names scenarios of both."""
     with pytest.raises(UsageError, match="no scenario is in both runs; r has 'books', r has 'pays'"):
         compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, "pays")))
 
 
-def test_conditions() -> None:
-    """What else was not the same is said: versions, models, agents, conversations, an early end."""
+def test_notes_on_different_conditions() -> None:
+    """Notes list different versions, models, agents and conversation counts, and an early end."""
     base = a_run(times(3, 3), models={"judge": "a/old"})
     new = a_run(times(4, 4), version="2", models={"judge": "a/new"}, stopped="--fail-fast")
     assert compare_measured_runs(base, new).notes == (
@@ -281,8 +281,8 @@ def test_conditions() -> None:
     )
 
 
-def test_what_is_measured() -> None:
-    """A conversation that errored is neither passed nor failed; a script is known by how it ended."""
+def test_measuring_a_scenario() -> None:
+    """An errored conversation neither passes nor fails; the end reason identifies a script."""
     conversations = [
         builders.conversation_result(
             held=replace(builders.conversation("c1", [builders.turn()]), ending=Ending.SCRIPT)
@@ -303,8 +303,8 @@ def text(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def test_forms() -> None:
-    """Text has regressions and counts last, Markdown first and harmless; JSON has all, unchanged ones too."""
+def test_output_formats() -> None:
+    """Text ends with regressions and counts, Markdown starts with them, escaped; JSON has everything."""
     hostile = "| <b> `x`\n::error::"
     base = a_run(times(1, 1, hostile, scripted=True), times(1, 1, "same"), times(1, 1, "old"))
     found = compare_measured_runs(base, a_run(times(1, 0, hostile, scripted=True), times(1, 1, "same")))
@@ -324,15 +324,15 @@ def test_forms() -> None:
 
 
 def timed(name: str, ms: float, cost: float | None = None) -> MeasuredScenario:
-    """Eight conversations of two turns, whose latency and cost vary a little."""
+    """Eight conversations of two turns with slightly different latency and cost."""
     return a_scenario(
         name,
         [replace(held(), latency=(2 * (ms + i), 2), cost=cost and cost * (1 + i / 100)) for i in range(8)],
     )
 
 
-def test_a_slower_and_more_expensive_agent_is_named_and_regresses_nothing() -> None:
-    """Latency and cost have a verdict with an interval; thresholds decide about them, not a comparison."""
+def test_latency_and_cost_are_compared_without_regressing() -> None:
+    """Their change has an interval; only thresholds decide about them."""
     base, new = (
         a_run(*(timed(f"s{i}", ms + i * ms / 50, cost) for i in range(8)))
         for ms, cost in ((100, 0.01), (332, 0.02))

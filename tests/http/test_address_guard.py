@@ -1,4 +1,4 @@
-"""Link-local and cloud-metadata addresses are refused however they are spelt; all others are reached."""
+"""Link-local and cloud-metadata addresses are refused in every spelling; all others are allowed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ALLOWED = [
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_refused_addresses(address: str) -> None:
-    """Link-local and metadata addresses are refused, inside IPv6 forms too; the error says what to do."""
+    """Link-local and metadata addresses are refused, even inside IPv6; the error has a solution."""
     with pytest.raises(RefusedAddress, match=f"link-local or cloud-metadata.*{ALLOW_METADATA}=1"):
         AddressGuard(allow_metadata=False).check("agent.example", [address])
     with pytest.raises(RefusedAddress):
@@ -113,7 +113,7 @@ def test_allowed_addresses(address: str) -> None:
 
 
 def test_one_of_several() -> None:
-    """A name with one refused address among its addresses is refused."""
+    """A name is refused if any of its addresses is."""
     with pytest.raises(RefusedAddress, match=r"agent.example \(169.254.1.1\)"):
         AddressGuard(allow_metadata=False).check("agent.example", ["10.0.0.1", "169.254.1.1"])
 
@@ -129,7 +129,7 @@ def test_ipv4_inside_ipv6(inner: ipaddress.IPv4Address, form: int) -> None:
 
 @given(st.text(max_size=30))
 def test_any_host(host: str) -> None:
-    """Any text as a host is refused or let through, never an error of another kind."""
+    """Any text as a host is refused or allowed, without another error."""
     _refuses_literal(host)
 
 
@@ -150,7 +150,7 @@ def _refuses_literal(host: str) -> bool:
 
 
 def test_the_environment_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AGENTEST_ALLOW_METADATA_ENDPOINTS=1, and no other value, allows them all."""
+    """Only AGENTEST_ALLOW_METADATA_ENDPOINTS=1 allows all addresses."""
     for value, allowed in (("1", True), ("0", False), ("", False), ("true", False)):
         monkeypatch.setenv(ALLOW_METADATA, value)
         assert AddressGuard().allow_metadata is allowed
@@ -183,7 +183,7 @@ class Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 async def ask(endpoint: str, resolver: AbstractResolver, allow: bool = False) -> AgentReply:
@@ -202,8 +202,8 @@ def test_names_that_resolve_to_them(addresses: list[str]) -> None:
         anyio.run(ask, "http://agent/", Names(agent=addresses))
 
 
-def test_names_that_resolve_elsewhere() -> None:
-    """A name that resolves to loopback is connected to there."""
+def test_names_that_resolve_to_loopback() -> None:
+    """A name that resolves to loopback is connected."""
 
     async def go() -> AgentReply:
         async with wire(http(completion())) as opened:
@@ -237,14 +237,14 @@ def test_redirects_to_names_that_resolve_to_them() -> None:
     ],
 )
 def test_endpoints_that_are_addresses(host: str) -> None:
-    """An endpoint that is a refused address is refused without asking a resolver."""
+    """A refused address as the endpoint is refused without using a resolver."""
     with pytest.raises(AgentError, match="is a link-local or cloud-metadata address"):
         anyio.run(ask, f"http://{host}/", Names())
 
 
 @contextmanager
 def listening() -> Iterator[int]:
-    """A port on loopback at which somebody listens and says nothing."""
+    """A port on loopback with a listener that sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield int(server.getsockname()[1])
 
@@ -255,7 +255,7 @@ async def reach(endpoint: str, resolver: AbstractResolver | None = None) -> None
 
 
 def test_reachability_check() -> None:
-    """Before a run, a refused endpoint is an error of the configuration, and a silent one is unreachable."""
+    """Before a run, a refused endpoint is a configuration error, and a silent one is unreachable."""
     with pytest.raises(ConfigError, match=r"agent 'bot': endpoint .*link-local or cloud-metadata"):
         anyio.run(reach, "http://0xA9FEA9FE:80/")
     for host in ("127.0.0.1:1", "localhost:1", "agent.invalid", "a" * 70 + ".example"):
@@ -264,7 +264,7 @@ def test_reachability_check() -> None:
 
 
 class Rebinding(Names):
-    """A name that means loopback when it is checked, and a metadata address from then on."""
+    """A name that resolves to loopback at first, and to a metadata address from then on."""
 
     def __init__(self) -> None:
         super().__init__(agent=["127.0.0.1"])
@@ -279,7 +279,7 @@ class Rebinding(Names):
 
 
 def test_the_address_that_was_checked_is_connected_to() -> None:
-    """Before a run a name is resolved once: another answer later is not connected to."""
+    """A name is resolved once before a run; a different answer later is not used."""
     names = Rebinding()
 
     async def go() -> None:
@@ -293,7 +293,7 @@ def test_the_address_that_was_checked_is_connected_to() -> None:
 
 
 def test_the_next_address() -> None:
-    """Where nobody listens at a name's first address, its next is connected to."""
+    """If a name's first address is unreachable, the next one is tried."""
 
     async def go() -> None:
         with listening() as port:
@@ -303,7 +303,7 @@ def test_the_next_address() -> None:
 
 
 def test_a_ready_port() -> None:
-    """Whether a server is ready at a port is asked at the addresses that were checked, too."""
+    """The readiness check of a server's port also uses the checked addresses."""
 
     async def go(names: Names) -> None:
         with listening() as port:

@@ -1,4 +1,4 @@
-"""How many function calls a request costs: unlike CPU time, the same on every machine."""
+"""The number of function calls per request, which unlike CPU time is the same on every machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TURNS = ["Which openings are there?", "And on Friday?", "Thank you."]
 
 
 async def fewest_calls(request: Callable[[], Awaitable[Any]]) -> int:
-    """The Python and C functions called for the cheapest of some requests, in the event loop's thread."""
+    """Count the Python and C calls of the cheapest of several requests, in the event loop's thread."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -87,7 +87,7 @@ def test_a_request_costs_few_calls(
 
 
 def calls_of_run(project: Project, conversations: int) -> int:
-    """The functions that a run of one scenario calls, start-up included."""
+    """Count the function calls of a run of one scenario, including start-up."""
     project.scenario(f"scenario('a', turns={_TURNS!r}, conversations_per_scenario={conversations})\n")
     command = [
         sys.executable,

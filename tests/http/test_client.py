@@ -1,4 +1,4 @@
-"""Requests over the client's connections: what is sent, which connections are used again, what is refused."""
+"""HTTP requests: what is sent, reuse of connections, and refusals."""
 
 from __future__ import annotations
 

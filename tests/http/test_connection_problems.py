@@ -1,4 +1,4 @@
-"""Tests for what is said of connections that fail."""
+"""Messages about failed connections."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def untrusted() -> ssl.SSLCertVerificationError:
     ],
     ids=["certificate", "no-tls", "refused"],
 )
-def test_what_went_wrong_is_said_with_what_to_do(error: Exception, said: str) -> None:
-    """A failed connection is told in words, wrapped or not."""
+def test_connection_errors_are_explained(error: Exception, said: str) -> None:
+    """A failed connection has the same message if its error is wrapped."""
     wrapped = OSError("wrapped")
     wrapped.__cause__ = error
     assert said in describe(error)

@@ -1,4 +1,4 @@
-"""Bodies of requests to servers of ours, counted and unpacked as they come."""
+"""Request bodies of our servers, limited and decompressed while they arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentest.support.http.bodies import BodyRefused, read_body, skip_body
 
 
 class Sent:
-    """A body that comes in pieces, of which one can see how many were taken."""
+    """A body that arrives in pieces, and counts how many were read."""
 
     def __init__(self, pieces: Iterable[bytes], **headers: str) -> None:
         self._pieces = iter(pieces)
@@ -38,15 +38,15 @@ def pieces_of(data: bytes, size: int = 100) -> list[bytes]:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP", "identity", ""])
-def test_a_body_comes_whole(coding: str) -> None:
-    """Packed or not."""
+def test_a_whole_body(coding: str) -> None:
+    """It may be compressed."""
     data = b"hello" * 1000
     sent = gzip.compress(data) if "gzip" in coding.lower() else data
     assert Sent(pieces_of(sent), content_encoding=coding).read(5000) == data
 
 
-def test_nothing_is_read_or_unpacked_once_there_is_too_much() -> None:
-    """Neither of what comes, nor of what comes out."""
+def test_reading_stops_at_the_limit() -> None:
+    """This applies to received and to decompressed bytes."""
     plain = Sent([b"x" * 100] * 1000)
     packed = Sent(pieces_of(gzip.compress(b" " * 50_000_000)), content_encoding="gzip")
     for sent, most in ((plain, 250), (packed, 100_000)):
@@ -55,8 +55,8 @@ def test_nothing_is_read_or_unpacked_once_there_is_too_much() -> None:
         assert (raised.value.status, sent.taken <= 3) == (413, True)
 
 
-def test_what_unpacks_to_nothing_is_counted_as_it_comes() -> None:
-    """Members of gzip that hold nothing may go on for ever."""
+def test_empty_gzip_members_count_as_received() -> None:
+    """Otherwise empty members could continue forever."""
     sent = Sent([gzip.compress(b"")] * 1000, content_encoding="gzip")
     with pytest.raises(BodyRefused, match="is larger than"):
         sent.read(200)
@@ -72,15 +72,15 @@ def test_what_unpacks_to_nothing_is_counted_as_it_comes() -> None:
     ],
     ids=["not gzip", "cut", "another coding", "twice"],
 )
-def test_what_is_packed_wrongly(coding: str, sent: bytes, status: int, problem: str) -> None:
-    """The status says whose fault it is, the message what is taken."""
+def test_invalid_compression(coding: str, sent: bytes, status: int, problem: str) -> None:
+    """The status tells whose fault it is, and the message has the accepted codings."""
     with pytest.raises(BodyRefused, match=problem) as raised:
         Sent([sent], content_encoding=coding).read(1000)
     assert raised.value.status == status
 
 
-def test_a_body_that_does_not_come() -> None:
-    """It is waited for, and not for ever; what is skipped, too."""
+def test_a_body_that_never_arrives() -> None:
+    """Reading and skipping a body have a time limit."""
 
     class Silent(Sent):
         async def _iter(self) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Server-sent events: whatever the pieces, the line endings and the comments, the same data comes out."""
+"""Server-sent events: the same data for any chunks, line endings and comments."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ STREAM_BYTES = st.lists(
 
 @given(STREAM_BYTES, st.lists(st.integers(0, 200), max_size=20))
 def test_any_cut(stream: bytes, places: list[int]) -> None:
-    """A byte stream cut anywhere gives the events of the whole stream."""
+    """A byte stream split anywhere gives the events of the whole stream."""
     assert parse(*cut(stream, places)) == parse(stream)
 
 
 @given(STREAM_BYTES)
 def test_byte_by_byte(stream: bytes) -> None:
-    """A byte stream that drips in byte by byte gives the events of the whole stream."""
+    """A byte stream that arrives byte by byte gives the events of the whole stream."""
     assert parse(*(stream[i : i + 1] for i in range(len(stream)))) == parse(stream)
 
 
@@ -58,7 +58,7 @@ LINE = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"
 def test_written_events_come_back(
     written: list[list[str]], ending: str, field: str, bom: bool, last_line: bool, places: list[int]
 ) -> None:
-    """Events written with any line ending, with or without BOM and last empty line, come back as written."""
+    """Events written with any line ending, with or without BOM or last empty line, are read back."""
     if field == "data:":  # there a first space would be taken for the optional one
         written = [[line.lstrip(" ") for line in lines] for lines in written]
     text = "".join("".join(field + line + ending for line in lines) + ending for lines in written)
@@ -94,8 +94,8 @@ def test_written_events_come_back(
         (b"", []),
     ],
 )
-def test_forms(stream: bytes, expected: list[str]) -> None:
-    """Each form of an event that the specification knows is read as it says."""
+def test_forms_of_events(stream: bytes, expected: list[str]) -> None:
+    """Each form of an event is read as the specification requires."""
     assert parse(stream) == expected
 
 
@@ -107,19 +107,19 @@ def test_a_character_in_two_pieces() -> None:
 
 
 def test_names_of_events() -> None:
-    """An event has the name that its own lines say, the last of them; without one it is a message."""
+    """The last `event` line names an event; without one it is a message."""
     parser = EventParser()
     fed = parser.feed(b"event: x\nevent: end\ndata: 1\n\ndata: 2\n\nevent: lost\n\ndata: 3\n\n")
     assert fed == [Event("1", "end"), Event("2"), Event("3")]
 
 
 def test_a_long_line_in_many_pieces() -> None:
-    """A line of a megabyte that arrives in a hundred thousand pieces is read in one piece."""
+    """A line of a megabyte in a hundred thousand pieces is parsed in linear time."""
     assert parse(b"data: ", *[b"x" * 10] * 100_000, b"\n\n") == ["x" * 1_000_000]
 
 
 def test_an_async_stream() -> None:
-    """`events` yields the data of a stream of pieces, that of an unclosed last event too."""
+    """`events` yields the data of a chunked stream, including an unclosed last event."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for piece in (b"da", b"ta: one\r", b"\n\r\ndata: t", b"wo"):

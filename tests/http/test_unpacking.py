@@ -1,4 +1,4 @@
-"""Packed bodies: whatever is packed comes out again in bounded pieces, and nothing else passes for it."""
+"""Decompression of bodies in bounded pieces, and refusal of anything invalid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAYS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress
 
 @given(DATA, st.sampled_from(sorted(WAYS)), st.integers(1, 9000))
 def test_any_data(runs: list[tuple[bytes, int]], way: str, size: int) -> None:
-    """What was packed comes out again however it is cut on the way, in no piece longer than 64 KB."""
+    """Compressed data is restored in pieces of at most 64 KB, however it is split on the way."""
     data = b"".join(run * length for run, length in runs)
     parts = unpacked(way, *cut(WAYS[way](data), size))
     assert b"".join(parts) == data
@@ -49,14 +49,14 @@ def test_any_data(runs: list[tuple[bytes, int]], way: str, size: int) -> None:
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5), st.integers(0, 9), st.integers(1, 50))
 def test_gzip_in_several_members(members: list[bytes], zeros: int, size: int) -> None:
-    """A gzip body may be made of several members, and be filled up with zeros."""
+    """A gzip body may have several members and zero padding."""
     packed = b"".join(map(gzip.compress, members)) + bytes(zeros)
     assert b"".join(unpacked("gzip", *cut(packed, size))) == b"".join(members)
 
 
 @given(DATA, st.sampled_from(sorted(WAYS)), st.data())
 def test_a_body_that_was_cut(runs: list[tuple[bytes, int]], way: str, drawn: st.DataObject) -> None:
-    """A body that ends anywhere before its end was cut, however much of it came out."""
+    """A body cut anywhere is an error, however much was decompressed."""
     packed = WAYS[way](b"".join(run * length for run, length in runs))
     end = drawn.draw(st.integers(1, len(packed) - 1))
     with pytest.raises(DecompressionError, match="was cut"):
@@ -65,13 +65,13 @@ def test_a_body_that_was_cut(runs: list[tuple[bytes, int]], way: str, drawn: st.
 
 @given(st.sampled_from(sorted(WAYS)), st.lists(st.binary(max_size=30), max_size=4))
 def test_any_bytes(way: str, pieces: list[bytes]) -> None:
-    """Any bytes are unpacked or refused, with an error of one kind."""
+    """Any bytes are decompressed or refused, with one kind of error."""
     with suppress(DecompressionError):
         unpacked(way, *pieces)
 
 
 def test_no_more_is_unpacked_than_is_asked_for() -> None:
-    """A body of gigabytes gives its first pieces without having been unpacked any further."""
+    """The first pieces of a huge body are available without decompressing the rest."""
     packing = zlib.compressobj(wbits=31)
     bomb = b"".join(packing.compress(bytes(2**20)) for _ in range(64)) + packing.flush()
     unpack = decompressor_for("gzip")
@@ -80,32 +80,32 @@ def test_no_more_is_unpacked_than_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_what_follows_the_end(way: str) -> None:
-    """What follows the end of the data is not passed over."""
+def test_data_after_the_end(way: str) -> None:
+    """Data after the end of the compressed stream is an error."""
     with pytest.raises(DecompressionError, match=r"is not gzip|goes on after the end of its deflate data"):
         unpacked(way, WAYS[way](b"{}"), b"more of it")
 
 
-def test_members_without_end() -> None:
-    """Members that hold nothing, one after another, are not unpacked for ever."""
+def test_endless_empty_members() -> None:
+    """Empty gzip members do not continue forever."""
     with pytest.raises(DecompressionError, match="goes on after the end"):
         unpacked("gzip", gzip.compress(b"") * 20_000)
 
 
 def test_an_empty_body() -> None:
-    """A body without a single byte is empty, whatever its coding."""
+    """A body without bytes is empty with any coding."""
     assert unpacked("gzip", b"") == []
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", " Identity , "])
-def test_nothing_is_packed(encoding: str) -> None:
-    """Without a coding, or with the one that changes nothing, there is nothing to unpack."""
+def test_uncompressed_bodies(encoding: str) -> None:
+    """Without a coding, or with `identity`, nothing is decompressed."""
     assert decompressor_for(encoding) is None
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip,deflate", "nonsense", "br, identity"])
-def test_codings_that_are_not_taken(encoding: str) -> None:
-    """Another coding, or more than one, is refused by name."""
+def test_unsupported_codings(encoding: str) -> None:
+    """Another coding, or several, is refused by name."""
     with pytest.raises(
         DecompressionError, match=f"has the content-encoding '{encoding}'; the request allows gzip"
     ):

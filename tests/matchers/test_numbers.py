@@ -1,4 +1,4 @@
-"""Numbers in texts: one that is a number, and those in what somebody says."""
+"""Numbers in text: texts that are a number, and numbers in prose."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Random vocabularies against an oracle that knows nothing of matchers: it reads what was to be said.
+"""Random matchers, checked against an oracle that shares no code with them.
 
-A wish is a tuple, as `("one_of", [("is", 5), ("absent",)])`. `word` makes the value of it that a scenario
-would have; `grants` says, in the plainest way there is, whether an actual value is as wished. What a
-predicate that raises would have said is not known; what holds or fails all the same is known.
+A wish is a tuple, such as `("one_of", [("is", 5), ("absent",)])`. `word` makes the matcher that a scenario
+would use; `grants` decides, as plainly as possible, whether an actual value satisfies the wish. The result of
+a predicate that raises is unknown; whatever does not depend on it is known.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ wishes = st.recursive(leaves, containers, max_leaves=6)
 
 
 def kind_of(value: Any) -> str | None:
-    """The type of a JSON value by its name: that of `5.0` is float."""
+    """Return the name of a JSON value's type; that of `5.0` is float."""
     return None if value is None else type(value).__name__
 
 
@@ -108,7 +108,7 @@ def raises(value: Any) -> bool:
 
 
 def word(wish: Wish) -> Any:
-    """The expected value that says the wish."""
+    """Return the expected value for the wish."""
     match wish:
         case ("is", value):
             return value
@@ -148,7 +148,7 @@ def as_number(value: Any) -> Fraction | None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same: `True` is not a number, and `5` is `5.0`."""
+    """Return whether two JSON values are equal: `True` is not a number, and `5` equals `5.0`."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -167,7 +167,7 @@ def every_one(answers: list[bool | None]) -> bool | None:
 
 
 def grants(wish: Wish, value: Any) -> bool | None:
-    """Whether a value, or NOTHING where there is none, is as wished; None: that cannot be told."""
+    """Return whether a value, or NOTHING if it is missing, satisfies the wish; None if unknown."""
     if wish[0] == "one_of":
         return one_at_least([grants(each, value) for each in wish[1]])
     if value is NOTHING:
@@ -189,7 +189,7 @@ def grants(wish: Wish, value: Any) -> bool | None:
 
 
 def is_granted(wish: Wish, value: Any) -> bool:
-    """As `grants`, for wishes that have no others in them."""
+    """Do the same for wishes without nested wishes."""
     match wish:
         case ("is", wanted):
             return same(wanted, value)
@@ -214,7 +214,7 @@ def is_granted(wish: Wish, value: Any) -> bool:
 
 
 def told(compare: Callable[..., Any], *args: Any, **options: Any) -> bool | None:
-    """What a comparison answers; None where it cannot be told."""
+    """Return the result of a comparison, or None if a predicate raised."""
     try:
         answer = compare(*args, **options)
     except PredicateFailed:
@@ -225,7 +225,7 @@ def told(compare: Callable[..., Any], *args: Any, **options: Any) -> bool | None
 
 @st.composite
 def near_to(draw: st.DrawFn, wish: Wish) -> Any:
-    """A value that is often as wished, and else nearly so."""
+    """Draw a value that satisfies the wish, or almost does."""
     if draw(st.integers(0, 11)) == 0:
         return draw(json_values)
     match wish:

@@ -1,4 +1,4 @@
-"""The words for values: what each takes for equal, how it prints itself, and which arguments it refuses."""
+"""The matchers for values: what each accepts, how it prints, and which arguments it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a conversation's calls: several sources of one call are one call."""
+"""The record of a conversation's calls: reports of one call by several sources are merged."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UNTOLD: Any = None
 
 
 def seen(name: str, by: SeenBy = AGENT, id: str | None = None, args: Any = UNTOLD, **more: Any) -> ToolCall:
-    """A call of turn 0 without arguments that nobody answered."""
+    """A call of turn 0 without arguments or result."""
     given = {"result": None, "mocked": False, "turn_index": 0, **more}
     return ToolCall(name, {} if args is UNTOLD else args, seen_by=by, call_id=id, **given)
 
 
 def shown(record: CallRecord) -> list[str]:
-    """Each call as `name id seen_by+also`."""
+    """Format each call as `name id seen_by+also`."""
     return [
         " ".join(
             [
@@ -96,8 +96,8 @@ MERGES: dict[str, tuple[list[list[ToolCall]], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", MERGES)
-def test_what_is_one_call(name: str) -> None:
-    """Sources that report one call make one record, which says who reported it; else there are two."""
+def test_reports_of_one_call_are_merged(name: str) -> None:
+    """Reports of one call become one record that lists its sources; other reports stay separate."""
     told, expected = MERGES[name]
     record = CallRecord()
     for batch in told:
@@ -105,8 +105,8 @@ def test_what_is_one_call(name: str) -> None:
     assert shown(record) == expected
 
 
-def test_a_history_that_is_told_again() -> None:
-    """A snapshot of the history adds nothing but what is new, and fills in results that had not come."""
+def test_a_repeated_history() -> None:
+    """A repeated history adds only new calls and fills in missing results."""
     record = CallRecord()
     first = [seen("look", AGENT, "c1", {"n": 1}, result=[1]), seen("wait", AGENT, "c2")]
     record.begin(seen("pay", CALLER, "c3", {"n": 5}, mocked=True))
@@ -126,8 +126,8 @@ def test_a_history_that_is_told_again() -> None:
     assert [call.call_id for call in record.of_turn(1)] == ["c4"]
 
 
-def test_an_id_that_is_used_again() -> None:
-    """Where the agent numbers its calls anew in each turn, equal calls of two turns are two calls."""
+def test_a_reused_id() -> None:
+    """If the agent restarts its ids in each turn, equal calls of two turns stay two calls."""
     record = CallRecord()
     for turn in range(2):
         record.observe([seen("look", AGENT, "1", turn_index=turn)])
@@ -135,8 +135,8 @@ def test_an_id_that_is_used_again() -> None:
     assert [len(record.of_turn(turn)) for turn in range(3)] == [1, 1, 1]
 
 
-def test_whose_answer_is_kept() -> None:
-    """Arguments, result and `mocked` are those of who answered; what one source lacks the other fills in."""
+def test_the_answering_source_has_priority() -> None:
+    """Arguments, result and `mocked` come from the source that answered; others fill in what it lacks."""
     record = CallRecord()
     record.observe([seen("pay", SPANS, None, {"n": 1}), seen("look", SPANS, None, {"n": 2}, result="spans")])
     record.observe(
@@ -161,7 +161,7 @@ def test_whose_answer_is_kept() -> None:
 
 
 def test_a_request_is_always_a_new_call() -> None:
-    """What the agent asks us for has to be answered: it is a call of its own, whatever was told before."""
+    """A call that Agentest must answer is always new, whatever was reported before."""
 
     async def hold() -> list[tuple[SeenBy, str | None]]:
         mocks = MockResolver({"pay": 1}, scenario="s", conversation_id="c")
@@ -191,8 +191,8 @@ HISTORIES = st.lists(CALLS, max_size=8)
 def test_nothing_is_lost_or_doubled(
     history: list[tuple[str, int]], sources: list[SeenBy], data: st.DataObject
 ) -> None:
-    """However many sources report a history, each all of it or a part, in pieces or at once: every call that
-    anybody saw is there once, in its order."""
+    """For any number of sources that report all or part of a history, at once or in pieces, every reported
+    call is recorded once and in order."""
     record = CallRecord()
     told = Counter[int]()
     whole = data.draw(st.sampled_from(sources))
@@ -210,7 +210,7 @@ def test_nothing_is_lost_or_doubled(
 
 @given(st.lists(HISTORIES, max_size=4), st.sampled_from([AGENT, SPANS]))
 def test_snapshots_of_a_growing_history(turns: list[list[tuple[str, int]]], source: SeenBy) -> None:
-    """An agent that tells its whole history with every answer is recorded as one that tells what is new."""
+    """Reporting the whole history with every answer gives the same record as reporting new calls."""
     snapshots, plain = CallRecord(), CallRecord()
     history: list[ToolCall] = []
     for index, calls in enumerate(turns):
@@ -227,8 +227,8 @@ def test_snapshots_of_a_growing_history(turns: list[list[tuple[str, int]]], sour
     assert [c.call_id for c in snapshots.calls] == [c.call_id for c in plain.calls]
 
 
-def test_a_call_that_a_retold_history_adds_takes_its_place_in_the_turn() -> None:
-    """The history is told again with a call between two known ones: that is where it stands."""
+def test_a_call_inserted_by_a_repeated_history() -> None:
+    """A new call between two known ones is recorded at that position."""
     record = CallRecord()
     first, last = seen("look", id="c1"), seen("pay", id="c3")
     record.observe([first, last])
@@ -237,8 +237,8 @@ def test_a_call_that_a_retold_history_adds_takes_its_place_in_the_turn() -> None
     assert [call.name for call in record.of_turn(0)] == ["look", "ask", "pay"]
 
 
-def test_a_span_is_the_first_of_two_equal_calls_also_if_the_first_was_told_late() -> None:
-    """Calls of a turn are compared in the order in which they were made, not in which they became known."""
+def test_a_span_matches_the_first_of_two_equal_calls_even_if_reported_late() -> None:
+    """Calls of a turn are compared in the order they were made, not reported."""
     record = CallRecord()
     second = seen("pay", id="c2")
     record.observe([second])

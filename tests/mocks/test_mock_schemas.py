@@ -1,4 +1,4 @@
-"""Mocks as tools that an agent is reported: their names, descriptions and schemas."""
+"""Tool specs that agents get for mocks: names, descriptions and schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 
 
 class Own:
-    """A type that JSON Schema does not know."""
+    """A type without a JSON Schema."""
 
 
 def book(service: str, day: Literal["mon", "tue"], count: int = 2, note: str | None = None) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def specs(**tools: Any) -> tuple[ToolSpec, ...]:
 
 
 @pytest.mark.parametrize("mock", [book, sequence({"error": "busy"}, book)], ids=["function", "sequence"])
-def test_a_function_tells_its_signature(mock: Callable[..., Any]) -> None:
-    """Names, types and defaults become a schema, the docstring the description."""
+def test_the_spec_of_a_function(mock: Callable[..., Any]) -> None:
+    """Names, types and defaults become the schema, the docstring the description."""
     (spec,) = specs(book=mock)
     assert (spec.name, spec.description) == ("book", "Books a service.\n\nOn a day.")
     assert spec.parameters == {
@@ -65,20 +65,19 @@ def test_a_function_tells_its_signature(mock: Callable[..., Any]) -> None:
     [{"slots": []}, sequence(1, 2), raw, lambda: 1, lambda _args: 1, of_own, odd],
     ids=["value", "sequence", "raw", "none", "by_position", "own_type", "own_default"],
 )
-def test_what_tells_no_arguments_takes_any(mock: Any) -> None:
-    """Where no arguments are known, none are refused."""
+def test_mocks_without_known_arguments_accept_any(mock: Any) -> None:
     assert [spec.parameters for spec in specs(tool=mock)] == [ANY_ARGUMENTS]
 
 
-def test_what_is_known_wins() -> None:
-    """A description from elsewhere takes the place of what the mock tells, in the mocks' order."""
+def test_given_specs_take_precedence() -> None:
+    """A given spec replaces the one derived from the mock, in the order of the mocks."""
     own = ToolSpec(name="book", description="Mine.", parameters={"type": "object"})
     made = scenario("s", goal="g", tools={"a": 1, "book": book}).tools
     assert [spec.description for spec in tool_specs(made, {"book": own, "other": own})] == ["", "Mine."]
 
 
-def test_scenarios_share_what_is_read_of_a_function() -> None:
-    """A thousand scenarios with one function hold, and read, its signature once; another has its own."""
+def test_scenarios_share_the_signature_of_a_function() -> None:
+    """A function's signature is read once for all scenarios; another function has its own."""
 
     def other(service: str) -> None:
         return None

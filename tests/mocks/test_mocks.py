@@ -1,4 +1,4 @@
-"""Mocks: every sentence of what a scenario's tools answer, and what of it is recorded."""
+"""Mocks: every rule for what a scenario's tools answer, and what is recorded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def resolver(
 
 
 def answers(mock: Any, *arguments: dict[str, Any] | str, **options: Any) -> list[Any]:
-    """What a tool answers to calls with these arguments, one after another, as the agent gets it."""
+    """Call the tool with each of these arguments, and return the answers as the agent gets them."""
 
     async def go() -> list[Any]:
         mocks = resolver({"tool": mock}, **options)
@@ -71,7 +71,7 @@ _UNMOCKED = object()
 
 
 def recorded(mock: Any, arguments: str = "{}", name: str = "tool", **options: Any) -> ToolCall:
-    """The record of one call, whatever came of it."""
+    """Return the record of one call, whatever its outcome."""
 
     async def go() -> ToolCall:
         mocks = resolver({} if mock is _UNMOCKED else {"tool": mock}, **options)
@@ -101,7 +101,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_values(value: Any) -> None:
-    """A plain value is answered as JSON, a text as it is, and the record holds the value."""
+    """A plain value is answered as JSON, text unchanged, and the record has the value."""
     (answer,) = answers(value)
     assert answer == value if isinstance(value, str) else json.loads(answer) == value
     call = recorded(value, '{"a": 1}')
@@ -164,7 +164,7 @@ KEYS = '{"2026-01-02": 1, "red": [{"00000000-0000-0000-0000-000000000005": 2}]}'
     ],
 )
 def test_forms_of_values(value: Any, answer: str) -> None:
-    """Texts go as they are, and what JSON has no form for as pydantic writes it, out of functions too."""
+    """Text is sent as is, other values as JSON or as pydantic serializes them, also from functions."""
     assert answers(value) == [answer]
     assert answers(lambda: value) == [answer]
 
@@ -181,7 +181,7 @@ def test_raw_functions() -> None:
 
 
 def test_functions_without_parameters() -> None:
-    """A function without parameters takes any call; so does one that asks for the context alone."""
+    """A function without parameters, or with only the context, accepts any call."""
 
     class Now:
         def __call__(self) -> str:
@@ -219,7 +219,7 @@ def test_parameters_that_begin_with_an_underscore() -> None:
 
 
 def test_other_parameters_with_underscores() -> None:
-    """Among more than two parameters, or those that go by name alone, `_x` is a name like any other."""
+    """Among three or more parameters, or keyword-only ones, `_x` is an ordinary name."""
 
     def by_name(*, _x: int) -> int:
         return _x
@@ -237,13 +237,13 @@ def book(service: str, day: date, guests: int = 1, note: str | None = None) -> d
 
 
 def test_bound_functions() -> None:
-    """Any other function gets the arguments by name and of the annotated type, with its own defaults."""
+    """Any other function gets the arguments by name, converted to the annotated types, with its defaults."""
     (answer,) = answers(book, {"service": "cut", "day": "2026-01-02", "guests": "3"})
     assert json.loads(answer) == {"service": "cut", "day": "2026-01-02", "guests": 3, "note": None}
 
 
 def test_bound_functions_with_context() -> None:
-    """A bound function may ask for the context by the name `ctx`, which no argument can take the place of."""
+    """A bound function gets the context as `ctx`, which no argument can replace."""
 
     def find(q: str, ctx: MockContext) -> list[Any]:
         return [q, ctx.conversation_id]
@@ -294,7 +294,7 @@ def test_all_kinds_of_functions() -> None:
     ],
 )
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], problem: str) -> None:
-    """Arguments that do not fit are answered as an error, and recorded on the call as invalid arguments."""
+    """Invalid arguments are answered with an error and recorded as invalid."""
     (answer,) = answers(book, arguments)
     assert list(json.loads(answer)) == ["error"]
     assert problem in json.loads(answer)["error"]
@@ -317,28 +317,28 @@ def positional(args: Any, /) -> None:
 
 
 def unresolved(day: "Tomorrow") -> None:  # type: ignore[name-defined] # noqa: F821, UP037
-    """Has an annotation that means nothing."""
+    """Has an unresolvable annotation."""
 
 
 def prose(day: "the day of it") -> None:  # type: ignore[valid-type] # noqa: F722
-    """Has an annotation that is no expression."""
+    """Has an annotation that is not an expression."""
 
 
 @pytest.mark.parametrize("function", [positional, unresolved, prose])
 def test_functions_that_cannot_be_bound(function: Callable[..., Any]) -> None:
-    """A function that can never be called is an error where the scenario is defined."""
+    """A function that can never be called is an error in the scenario's definition."""
     with pytest.raises(ScenarioError, match=r"tools\['tool'\]: the function cannot be called"):
         resolver({"tool": function})
 
 
 def test_defaults_are_not_copied() -> None:
-    """A default that cannot be copied, like a lock, is the function's own business."""
+    """A default that cannot be copied, such as a lock, is accepted."""
     lock = threading.Lock()
     assert answers(lambda held=lock: held is lock) == ["true"]
 
 
 def test_async_functions() -> None:
-    """Async functions, and functions that return something to wait for, are waited for."""
+    """Async functions, and functions that return awaitables, are awaited."""
 
     async def find(q: str) -> str:
         await checkpoint()
@@ -354,14 +354,14 @@ def test_async_functions() -> None:
 
 
 def test_hanging_async_functions() -> None:
-    """An async mock that never answers ends the conversation with an error about the mock, not the agent."""
+    """An async mock that never answers is an error of the mock, not the agent."""
     with pytest.raises(MockError, match=r"mock of tool 'tool' did not answer within 0\.01 s"):
         answers(anyio.sleep_forever, timeout_s=0.01)
     assert "did not answer" in (recorded(anyio.sleep_forever, timeout_s=0.01).error or "")
 
 
 def test_the_record_is_a_copy() -> None:
-    """Neither what a mock does to its arguments nor what becomes of its value changes the record."""
+    """Later changes to a mock's arguments or value do not change the record."""
     kept: list[Any] = []
 
     def spoil(args: Any) -> Any:
@@ -382,7 +382,7 @@ def test_the_record_is_a_copy() -> None:
 
 
 def test_plain_functions_run_in_threads() -> None:
-    """A plain mock may block: it has a thread, in which it sees the context variables of its conversation."""
+    """A plain mock may block: it runs in a thread with its conversation's context variables."""
     here, meeting = threading.get_ident(), threading.Barrier(10)
     who: ContextVar[int] = ContextVar("who")
 
@@ -402,7 +402,7 @@ def test_plain_functions_run_in_threads() -> None:
 
 @pytest.mark.slow
 def test_hanging_plain_functions() -> None:
-    """A plain mock that never answers ends its conversation with an error about the mock, and no other."""
+    """A plain mock that never answers ends only its own conversation, with an error of the mock."""
     released = threading.Event()
 
     def hang(n: int) -> None:
@@ -426,7 +426,7 @@ def test_hanging_plain_functions() -> None:
 
 
 def test_names_of_tools() -> None:
-    """A tool's name of more than 256 characters is the agent's error, and the message shows its beginning."""
+    """A tool name over 256 characters is the agent's error, and the message shows its beginning."""
     name = "evil" * 50_000
     for passthrough in ("error", "passthrough"):
         mocks = resolver({}, unmocked_tools=passthrough)  # type: ignore[arg-type]
@@ -444,7 +444,7 @@ def test_names_of_tools() -> None:
 
 
 def test_context() -> None:
-    """The context has the call's index per tool, the turn, the conversation, the scenario and a state."""
+    """The context has the call index per tool, the turn, the conversation, the scenario and state."""
 
     def look(ctx: MockContext) -> list[Any]:
         ctx.state.setdefault("calls", []).append(ctx.turn_index)
@@ -467,14 +467,14 @@ def test_context() -> None:
 
 @given(st.lists(st.integers(), min_size=1, max_size=5), st.integers(1, 9))
 def test_sequences(values: list[int], calls: int) -> None:
-    """A sequence answers in order and then repeats the last, in either spelling."""
+    """A sequence answers in order, then repeats its last answer; both spellings work."""
     expected = [str(values[min(i, len(values) - 1)]) for i in range(calls)]
     assert answers(sequence(*values), *[{}] * calls) == expected
     assert answers(sequence(values), *[{}] * calls) == expected
 
 
 def test_sequences_of_lists() -> None:
-    """Several lists are several answers; one list is the answers themselves."""
+    """Several lists are several answers; a single list contains the answers."""
     assert answers(sequence([1], [2]), {}, {}) == ["[1]", "[2]"]
     assert answers(sequence([[1]]), {}, {}) == ["[1]", "[1]"]
 
@@ -498,7 +498,7 @@ def test_steps_of_sequences() -> None:
 
 
 def test_a_raised_exception_stays_small() -> None:
-    """An exception of a sequence that is raised a hundred times does not grow."""
+    """An exception of a sequence does not grow when raised a hundred times."""
     error = ValueError("no")
     assert answers(sequence(error), *[{}] * 100) == ['{"error": "no"}'] * 100
     length, trace = 0, error.__traceback__
@@ -510,7 +510,7 @@ def test_a_raised_exception_stays_small() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60))
 def test_conversations_share_nothing(order: list[int]) -> None:
-    """Sequences, call indices and state belong to a conversation, in whatever order five of them call."""
+    """Each of five interleaved conversations has its own sequences, call indices and state."""
 
     async def remember(ctx: MockContext) -> list[Any]:
         ctx.state.setdefault("seen", []).append(ctx.call_index)
@@ -541,7 +541,7 @@ def test_conversations_share_nothing(order: list[int]) -> None:
 
 
 class Wordless(Exception):
-    """Cannot even say what it is."""
+    """Raises when converted to a string."""
 
     def __str__(self) -> str:
         raise SystemExit
@@ -560,7 +560,7 @@ class Wordless(Exception):
     ],
 )
 def test_raising_mocks(error: BaseException, message: str) -> None:
-    """A mock that raises, plain or async, answers an error with the exception's message."""
+    """If a mock raises, plain or async, the answer is an error with the message."""
 
     def fail() -> None:
         raise error
@@ -575,7 +575,7 @@ def test_raising_mocks(error: BaseException, message: str) -> None:
 
 
 def test_mocks_that_raise_by_mistake() -> None:
-    """An exception out of a mock's own code is recorded with its place; a deliberate failure is not."""
+    """An accidental exception in a mock is recorded with its location; a deliberate one is not."""
 
     def broken(service: str) -> dict[str, str]:
         return {"price": {"haircut": "35"}[service]}
@@ -619,7 +619,7 @@ def test_agentest_errors() -> None:
 
 
 def test_unmocked_tools() -> None:
-    """An unmocked tool is an error that names tool, scenario, conversation and turn, and the two ways out."""
+    """The error about an unmocked tool has tool, scenario, conversation, turn and two solutions."""
     with pytest.raises(UnmockedToolError) as caught:
         anyio.run(resolver({}, "booking-3").resolve_json, "send_email", '{"to": "a"}', 4)
     text = str(caught.value)
@@ -636,7 +636,7 @@ def test_unmocked_tools() -> None:
 
 
 def test_passthrough() -> None:
-    """Under `passthrough` an unmocked tool answers the JSON null, and the call is recorded as not mocked."""
+    """With `passthrough` an unmocked tool answers null, and the call is recorded as not mocked."""
     mocks = resolver({"other": 1}, unmocked_tools="passthrough")
     assert anyio.run(mocks.resolve_json, "tool", '{"a": 1}', 0) == "null"
     assert mocks.calls_of(0) == (ToolCall("tool", {"a": 1}, None, False, 0),)
@@ -647,8 +647,8 @@ def test_passthrough() -> None:
     "name",
     ["constructor", "__class__", "__proto__", "toString", "get", "", " ", 'a"b', "\ufffd", "x" * 256],
 )
-def test_names_that_mean_something_elsewhere(name: str) -> None:
-    """A tool's name is only a name: none is there by accident, and each can be mocked."""
+def test_names_of_attributes_are_only_names(name: str) -> None:
+    """A tool named like a Python attribute is unmocked until it is mocked."""
     with pytest.raises(UnmockedToolError):
         anyio.run(resolver({"tool": 1}).resolve_json, name, "{}", 0)
     if name.strip():
@@ -663,7 +663,7 @@ def test_names_that_mean_something_elsewhere(name: str) -> None:
     ["{", "not JSON", '{"a": 1}}', "{'a': 1}", '{"a": NaN}', "Infinity", "[" * 100_000, "9" * 5_000, "\x00"],
 )
 def test_arguments_that_are_not_json(arguments: str) -> None:
-    """Arguments that are not JSON are recorded as they came and answered as an error."""
+    """Arguments that are not JSON are recorded verbatim and answered with an error."""
     first, second = answers("fine", arguments, {})
     assert "not valid JSON" in json.loads(first)["error"]
     assert second == "fine"
@@ -675,8 +675,8 @@ def test_arguments_that_are_not_json(arguments: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["[]", "null", "5", '"{}"', "true", "[1, [2]]"])
-def test_arguments_that_are_no_object(arguments: str) -> None:
-    """Arguments that are JSON but no object are recorded, answered as an error, and the next call is fine."""
+def test_arguments_that_are_not_an_object(arguments: str) -> None:
+    """They are recorded and answered with an error, and the next call works."""
     first, second = answers("fine", arguments, {})
     assert "not a JSON object" in json.loads(first)["error"]
     assert second == "fine"
@@ -687,13 +687,13 @@ def test_arguments_that_are_no_object(arguments: str) -> None:
 
 @pytest.mark.parametrize("arguments", ["", " ", "\n"])
 def test_no_arguments(arguments: str) -> None:
-    """No arguments at all are an empty object."""
+    """Missing arguments count as an empty object."""
     assert recorded(lambda: "fine", arguments) == ToolCall("tool", {}, "fine", True, 2)
 
 
 @given(st.text(max_size=20) | VALUES.map(json.dumps))
 def test_any_arguments(arguments: str) -> None:
-    """Any text as arguments gives an answer and one record."""
+    """Any argument text gives one answer and one record."""
     (answer,) = answers(lambda **anything: anything, arguments)
     assert isinstance(answer, str)
     assert recorded(lambda **anything: anything, arguments).mocked
@@ -707,7 +707,7 @@ def test_any_arguments(arguments: str) -> None:
     [object(), b"x", {object()}, float("nan"), {"a": float("inf")}, {(1, 2): 3}, open, (n for n in (1, 2))],
 )
 def test_results_that_are_not_json(result: Any) -> None:
-    """A result that is not JSON ends the conversation with an error about the mock, not the agent."""
+    """A result that is not JSON is an error of the mock, not the agent."""
     with pytest.raises(MockError, match="mock of tool 'tool' answered with something that is not JSON"):
         answers(lambda: result)
     assert "not JSON" in (recorded(lambda: result).error or "")
@@ -715,7 +715,7 @@ def test_results_that_are_not_json(result: Any) -> None:
 
 @pytest.mark.slow
 def test_results_that_contain_themselves() -> None:
-    """A result that contains itself, or is nested without end, is not JSON."""
+    """Cyclic or endlessly nested results are not JSON."""
     loop: list[Any] = []
     loop.append(loop)
     deep: list[Any] = []
@@ -728,7 +728,7 @@ def test_results_that_contain_themselves() -> None:
 
 @pytest.mark.parametrize("value", [{b"x"}, b"x", float("nan"), ValueError])
 def test_values_that_are_not_json(value: Any) -> None:
-    """A plain value that is not JSON is an error where the scenario is defined."""
+    """A plain value that is not JSON is an error in the scenario's definition."""
     with pytest.raises(ScenarioError, match=r"tools\['tool'\]"):
         resolver({"tool": value})
 
@@ -737,7 +737,7 @@ def test_values_that_are_not_json(value: Any) -> None:
 
 
 def held(tools: Mapping[str, Any], script: Any, **config: Any) -> Conversation:
-    """A conversation of one turn with an agent that answers so."""
+    """Run a conversation of one turn with an agent that sends these replies."""
     made = scenario("booking", turns=["Book."], tools=tools)
     with ScriptedAgent(script) as agent:
         result = run_scenarios([made], agent=agent, **config)
@@ -745,7 +745,7 @@ def held(tools: Mapping[str, Any], script: Any, **config: Any) -> Conversation:
 
 
 def test_a_conversation_goes_on() -> None:
-    """After failing tools, invalid arguments and unknown arguments the conversation goes on to its reply."""
+    """The conversation continues to its reply after failing tools and invalid or unknown arguments."""
 
     def broken(n: int = 1) -> None:
         raise ValueError("no")
@@ -762,7 +762,7 @@ def test_a_conversation_goes_on() -> None:
 
 
 def test_all_results_go_back_in_one_request() -> None:
-    """The results of several calls go back in one request, each with the id of its call, in order."""
+    """The results of several calls are sent in one request, in order, with their call ids."""
     with ScriptedAgent([[tool_call("a"), tool_call("b"), tool_call("a")], "Done."]) as agent:
         made = scenario("s", turns=["Go."], tools={"a": sequence("a1", "a2"), "b": {"b": 1}})
         run_scenarios([made], agent=agent)
@@ -782,7 +782,7 @@ def test_fifty_rounds() -> None:
 
 
 def test_more_than_fifty_rounds() -> None:
-    """A fifty-first tool round ends the conversation, with fifty rounds kept, and blames the agent."""
+    """Round 51 ends the conversation, keeps the first fifty, and blames the agent."""
     conversation = held({"again": "more"}, [tool_call("again")])
     assert conversation.failure is not None
     assert conversation.failure.blame is Blame.AGENT
@@ -801,7 +801,7 @@ def test_more_than_fifty_rounds() -> None:
     ],
 )
 def test_who_is_to_blame(mock: Any, blame: Blame) -> None:
-    """A mock's AgentestError and an unmocked tool are the agent's failure; a broken mock is not."""
+    """AgentestError in a mock and an unmocked tool blame the agent; a broken mock does not."""
     conversation = held({"tool": mock} if mock else {}, [tool_call("tool")])
     assert conversation.failure is not None
     assert conversation.failure.blame is blame
@@ -809,8 +809,8 @@ def test_who_is_to_blame(mock: Any, blame: Blame) -> None:
 
 
 @pytest.mark.slow
-def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
-    """While a plain mock blocks for longer than an agent may take, the other conversations are held."""
+def test_a_mock_that_blocks_does_not_delay_other_conversations() -> None:
+    """Other conversations finish while a plain mock blocks past the agent's time limit."""
     answered, enough = threading.Semaphore(0), threading.Event()
 
     def agent(body: dict[str, Any]) -> Any:
@@ -834,7 +834,7 @@ def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
 
 @pytest.mark.slow
 def test_two_hundred_conversations_at_once() -> None:
-    """Two hundred conversations at once, two scenarios and one sequence: each sees its own position."""
+    """Two hundred conversations of two scenarios share a sequence; each has its own position."""
     steps = sequence("first", "second", "third")
     made = [
         scenario(f"s{i}", turns=["Go."], conversations_per_scenario=100, tools={"next": steps})
@@ -849,7 +849,7 @@ def test_two_hundred_conversations_at_once() -> None:
 
 
 def test_a_mismatch_is_a_warning() -> None:
-    """Arguments that a mock does not take are a warning, told once a tool; the scenario's status stays."""
+    """Arguments that a mock does not accept give one warning per tool; the status does not change."""
 
     def weather(city: str) -> str:
         return "sunny"
@@ -872,8 +872,8 @@ def test_a_mismatch_is_a_warning() -> None:
     assert fine.warnings == ()
 
 
-def test_recorded_answers_belong_to_nobody() -> None:
-    """What a handler does to an answer falsifies neither the record nor any later answer."""
+def test_handlers_cannot_change_recorded_answers() -> None:
+    """A handler that changes an answer changes neither the record nor later answers."""
 
     def handler(messages: Any, ctx: Any) -> str:
         given = {"q": [1]}
@@ -899,8 +899,8 @@ def test_recorded_answers_belong_to_nobody() -> None:
         assert all(call.args == {"q": [1]} for call in held.conversation.tool_calls)
 
 
-def test_a_handler_cannot_change_what_its_messages_hold() -> None:
-    """What a handler does inside a message, at any depth, is not in the next request."""
+def test_a_handler_cannot_change_its_messages() -> None:
+    """Changes that a handler makes inside a message do not reach the next request."""
 
     def handler(messages: list[dict[str, Any]], ctx: Any) -> Any:
         calls = [c for m in messages for c in m.get("tool_calls", ())]
@@ -917,7 +917,7 @@ def test_a_handler_cannot_change_what_its_messages_hold() -> None:
 
 
 def test_a_function_that_cannot_block_needs_no_thread() -> None:
-    """A function without calls and loops answers at once; every other one runs in a thread."""
+    """A function without calls and loops runs inline; any other runs in a thread."""
     here: list[int] = []
 
     def put_together(service: str, ctx: MockContext) -> Any:
@@ -950,12 +950,12 @@ def test_a_function_that_cannot_block_needs_no_thread() -> None:
     ],
 )
 def test_a_function_that_may_take_time_never_runs_in_the_event_loop(function: Any) -> None:
-    """Powers, shifts, loops and calls may take any time, so that they never run in the event loop."""
+    """Functions with powers, shifts, loops or calls run in a thread."""
     assert bind(function).may_block
 
 
-def test_types_of_users_may_take_time() -> None:
-    """The arguments of such types are checked by code of users."""
+def test_custom_types_are_validated_in_a_thread() -> None:
+    """Validation of such types runs user code."""
 
     def book(service: Service) -> str:
         return "done"

@@ -1,4 +1,4 @@
-"""One call that several sources report in their own words is one call, and two calls are two."""
+"""Merging reports of one call that sources word differently, and keeping two calls apart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def told(name: str, args: Any, by: SeenBy = AGENT, id: str | None = None, turn: 
 
 
 def served(record: CallRecord, name: str, args: Any, turn: int = 0) -> None:
-    """A call that came to a mock server, which answered."""
+    """Record a call that a mock server answered."""
     call = ToolCall(name, args, None, True, turn, seen_by=SERVER)
     record.finish(record.begin(call), "mocked")
 
@@ -48,15 +48,15 @@ NOT_ALIKE: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_what_frameworks_change(one: Any, other: Any) -> None:
-    """Defaults that were filled in, nulls that were dropped, numbers as texts: the arguments are alike."""
+def test_changes_by_frameworks_are_ignored(one: Any, other: Any) -> None:
+    """Filled-in defaults, dropped nulls and numbers as text leave arguments alike."""
     assert alike(one, other)
     assert alike(other, one)
 
 
 @pytest.mark.parametrize(("one", "other"), NOT_ALIKE)
-def test_what_frameworks_do_not_change(one: Any, other: Any) -> None:
-    """Other values, and keys on both sides that the other lacks, are other arguments."""
+def test_other_differences_count(one: Any, other: Any) -> None:
+    """Different values, and keys that either side lacks on both sides, are different arguments."""
     assert not alike(one, other)
     assert not alike(other, one)
 
@@ -76,13 +76,13 @@ def test_what_frameworks_do_not_change(one: Any, other: Any) -> None:
     ],
 )
 def test_names_of_a_tool(name: str, tool: str | None) -> None:
-    """A framework's name ends in the tool's, after something that separates."""
+    """A framework may add a prefix to a tool's name, with a separator."""
     assert tool_called(name, ["stock_of", tool or "check_stock"]) == tool
     assert is_called(name, tool or "check_stock") is (tool is not None)
 
 
-def test_the_longest_name_is_meant_and_own_tools_are_none() -> None:
-    """Of several names the longest is the tool's; a tool that the agent is known to have is itself."""
+def test_the_longest_name_matches_and_the_agents_own_tools_do_not() -> None:
+    """The longest suffix is the mocked tool; a tool the agent has is never a mock."""
     assert tool_called("shop_check_stock", ["stock", "check_stock"]) == "check_stock"
     assert tool_called("get_price", ["price"], others=["get_price"]) is None
     assert tool_called("price", ["price"], others=["price"]) == "price"
@@ -133,8 +133,8 @@ CASES: dict[str, tuple[list[tuple[str, Any]], list[ToolCall], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_call_in_two_tellings(name: str) -> None:
-    """What a server was asked for and a framework reports becomes one call; all else is two."""
+def test_one_call_in_two_reports(name: str) -> None:
+    """A call to a server and the framework's report of it become one call; others stay two."""
     calls, tellings, expected = CASES[name]
     record = CallRecord()
     for tool, args in calls:
@@ -145,7 +145,7 @@ def test_one_call_in_two_tellings(name: str) -> None:
 
 
 def test_a_mocked_tool_with_a_longer_name() -> None:
-    """A call of it that no server was asked for is not taken for one of the tool whose name ends its own."""
+    """A call of `delete_stock` that reached no server is not merged with a call of `stock`."""
     record = CallRecord(mocked={"stock", "delete_stock"})
     served(record, "stock", {"item": "tea"})
     record.observe([told("delete_stock", {"item": "tea"})])
@@ -158,8 +158,8 @@ def shown(call: ToolCall) -> str:
     return f"{call.name} {args} {sources}"
 
 
-def test_a_history_that_is_told_again() -> None:
-    """A snapshot tells the calls of earlier turns again, in the framework's words: they are known."""
+def test_a_repeated_history() -> None:
+    """Calls of earlier turns are recognized when a snapshot repeats them in the framework's words."""
     record = CallRecord()
     served(record, "stock", {"item": "tea", "limit": 10})
     first = told("shop_stock", {"item": "tea"}, id="c1")
@@ -178,7 +178,7 @@ ITEMS = st.lists(st.sampled_from(["tea", "milk"]), max_size=6)
 
 @given(ITEMS, ITEMS, st.sampled_from(["stock", "mcp__shop__stock"]), st.booleans(), st.randoms())
 def test_counts(asked: list[str], tellings: list[str], name: str, filled: bool, chance: Any) -> None:
-    """Of each argument there are as many calls as the one that tells most reports, in any order."""
+    """For each argument, the number of calls is the largest that one source reports, in any order."""
     record = CallRecord()
     for item in asked:
         served(record, "stock", {"item": item, "limit": 10} if filled else {"item": item})

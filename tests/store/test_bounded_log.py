@@ -1,4 +1,4 @@
-"""A log of what others print, which keeps its beginning and its end."""
+"""A log of other programs' output, which keeps its beginning and end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentest.store.journal import BoundedLog
 
 
 def test_the_middle_is_left_out(tmp_path: Path) -> None:
-    """A log that gets too long keeps lines of its beginning and its end, and counts the rest."""
+    """A log that gets too long keeps its first and last lines and counts the rest."""
     path, said = tmp_path / "servers" / "api.log", list[str]()
     log = BoundedLog(path, said.append, most=1000)
     lines = [f"row {number}" for number in range(1000)]
@@ -29,7 +29,7 @@ def test_the_middle_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
-    """A log that cannot be written to is said once, and nothing else."""
+    """A failed write is reported once."""
     (tmp_path / "servers").write_text("a file in its place")
     said: list[str] = []
     log = BoundedLog(tmp_path / "servers" / "api.log", said.append)

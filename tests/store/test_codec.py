@@ -1,4 +1,4 @@
-"""What is stored is read back as it was, and the schema describes the fields of what is stored."""
+"""Stored values are read back unchanged, and the schema describes every stored field."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a type; every field of a dataclass is drawn, but for those that are not stored."""
+    """Draw values of a type, with every field of a dataclass that is stored."""
     if hint in PLAIN:
         return PLAIN[hint]
     if get_origin(hint) in (Union, UnionType):
@@ -138,7 +138,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_stored_value_is_read_back(cls: type, data: st.DataObject) -> None:
-    """Whatever the fields of a stored value hold, it is read from its JSON as it was."""
+    """Any stored value equals the one read back from its JSON."""
     value = data.draw(values(cls))
     written = json.loads(encoded(CODECS.write(value)))
     again = CODECS.read(cls, written)
@@ -171,7 +171,7 @@ def _told(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
 @given(values(ConversationResult).map(consistent))
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_conversation_is_read_back(result: ConversationResult) -> None:
-    """A conversation with its evaluation is read back as it was, but for the fields that are not stored."""
+    """A conversation with its evaluation is read back unchanged, apart from fields not stored."""
     written = json.loads(encoded(CODECS.write(result)))
     assert CODECS.read(ConversationResult, written) == result
 
@@ -196,7 +196,7 @@ DESCRIBED = {
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_the_schema_has_every_field(name: str) -> None:
-    """The schema describes each key that is written, and no other."""
+    """The schema describes exactly the keys that are written."""
     assert CODECS.of(DESCRIBED[name]).keys == set(SCHEMA[name]["properties"])
 
 
@@ -212,7 +212,7 @@ def test_the_schema_has_every_field(name: str) -> None:
     ],
 )
 def test_a_valid_file_can_be_read(name: str, cls: type) -> None:
-    """The schema requires every key without which a value cannot be read."""
+    """The schema requires every key needed to read a value."""
     assert CODECS.of(cls).needed <= set(SCHEMA[name].get("required", ()))
 
 
@@ -254,7 +254,7 @@ FULL_CONVERSATION = ConversationResult(
 
 
 def test_the_schema_has_every_key_of_a_conversation() -> None:
-    """The schema describes each key of a conversation in which everything is set, and no other."""
+    """The schema describes exactly the keys of a conversation with all fields set."""
     thresholds = {"m": 0.5}
     written = mark_vacuous(conversation_json(FULL_CONVERSATION, CaseId("set", "case"), thresholds))
     trajectory, part = written["trajectory"], written["trajectory"]["parts"][0]
@@ -270,7 +270,7 @@ def test_the_schema_has_every_key_of_a_conversation() -> None:
 
 
 def test_the_schema_has_every_key_of_a_scenario() -> None:
-    """The schema describes each key of a scenario in which everything is set, and no other."""
+    """The schema describes exactly the keys of a scenario with all fields set."""
     result = ScenarioResult(
         "s",
         "a",
@@ -296,7 +296,7 @@ def test_the_schema_has_every_key_of_a_scenario() -> None:
 
 
 def test_fields_that_are_not_stored_exist() -> None:
-    """The list of what is not stored names fields."""
+    """NOT_STORED names only existing fields."""
     for cls, names in NOT_STORED.items():
         assert set(names) <= {each.name for each in fields(cls)}
 
@@ -313,7 +313,7 @@ def test_fields_that_are_not_stored_exist() -> None:
 def test_a_damaged_value_is_refused_by_its_key(
     path: tuple[str | int, ...], value: object, problem: str
 ) -> None:
-    """An error names the keys that lead to the value, and what was expected there."""
+    """The error has the path of keys to the value and what was expected."""
     result = ConversationResult(Conversation("c1", (Turn(0, "Hi.", "Yes."),), Ending.SCRIPT))
     written = json.loads(encoded(CODECS.write(result)))
     inner = written
@@ -325,6 +325,6 @@ def test_a_damaged_value_is_refused_by_its_key(
 
 
 def test_a_missing_key_is_named() -> None:
-    """A value without a key that every version writes is refused, and the error names the key."""
+    """A value without a required key is refused with the key's name."""
     with pytest.raises(LookupError, match="it has no agentMessage and no turnIndex"):
         CODECS.read(Turn, {"userMessage": "Hi."})

@@ -1,4 +1,4 @@
-"""What an earlier run took, read from what it left."""
+"""Reading durations and costs of an earlier run from its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentest.support.errors import UsageError
 
 
 def some_run(*, comparison: bool = False) -> RunResult:
-    """Two conversations of 1 s, 0.6 s of them judges', for 3 cents; with two agents if compared."""
+    """Two conversations of 1 s, 0.6 s of it judging, for 3 cents; with two agents if compared."""
     held = [conversation_result("a-1"), conversation_result("a-2")]
     usage = {"user": ModelUsage(2, cost=0.01), "judge": ModelUsage(8, cost=0.02)}
     first = scenario_result("a", held, usage=usage)
@@ -29,7 +29,7 @@ def some_run(*, comparison: bool = False) -> RunResult:
 
 
 def kept(folder: Path, result: RunResult) -> tuple[Path, Path]:
-    """The files that such a run leaves."""
+    """Write the files that such a run leaves."""
     results, journal = folder / "results.json", folder / "journal.jsonl"
     with closing(Journal(journal, lambda text: None)) as log:
         reporters = [log, JsonReporter(results, log.conversations)]
@@ -40,8 +40,8 @@ def kept(folder: Path, result: RunResult) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("comparison", [False, True])
-def test_results_and_journal_tell_the_same(tmp_path: Path, comparison: bool) -> None:
-    """By scenario and agent: conversations, seconds of talk and of judging, and the cost in all roles."""
+def test_results_and_journal_agree(tmp_path: Path, comparison: bool) -> None:
+    """Both have conversations, durations and total cost by scenario and agent."""
     results, journal = kept(tmp_path, some_run(comparison=comparison))
     found = read_earlier_run(results)
     assert found is not None
@@ -52,8 +52,8 @@ def test_results_and_journal_tell_the_same(tmp_path: Path, comparison: bool) -> 
     assert (took.talking_s, took.judging_s) == (pytest.approx(0.8), pytest.approx(1.2))
 
 
-def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
-    """One role without a price makes the whole scenario's cost unknown."""
+def test_an_unknown_price_makes_the_cost_unknown(tmp_path: Path) -> None:
+    """One role without a price makes the scenario's cost unknown."""
     run = run_result(scenario_result("a", usage={"user": ModelUsage(2, cost=None)}))
     found = read_earlier_run(kept(tmp_path, run)[0])
     assert found is not None
@@ -61,7 +61,7 @@ def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_scenario_counts_with_its_conversations(tmp_path: Path) -> None:
-    """A scenario that Ctrl-C or the budget has cut short took what it took, whatever run.json has of it."""
+    """A scenario stopped by Ctrl-C or the budget counts with the conversations that it finished."""
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "after 2 of 9 conversations")
     cut = Verdict(Status.ERRORED, (reason,))
     held = [conversation_result("b-1"), conversation_result("b-2")]
@@ -83,7 +83,7 @@ def test_an_interrupted_scenario_counts_with_its_conversations(tmp_path: Path) -
 
 
 def test_an_unreadable_line_of_a_journal_is_named_by_its_number(tmp_path: Path) -> None:
-    """A line that is JSON but no scenario of this version is found by its number."""
+    """A JSON line that is not a scenario of this version is reported by number."""
     journal = kept(tmp_path, some_run())[1]
     first = journal.read_bytes().splitlines(keepends=True)[0]
     for line in (
@@ -95,8 +95,8 @@ def test_an_unreadable_line_of_a_journal_is_named_by_its_number(tmp_path: Path) 
             read_finished(journal)
 
 
-def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
-    """No file, no JSON, something else's JSON, a killed run of which nothing finished: no estimate."""
+def test_unreadable_files_give_no_forecast(tmp_path: Path) -> None:
+    """Missing, invalid and foreign files, and a killed run without results, are ignored."""
     assert read_earlier_run(tmp_path / "none.json") is None
     killed = '{"type": "run", "startedAt": "", "models": {}}\n{"ty'
     for n, text in enumerate(("", "{", "[]", '{"a": 1}', killed)):
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
 
 
 def record(took: int, models: Mapping[str, str | None], *names: str) -> RunRecord:
-    """Of a run in which each scenario took so many calls."""
+    """A record of a run in which each scenario made this many calls."""
     usage = {"judge": ModelUsage(took, cost=0.03)}
     held = [conversation_result("a-1"), conversation_result("a-2")]
     run = run_result(*(scenario_result(name, held, usage=usage) for name in names))
@@ -115,8 +115,8 @@ def record(took: int, models: Mapping[str, str | None], *names: str) -> RunRecor
     return with_end(begun, run)
 
 
-def test_a_record_tells_what_the_journal_does(tmp_path: Path) -> None:
-    """run.json alone is enough: conversations, seconds, calls and cost of each scenario."""
+def test_a_record_agrees_with_the_journal(tmp_path: Path) -> None:
+    """run.json is enough for conversations, durations, calls and cost of each scenario."""
     write_record(tmp_path, with_end(record(1, {}), some_run()))
     read = read_record(tmp_path)
     assert read is not None
@@ -129,7 +129,7 @@ def test_a_record_tells_what_the_journal_does(tmp_path: Path) -> None:
 
 
 def test_the_latest_run_with_the_same_scenarios_forecasts() -> None:
-    """Offline runs forecast offline ones; before a later run of a part comes one of all that is planned."""
+    """Offline runs forecast offline runs; a run of all planned scenarios is preferred to a later part."""
     model = {"user": "m", "judge": None}
     runs = [record(1, {"user": None}, "a", "b"), record(2, model, "b"), record(3, model, "a", "b", "c")]
     both = {("a", "booking"), ("b", "booking")}

@@ -1,4 +1,4 @@
-"""The journal: nothing that was finished is lost, results are made from it, and it can be read back."""
+"""The journal: it loses nothing finished, and results are made from it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> ScenarioResult:
-    """A scenario with any texts, maybe a case of an evaluation set, with some conversations."""
+    """Draw a scenario with any texts and some conversations; it may be a case of an evaluation set."""
     text, case = draw(texts), draw(st.none() | st.builds(CaseId, texts, texts))
     reference = Reference(text, (ReferenceCall(text, {text: text}),), {"userContent": {"parts": [text]}})
     held = [
@@ -87,7 +87,7 @@ runs = st.builds(
 
 
 def tell(told: Iterator[Event], folder: Path) -> Path:
-    """Pass events to a journal and to what writes results.json from it; returns the journal's path."""
+    """Send events to a journal and to the reporter that writes results.json; return the journal's path."""
     journal = Journal(folder / "out" / "journal.jsonl")
     results = JsonReporter(folder / "out" / "results.json", journal.conversations)
     for event in told:
@@ -104,7 +104,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @given(runs)
 @settings(max_examples=60, deadline=None)
 def test_results_from_a_journal(result: RunResult) -> None:
-    """results.json made from the journal, and the journal read back, are what the whole run in memory is."""
+    """results.json made from the journal, and the journal itself, equal the run in memory."""
     whole = json.loads(json_document(to_json(result)))
     with tempfile.TemporaryDirectory() as folder:
         path = tell(events(result), Path(folder))
@@ -113,7 +113,7 @@ def test_results_from_a_journal(result: RunResult) -> None:
 
 
 def test_conversations_are_in_order() -> None:
-    """Conversations that finish in another order, and among those of others, stand in their own."""
+    """Conversations that finish out of order, or interleaved with others, are stored in their order."""
     held = [conversation_result(f"c{n}") for n in range(1, 13)]
     result = run_result(scenario_result("s", held), scenario_result("s", held[:3], agent="other"))
     told = list(events(result))
@@ -125,8 +125,8 @@ def test_conversations_are_in_order() -> None:
         assert document == json.loads(json_document(to_json(result))) == read_json(path)
 
 
-def test_every_line_is_there_at_once(tmp_path: Path) -> None:
-    """After each event the file holds whole lines: what was finished, and nothing that is still to come."""
+def test_every_event_is_written_at_once(tmp_path: Path) -> None:
+    """After each event the file has one more complete line."""
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     result = run_result(scenario_result("s", [failing_conversation("c1"), conversation_result("c2")]))
@@ -145,7 +145,7 @@ def test_every_line_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_a_taken_name_has_no_conversations(tmp_path: Path) -> None:
-    """A file whose scenario has a name that is taken stands in the results without conversations."""
+    """A file with a duplicate scenario name appears in the results without conversations."""
     taken = replace(broken_file(), name="s", agent="booking")
     result = run_result(scenario_result("s"), taken)
     tell(events(result), tmp_path)
@@ -154,7 +154,7 @@ def test_a_taken_name_has_no_conversations(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
-    """A run that was killed left its version: a journal of another form is refused."""
+    """The journal of a killed run records its version, and other versions are refused."""
     path = tmp_path / "journal.jsonl"
     path.write_text('{"type": "run", "schemaVersion": 2}\n')
     with pytest.raises(UsageError, match=r"is not a results\.json or a journal of this version"):
@@ -162,7 +162,7 @@ def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_run_leaves_the_file_of_this_one(tmp_path: Path) -> None:
-    """Two runs that write to one folder do not read each other's conversations."""
+    """Two runs that write to one folder do not mix conversations."""
     path = tmp_path / "journal.jsonl"
     first, second = Journal(path), Journal(path)
     *told, _ = events(run_result(scenario_result("s", [conversation_result("mine")])))
@@ -179,7 +179,7 @@ def test_another_run_leaves_the_file_of_this_one(tmp_path: Path) -> None:
 
 
 class Disk:
-    """What journals are written to, and how much room it has. Full, it takes a part and then nothing."""
+    """A disk with limited room. If full, it takes part of a write and then nothing."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -209,8 +209,8 @@ class Disk:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=12), st.data())
-def test_lines_that_come_late(added: list[bytes], data: st.DataObject) -> None:
-    """Whatever room there is at what time, the file begins as it will end, and every line can be read."""
+def test_delayed_lines(added: list[bytes], data: st.DataObject) -> None:
+    """However the free space changes, the file is a prefix of its final content and stays readable."""
     disk, said = Disk(0), list[str]()
     file = RetryingLineFile(Path("journal"), said.append, disk)
     starts = []
@@ -229,7 +229,7 @@ def test_lines_that_come_late(added: list[bytes], data: st.DataObject) -> None:
 
 
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
-    """What could not be written is written later, and results.json has all of it; both are told at once."""
+    """Lines are written once there is room, and results.json is complete; both events are reported."""
     disk, said = Disk(1_000), list[str]()
     journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
     broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
@@ -251,7 +251,7 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_stays_full(tmp_path: Path) -> None:
-    """Results are made all the same, from memory; what is in the file can be read."""
+    """Results come from memory, and the written part of the file can be read."""
     disk, said = Disk(5_000), list[str]()
     journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
     broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
@@ -264,8 +264,8 @@ def test_a_disk_that_stays_full(tmp_path: Path) -> None:
     assert 0 < len(read_json(tmp_path / "copy.jsonl")["scenarios"][0]["conversations"]) < 8
 
 
-def test_what_waits_is_bounded() -> None:
-    """Beyond a bound nothing more is kept in memory, which is told; what waited is written later."""
+def test_waiting_lines_are_bounded() -> None:
+    """Lines over the memory limit are lost, with a message; waiting lines are written later."""
     disk, said = Disk(0), list[str]()
     file = RetryingLineFile(Path("journal"), said.append, disk, most_waiting=10)
     assert [file.add(b"12345\n"), file.add(b"67890\n"), file.add(b"1\n")] == [0, None, 6]
@@ -277,7 +277,7 @@ def test_what_waits_is_bounded() -> None:
 
 
 def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
-    """Where the journal lost a conversation, there is no results.json without it, which is told."""
+    """If the journal lost a conversation, results.json is not written, and an error says so."""
     journal, said = Journal(tmp_path / "journal.jsonl"), list[str]()
     results = JsonReporter(tmp_path / "results.json", journal.conversations)
     broadcast = Broadcast([journal, results], said.append)
@@ -297,7 +297,7 @@ def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
     [(errno.ENOSPC, 3, 3), (errno.ENOSPC, 9, 4), (errno.EFBIG, 9, 1), (errno.EROFS, 9, 1)],
 )
 def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, attempts: int) -> None:
-    """A report that is written at the end is tried again where that may help, a few times, and no longer."""
+    """A report that fails at the end is retried a few times if a retry may help."""
     tried = []
 
     class Late:
@@ -321,7 +321,7 @@ def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, at
 
 
 def test_a_reporter_receives_the_events_that_it_names() -> None:
-    """Also after another reporter has crashed."""
+    """This holds even after another reporter has crashed."""
 
     class Ends:
         name = "ends"
@@ -360,7 +360,7 @@ MANY = "for n in range(60):\n    scenario(f'number {n}', turns=['x', str(n)])\n"
 
 
 def test_a_killed_run_has_lost_nothing(project: Project) -> None:
-    """After kill -9 every conversation that was reported is in the journal, and all its lines are whole."""
+    """After kill -9 the journal has every reported conversation, on complete lines."""
     stuck, over = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
@@ -408,7 +408,7 @@ def test_a_killed_run_has_lost_nothing(project: Project) -> None:
 
 @pytest.fixture
 def cut(tmp_path: Path) -> Callable[[RunResult, int], Path]:
-    """Makes the journal of a run that was killed after so many lines, in the middle of the next."""
+    """Make the journal of a run killed after this many lines, in the middle of the next."""
 
     def made(result: RunResult, count: int) -> Path:
         path = tell(events(result), tmp_path)
@@ -419,8 +419,8 @@ def cut(tmp_path: Path) -> Callable[[RunResult, int], Path]:
     return made
 
 
-def test_a_killed_run_is_read_as_what_it_is(cut: Callable[[RunResult, int], Path]) -> None:
-    """Without its end a run is interrupted and no pass; what had not finished is errored and says why."""
+def test_a_killed_run_is_read_as_interrupted(cut: Callable[[RunResult, int], Path]) -> None:
+    """It does not pass, and unfinished scenarios are errored with a reason."""
     held = [conversation_result("c1"), conversation_result("c2")]
     document = read_json(cut(run_result(scenario_result("done"), scenario_result("cut", held)), 4))
     assert (document["interrupted"], document["stopped"]) == (True, "killed before its end")
@@ -439,7 +439,7 @@ def test_a_killed_run_is_read_as_what_it_is(cut: Callable[[RunResult, int], Path
 
 
 def test_a_killed_comparison(cut: Callable[[RunResult, int], Path]) -> None:
-    """In a comparison, too, results with all agents stand together, those that never finished included."""
+    """Results of all agents are grouped, including those that never finished."""
     result = run_result(
         scenario_result("s"), scenario_result("s", agent="other"), scenario_result("t"), comparison=True
     )
@@ -455,7 +455,7 @@ def test_a_killed_comparison(cut: Callable[[RunResult, int], Path]) -> None:
 @given(runs, st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_journal_cut_anywhere_can_be_read(result: RunResult, data: st.DataObject) -> None:
-    """Wherever a run is killed after its first line, what the whole lines hold can be read."""
+    """Any journal cut after its first line can be read, up to its last complete line."""
     with tempfile.TemporaryDirectory() as folder:
         path = tell(events(result), Path(folder))
         content = path.read_bytes()
@@ -482,7 +482,7 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
 def test_a_damaged_journal_is_refused(
     spoil: Callable[[list[bytes]], object], problem: str, killed: bool, tmp_path: Path
 ) -> None:
-    """A line that Agentest does not write is refused with its number, or with where it differs."""
+    """The error about an invalid line has its number or the difference."""
     path = tell(events(run_result()), tmp_path)
     rows = path.read_bytes().splitlines()[: 3 if killed else 4]
     spoil(rows)
@@ -492,8 +492,8 @@ def test_a_damaged_journal_is_refused(
     assert problem in str(raised.value)
 
 
-def test_nothing_of_a_conversation_is_kept(tmp_path: Path) -> None:
-    """When its scenario is finished, no reporter holds a conversation any more: a run may have any number."""
+def test_finished_conversations_are_released(tmp_path: Path) -> None:
+    """Reporters drop conversations when their scenario finishes, so that memory stays bounded."""
     script = """
 import gc, io, sys
 from pathlib import Path
@@ -534,7 +534,7 @@ print(sum(isinstance(found, ConversationResult) and bool(found.trajectory) for f
 
 
 def limited(project: Project, kib: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`agentest run` where no file may become larger than this."""
+    """Run `agentest run` with a limit on file sizes."""
     command = shlex.join([*COMMAND, "run", *arguments])
     return subprocess.run(
         ["bash", "-c", f"ulimit -f {kib}; exec {command}"],
@@ -549,7 +549,7 @@ def limited(project: Project, kib: int, *arguments: str) -> subprocess.Completed
 @pytest.mark.parametrize(("reporters", "code"), [(["console", "json"], 2), (["console"], 0)])
 @pytest.mark.slow
 def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
-    """When nothing more can be written the run goes on and says so once; it errors where json was wanted."""
+    """The run continues and reports the error once; it is errored if json was requested."""
     project.scenario("for n in range(20):\n    scenario(f'number {n}', turns=['x'])\n")
     with ScriptedAgent(["a reply " * 500]) as agent:
         project.config(agent.endpoint, reporters=reporters, concurrency=2)
@@ -568,7 +568,7 @@ def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
 
 @pytest.mark.parametrize(("reporters", "code", "asked"), [(["json"], 2, 0), (["console"], 0, 1)])
 def test_a_folder_that_cannot_be_made(project: Project, reporters: list[str], code: int, asked: int) -> None:
-    """Where nothing can be written a run for the console goes on with a note; one for json does not begin."""
+    """A run for the console continues with a note; one with the json reporter does not start."""
     project.write("file", "")
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["y"]) as agent:
@@ -579,8 +579,8 @@ def test_a_folder_that_cannot_be_made(project: Project, reporters: list[str], co
     assert ("finished conversations are not stored" in done.stderr) == (code == 0)
 
 
-def test_the_journal_serves_what_results_serve(project: Project) -> None:
-    """`judge` takes a journal, and writes one of its own."""
+def test_judge_accepts_a_journal(project: Project) -> None:
+    """`judge` reads a journal and writes its own."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -593,7 +593,7 @@ def test_the_journal_serves_what_results_serve(project: Project) -> None:
 
 
 def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
-    """Judged again, a scenario of which a killed run held a part is errored; a whole one passes."""
+    """Judged again, a scenario only partly in a killed run is errored; a complete one passes."""
     project.scenario("for name in ('whole', 'part', 'none', 'fails'):\n    scenario(name, turns=['x'])")
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -630,7 +630,7 @@ def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
 
 
 def test_a_run_that_cannot_begin_leaves_the_journal(project: Project) -> None:
-    """The conversations of a killed run are there until another run really begins."""
+    """The conversations of a killed run are kept until another run starts."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)

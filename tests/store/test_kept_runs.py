@@ -1,4 +1,4 @@
-"""Each run is kept in a folder of its own, and is found again by what a user calls it."""
+"""Stored runs: each has its own folder, and users find it by id, folder or file."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
 
 def keep(output_dir: Path, seconds: int = 0, content: str = "{}") -> Path:
-    """A run that has ended, with a file."""
+    """Store a finished run with one file."""
     with new_run_folder(output_dir, NOW + timedelta(seconds=seconds)) as folder:
         (folder.path / RESULTS).write_text(content)
         return folder.path
 
 
 def test_runs_are_listed_in_their_order(tmp_path: Path) -> None:
-    """The oldest first, named by their time; other things in the folder are none."""
+    """Runs are listed oldest first; other folders are ignored."""
     paths = [keep(tmp_path, seconds) for seconds in (0, 1, 1, 60)]
     (tmp_path / "runs" / "mine").mkdir()
     assert [run.path for run in list_stored_runs(tmp_path)] == sorted(paths)
@@ -53,7 +53,7 @@ def test_runs_are_listed_in_their_order(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_goes_back(tmp_path: Path) -> None:
-    """The run that was made last is the latest, and not the first to go, whatever its time."""
+    """The last run made is the latest and is pruned last, whatever its time."""
     (tmp_path / "runs" / "20269999-999999-999-0000").mkdir(parents=True)  # like an id, and no moment
     keep(tmp_path)
     (tmp_path / "runs" / "20269999-999999-999-0000").rmdir()
@@ -64,8 +64,8 @@ def test_a_clock_that_goes_back(tmp_path: Path) -> None:
     assert [run.path for run in list_stored_runs(tmp_path)] == [back]
 
 
-def test_a_run_that_a_budget_stopped_is_gone_on_with(tmp_path: Path) -> None:
-    """It did not come to its end: it is resumed before an older one, and forecasts nothing."""
+def test_a_run_stopped_by_a_budget_can_be_resumed(tmp_path: Path) -> None:
+    """It is unfinished: it is resumed before an older run and gives no forecast."""
     for seconds, ended in ((0, False), (1, True)):
         with new_run_folder(tmp_path, NOW + timedelta(seconds=seconds)) as folder:
             record = RunRecord(id=folder.id, kind=RunKind.RUN, started_at="2026", version="1")
@@ -79,8 +79,8 @@ def test_a_run_that_a_budget_stopped_is_gone_on_with(tmp_path: Path) -> None:
     assert list(complete_runs(tmp_path, RunKind.RUN)) == []
 
 
-def test_a_run_to_go_on_with(tmp_path: Path) -> None:
-    """The latest that was killed and that none went on with; no older one stands for one killed at once."""
+def test_the_run_to_resume(tmp_path: Path) -> None:
+    """It is the latest killed run not yet resumed; if that was killed at once, there is none."""
 
     def killed(seconds: int, resumed: Path | None = None, *, begun: bool = True) -> Path:
         with new_run_folder(tmp_path, NOW + timedelta(seconds=seconds)) as folder:
@@ -116,8 +116,8 @@ def test_a_run_to_go_on_with(tmp_path: Path) -> None:
     assert found() is None
 
 
-def test_a_run_is_under_way_until_its_block_ends(tmp_path: Path) -> None:
-    """Whoever looks sees it locked, and afterwards no lock is left in its folder."""
+def test_a_run_is_locked_until_its_block_ends(tmp_path: Path) -> None:
+    """Other processes see the lock, and none is left in the folder."""
     with new_run_folder(tmp_path, NOW) as folder:
         assert [run.under_way for run in list_stored_runs(tmp_path)] == [True]
     assert [run.under_way for run in list_stored_runs(tmp_path)] == [False]
@@ -144,7 +144,7 @@ def test_a_run_is_found(tmp_path: Path, reference: str) -> None:
     ],
 )
 def test_a_run_that_is_not_found(tmp_path: Path, reference: str, says: str) -> None:
-    """It is said which there are."""
+    """The error lists the existing runs."""
     keep(tmp_path / "out")
     keep(tmp_path / "out", 60)
     (tmp_path / "empty").mkdir()
@@ -156,7 +156,7 @@ def test_a_run_that_is_not_found(tmp_path: Path, reference: str, says: str) -> N
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
-    """It is said, and not taken for one without runs; one that is not there has none."""
+    """An unreadable folder is an error, not an empty one; a missing folder has no runs."""
     check_readable(tmp_path)
     (tmp_path / "runs").symlink_to("runs")
     with pytest.raises(UsageError, match="runs cannot be read"):
@@ -164,8 +164,8 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
     assert list_stored_runs(tmp_path) == []
 
 
-def test_the_oldest_runs_go(tmp_path: Path) -> None:
-    """So many are kept; one that is under way stays, however old it is."""
+def test_the_oldest_runs_are_pruned(tmp_path: Path) -> None:
+    """A run in progress is never pruned."""
     with new_run_folder(tmp_path, NOW) as oldest:
         later = [keep(tmp_path, seconds) for seconds in range(1, 6)]
         prune(tmp_path, 2)
@@ -175,7 +175,7 @@ def test_the_oldest_runs_go(tmp_path: Path) -> None:
 
 
 def test_a_published_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """The fixed name has the latest file; the one before is untouched, and nothing is left beside them."""
+    """The published copy is the latest file; earlier runs and the folder stay untouched."""
     first, second = keep(tmp_path, 0, "first"), keep(tmp_path, 1, "second")
     for path in (first, second, second):
         publish(path / RESULTS, tmp_path / RESULTS)
@@ -185,7 +185,7 @@ def test_a_published_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_record_is_read_back(tmp_path: Path) -> None:
-    """What is no record is none, whatever is wrong with it."""
+    """An invalid record is ignored."""
     record = RunRecord(id="x", kind=RunKind.EVAL, started_at="2026", version="1", models={"user": None})
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record

@@ -1,4 +1,4 @@
-"""The spans of one conversation, out of the file of a whole run."""
+"""Reading the spans of one conversation from the file of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(folder: Path, *lines: Any) -> None:
 
 @both
 def test_the_spans_of_one_conversation_are_found(tmp_path: Path, read: Reader) -> None:
-    """Those of other conversations, agents and scenarios are not among them, whatever is in their texts."""
+    """Spans of other conversations, agents and scenarios are excluded, whatever their text."""
     mine = [line(name="a"), line(name="b — ü", turnIndex=1)]
     others = [
         line("asks-10"),
@@ -49,7 +49,7 @@ def test_the_spans_of_one_conversation_are_found(tmp_path: Path, read: Reader) -
 
 @both
 def test_a_run_without_spans_has_none(tmp_path: Path, read: Reader) -> None:
-    """A folder without the file has no spans; one that cannot be read is an error."""
+    """Without the file there are no spans; an unreadable file is an error."""
     assert read(tmp_path, "asks", "bot", "asks-1") == []
     (tmp_path / SPANS).mkdir()
     with pytest.raises(OSError):
@@ -62,23 +62,21 @@ def test_a_run_without_spans_has_none(tmp_path: Path, read: Reader) -> None:
     ids=["half", "list", "deep", "empty", "text"],
 )
 @both
-def test_what_is_no_span_is_passed_over(tmp_path: Path, read: Reader, odd: str) -> None:
-    """Lines that are not an object of ours do not hide the others."""
+def test_invalid_lines_are_skipped(tmp_path: Path, read: Reader, odd: str) -> None:
     write(tmp_path, line(name="a"), odd, line(name="b"))
     assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["a", "b"]
 
 
 @both
-def test_a_line_that_is_still_written_waits(tmp_path: Path, read: Reader) -> None:
-    """The last line is read once it has its end."""
+def test_an_incomplete_last_line_is_not_read(tmp_path: Path, read: Reader) -> None:
     write(tmp_path, line(name="a"))
     with (tmp_path / SPANS).open("a") as file:
         file.write(json.dumps(line(name="b")))
     assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["a"]
 
 
-def test_not_all_spans_are_told(tmp_path: Path) -> None:
-    """Of many, of long ones, and of those that the run did not keep, the end says that there are more."""
+def test_omitted_spans_are_counted(tmp_path: Path) -> None:
+    """An entry at the end counts spans left out because they are too many, too long or not stored."""
     who = {"conversationId": "asks-1", "scenario": "asks", "agent": "bot"}
     cut = {**who, "turnIndex": 0, "cut": True}
     write(tmp_path, *[line(name=str(n)) for n in range(5)], cut)
@@ -91,14 +89,14 @@ def test_not_all_spans_are_told(tmp_path: Path) -> None:
 
 
 @both
-def test_a_line_longer_than_any_of_ours_is_passed_over(tmp_path: Path, read: Reader) -> None:
-    """It is never held in memory as a whole, and the next line is read."""
+def test_an_overlong_line_is_skipped(tmp_path: Path, read: Reader) -> None:
+    """It is never loaded as a whole, and the next line is read."""
     write(tmp_path, json.dumps(line(name="x" * 11_000_000)), line(name="b"))
     assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["b"]
 
 
 def test_one_index_finds_all_conversations(tmp_path: Path) -> None:
-    """The file is read through once, and more spans of a conversation than are read are counted."""
+    """The file is read once, and spans over the limit of a conversation are counted."""
     write(tmp_path, *[line(), line("asks-2")] * 2, *[line("asks-3")] * (MOST_SPANS + 3))
     index = SpanIndex(tmp_path)
     assert [len(index.of("asks", "bot", f"asks-{number}")) for number in (1, 2)] == [2, 2]

@@ -1,4 +1,4 @@
-"""The latest verdict on each scenario, over all kept runs; an interruption decides nothing."""
+"""The latest verdict of each scenario over all stored runs; interruptions do not count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def kept(
     out: Path, minutes: int, *scenarios: ScenarioResult, ended: bool = True, resumed: str | None = None
 ) -> str:
-    """A kept run of these scenarios; its id."""
+    """Store a run of these scenarios and return its id."""
     result = builders.run_result(*scenarios)
     with new_run_folder(out, NOW + timedelta(minutes=minutes)) as folder:
         journal = Journal(folder.path / JOURNAL)
@@ -47,7 +47,7 @@ def verdict(name: str, status: Status, kind: ReasonKind = ReasonKind.CONVERSATIO
 
 
 def test_the_latest_verdict_counts(tmp_path: Path) -> None:
-    """A verdict stays until there is another; one that was cut short is none, unless it had failed."""
+    """A verdict stays until the next one; an interrupted one counts only if it failed."""
     cut = ReasonKind.INTERRUPTED
     kept(tmp_path, 0, *(verdict(name, Status.FAILED) for name in "abc"), verdict("p", Status.PASSED))
     kept(tmp_path, 1, verdict("a", Status.PASSED))
@@ -63,8 +63,8 @@ def test_the_latest_verdict_counts(tmp_path: Path) -> None:
     assert found.is_new(ScenarioWithAgent(file, "new", agent))
 
 
-def test_the_run_to_go_on_with(tmp_path: Path) -> None:
-    """The latest one without an end that no other has gone on with; else the latest of all."""
+def test_the_run_to_continue(tmp_path: Path) -> None:
+    """It is the latest unfinished run that no other resumed, or else the latest."""
     passed = verdict("a", Status.PASSED)
     assert latest_unfinished(tmp_path, RunKind.RUN) is None
     killed = kept(tmp_path, 0, passed, ended=False)

@@ -1,4 +1,4 @@
-"""What the console and results.json say of a case of an evaluation set."""
+"""Cases of evaluation sets on the console and in results.json."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def evaluated(
 
 
 def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: Any) -> ScenarioResult:
-    """A case of as many runs, each with a turn for every evaluation."""
+    """A case with one run per list of evaluations, and a turn per evaluation."""
     held = [
         b.conversation_result(
             f"lookup-{n}",
@@ -77,8 +77,8 @@ def scores(**values: float) -> dict[str, MetricResult]:
     return {name: Score(value, f"{name} is {value}") for name, value in values.items()}
 
 
-def test_the_same_shortfall_of_several_runs_is_told_once() -> None:
-    """A score below its threshold is told with turn, reason, expected and actual, and in how many runs."""
+def test_a_shortfall_of_several_runs_is_reported_once() -> None:
+    """The line has turn, reason, expected and actual values, and the number of runs."""
     short = evaluated({0: scores(match=0.2), 1: scores(match=0.9)})
     text = shown(
         result(
@@ -95,7 +95,7 @@ def test_the_same_shortfall_of_several_runs_is_told_once() -> None:
 
 
 def test_a_shortfall_of_calls_does_not_quote_the_answer() -> None:
-    """Where a metric is about calls, its reason says all; texts would mislead."""
+    """A metric about calls shows only its reason, because texts would mislead."""
     text = shown(
         result(
             evaluated({0: scores(tool_trajectory_avg_score=0)}), thresholds={"tool_trajectory_avg_score": 1}
@@ -106,21 +106,21 @@ def test_a_shortfall_of_calls_does_not_quote_the_answer() -> None:
 
 
 def test_many_shortfalls_are_counted() -> None:
-    """After ten different shortfalls the rest is counted."""
+    """After ten different shortfalls, the rest are counted."""
     text = shown(result(evaluated({n: scores(match=0.1) for n in range(13)}), thresholds={"match": 0.8}))
     assert text.count("match 0.1 (≥ 0.8)") == 10
     assert "… 3 more (shown by --print-detailed-results)" in text
 
 
 @pytest.mark.parametrize(("score", "short"), [(0.3, 0), (0.1 + 0.2, 0), (0.3 - 1e-12, 1)])
-def test_a_score_at_the_threshold_is_no_shortfall(score: float, short: int) -> None:
-    """Scores are compared with thresholds to the last digit, as google-adk does."""
+def test_a_score_at_the_threshold_meets_it(score: float, short: int) -> None:
+    """Scores are compared exactly, as google-adk does."""
     found = result(evaluated({0: scores(a=score)}), evaluated({0: scores(a=1.0)}), thresholds={"a": 0.3})
     assert shown(found, verbose=True).count("turn 1: a 0.3 (≥ 0.3) in 1 of 2 runs") == short
 
 
 def test_details_show_expected_and_actual_side_by_side() -> None:
-    """For every invocation: messages, calls, and each criterion with score, threshold, status and reason."""
+    """Every invocation shows messages, calls, and each criterion's score, threshold, status and reason."""
     turn = b.turn(0, agent="No.\nSorry.", tool_calls=(b.tool_call("look", {"day": "Mon"}),))
     metrics: dict[str, MetricResult] = {**scores(match=0.25), "judged": Unscored("the judge is away")}
     found = result(
@@ -153,14 +153,14 @@ def test_details_show_expected_and_actual_side_by_side() -> None:
         (Reference(None, (), {}), "tool calls no calls no calls"),
     ],
 )
-def test_what_a_case_does_not_say_is_a_dash(reference: Reference | None, expected: str) -> None:
-    """A dash for what is not expected either way, `no calls` where none is expected."""
+def test_unspecified_expectations_are_a_dash(reference: Reference | None, expected: str) -> None:
+    """Unspecified expectations are a dash; `no calls` means that none is expected."""
     found = result(evaluated({0: scores(match=1)}, reference), thresholds={"match": 1})
     assert expected in [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
 
 
 def test_details_of_long_texts_are_folded() -> None:
-    """Off a terminal, too, a table stays narrow enough to be read, and nothing of a text is lost."""
+    """The table stays narrow without a terminal, and no text is lost."""
     found = result(
         evaluated({0: scores(match=0)}, Reference("e" * 500, (), {})),
         thresholds={"match": 1},
@@ -171,8 +171,8 @@ def test_details_of_long_texts_are_folded() -> None:
     assert max(map(len, table.splitlines())) < 250
 
 
-def test_details_steer_no_terminal() -> None:
-    """Escapes in references, arguments and reasons are shown, not obeyed."""
+def test_details_escape_terminal_controls() -> None:
+    """Escape sequences in references, arguments and reasons are made visible."""
     reference = Reference("\x1b[2Jgone", (ReferenceCall("t\x1b[0m", {"a": "\u202e"}),), {})
     metrics: dict[str, MetricResult] = {"match": Score(0, "[red]why\x1b[1m[/red]")}
     text = shown(result(evaluated({0: metrics}, reference), thresholds={"match": 1}), detailed=True)
@@ -181,8 +181,8 @@ def test_details_steer_no_terminal() -> None:
     assert "[red]why" in text
 
 
-def test_scenarios_that_are_no_cases_are_told_as_ever() -> None:
-    """Details and ADK's results are for cases alone."""
+def test_other_scenarios_are_reported_as_usual() -> None:
+    """Only cases have details and ADK results."""
     found = result(evaluated({0: scores(match=0.1)}), thresholds={"match": 0.8}, case=None)
     assert shown(found, detailed=True) == shown(found)
     assert "in 1 of 1 runs" not in shown(found)
@@ -191,9 +191,9 @@ def test_scenarios_that_are_no_cases_are_told_as_ever() -> None:
     assert "evalMetricResultPerInvocation" not in document["conversations"][0]
 
 
-def test_what_is_for_information() -> None:
-    """A score that decides nothing is no shortfall, and is marked as information on the console, in its
-    details and, with ADK's status for it, in results.json."""
+def test_scores_for_information() -> None:
+    """A score that decides nothing is not a shortfall; the console, its details and results.json mark it as
+    information."""
     found = result(
         evaluated(
             {0: scores(match=1, tokens=350), 1: {"match": Score(1, ""), "tokens": Skipped("not told")}}
@@ -214,8 +214,8 @@ def test_what_is_for_information() -> None:
     assert [turn["evalMetricResults"][1] for turn in turns] == [{**about, "score": s} for s in (350, None)]
 
 
-def test_results_hold_adks_own() -> None:
-    """results.json tells a case by its ids, its criteria over all runs, and every invocation."""
+def test_results_include_adk_results() -> None:
+    """results.json has a case's ids, its criteria over all runs, and every invocation."""
     metrics: dict[str, MetricResult] = {
         "match": Score(0.5, "half"),
         "rubrics": Score(1, "ok", rubrics=(RubricScore("polite", 1, "It is."), RubricScore("short", None))),
@@ -247,8 +247,8 @@ def test_results_hold_adks_own() -> None:
     ]
 
 
-def test_an_unfinished_run_tells_the_turns_that_closed() -> None:
-    """A conversation that broke off has its closed turns, though nothing was graded."""
+def test_an_unfinished_run_has_its_completed_turns() -> None:
+    """They are stored although nothing was graded."""
     held = Conversation("lookup-1", (Turn(0, "Hi", "Ho"),), b.Ending.ERROR, b.failure())
     found = b.scenario_result(
         "lookup", [b.conversation_result("lookup-1", [], {}, held=held)], thresholds={"match": 1}, case=CASE

@@ -1,4 +1,4 @@
-"""`results.json`: its shape, its schema, and that nothing an agent sends can spoil it."""
+"""`results.json`: its format and schema, and that agent data cannot corrupt it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def problems(document: Any) -> list[str]:
 
 
 def written(result: RunResult) -> dict[str, Any]:
-    """What a reader of the file gets. Constants that are not JSON are refused."""
+    """Return the document as read from the file. Constants that are not JSON are refused."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -89,7 +89,7 @@ def written(result: RunResult) -> dict[str, Any]:
 
 
 def rich_conversation() -> Any:
-    """A conversation in which everything has a value."""
+    """A conversation with every field set."""
     calls = (
         tool_call(),
         tool_call("send_email", "[1", {"error": "x"}, invalid_arguments="not JSON", mocked=False),
@@ -127,7 +127,7 @@ def with_example() -> UniqueError:
 
 
 def test_results_without_examples_are_read() -> None:
-    """Errors in the results of earlier versions, which have no examples, are read as ever."""
+    """Results of earlier versions, whose errors have no examples, can be read."""
     document = written(run_result(*everything()))
     for scenario in document["scenarios"]:
         for error in scenario["errors"]:
@@ -137,8 +137,7 @@ def test_results_without_examples_are_read() -> None:
     assert CODECS.read(UniqueError, error) == error_group()
 
 
-def test_what_speaks_of_no_conversation_has_no_figures() -> None:
-    """Scenarios of which no conversation was held have no rate, and so has a run of such."""
+def test_scenarios_without_conversations_have_no_rates() -> None:
     document = to_json(run_result(skipped_scenario(), broken_file()))
     assert "passRate" not in document["summary"]
     for scenario in document["scenarios"]:
@@ -159,14 +158,14 @@ def everything() -> list[ScenarioResult]:
 @pytest.mark.parametrize("comparison", [False, True])
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_schema_describes_every_run(comparison: bool, interrupted: bool) -> None:
-    """Every kind of run, scenario, conversation and metric is as the schema says, in both modes."""
+    """Every kind of run, scenario, conversation and metric matches the schema, in both modes."""
     result = run_result(*everything(), comparison=comparison, interrupted=interrupted)
     Draft202012Validator.check_schema(SCHEMA)
     assert problems(written(result)) == []
 
 
 def test_schema_describes_an_empty_run() -> None:
-    """A run in which nothing was found is as the schema says, and did not pass."""
+    """A run without scenarios matches the schema and does not pass."""
     document = written(RunResult((), (), False, "2026-01-02T03:04:05Z", 0.0, "0.1.0"))
     assert problems(document) == []
     assert document["summary"]["passed"] is False
@@ -186,14 +185,14 @@ def test_schema_describes_an_empty_run() -> None:
     ],
 )
 def test_schema_is_strict(spoil: Callable[[Any], object]) -> None:
-    """A document with a key too many, one too few or a value of another kind is not as the schema says."""
+    """A document with an extra key, a missing key or a wrong type does not match the schema."""
     document = written(run_result())
     spoil(document)
     assert problems(document)
 
 
 def test_contract_keys() -> None:
-    """The keys that the contract fixes are there, spelled as there."""
+    """The keys of the contract exist, spelled the same."""
     document = written(run_result(*everything()))
     scenario = document["scenarios"][1]
     talk = scenario["conversations"][0]
@@ -212,7 +211,7 @@ def test_contract_keys() -> None:
 
 
 def test_metric_forms() -> None:
-    """A score has value and reason, and samples where several were asked; others say why they have none."""
+    """A score has value and reason, and samples if there are several; others have a reason."""
     document = written(run_result(scenario_result("rich", [rich_conversation()])))
     metrics = document["scenarios"][0]["conversations"][0]["evaluation"]["turnEvaluations"][0]["metrics"]
     assert metrics == {
@@ -225,8 +224,8 @@ def test_metric_forms() -> None:
     }
 
 
-def test_goal_completion_apart() -> None:
-    """`goal_completion` stands apart from the other metrics of the conversation, and is null without one."""
+def test_goal_completion_is_separate() -> None:
+    """`goal_completion` is separate from the other conversation metrics, and null if not judged."""
     with_goal = conversation_result(metrics={"goal_completion": scored(1), "politeness": scored(3)})
     without = conversation_result(metrics={})
     [result] = written(run_result(scenario_result("s", [with_goal, without])))["scenarios"]
@@ -237,7 +236,7 @@ def test_goal_completion_apart() -> None:
 
 
 def test_counts() -> None:
-    """The summary counts scenarios by status, and calls and tokens over all of them."""
+    """The summary counts scenarios by status, and sums calls and tokens."""
     failing = scenario_result("b", [failing_conversation()])
     summary = written(run_result(scenario_result("a"), failing, broken_file(), skipped_scenario()))["summary"]
     assert summary == {
@@ -299,7 +298,7 @@ def test_counts() -> None:
 
 
 def test_slowest_turns() -> None:
-    """The five slowest turns of the run are named, the slowest first, with whose they are."""
+    """The five slowest turns are listed, slowest first, with scenario and agent."""
     slow = conversation_result(
         "c2", held=conversation("c2", [turn(i, latency_ms=10.0 * i) for i in range(9)])
     )
@@ -317,7 +316,7 @@ def test_slowest_turns() -> None:
 
 
 def test_time_of_a_conversation() -> None:
-    """A conversation says what it waited for; what is left is our own, and never less than nothing."""
+    """A conversation lists its waiting times; the rest is Agentest's own time, never negative."""
     over = TimeSpent(total_ms=100.0, agent_ms=99.9999, judges_ms=0.5)
     held = [conversation_result("c1"), replace(conversation_result("c2"), time=over)]
     [result] = written(run_result(scenario_result("s", held)))["scenarios"]
@@ -327,13 +326,13 @@ def test_time_of_a_conversation() -> None:
 
 
 def test_passed_is_the_verdict() -> None:
-    """The summary passes exactly when the run did: not when it was interrupted."""
+    """The summary passes exactly if the run did; an interrupted run does not."""
     assert written(run_result())["summary"]["passed"] is True
     assert written(run_result(interrupted=True))["summary"]["passed"] is False
 
 
 def test_comparison_groups_by_name() -> None:
-    """In a comparison, a scenario's results with all agents stand together, in the order of the run."""
+    """In a comparison, results of a scenario with all agents are grouped, in the order of the run."""
     names = [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two")]
     scenarios = [scenario_result(name, agent=agent) for name, agent in names[:3]]
     failing = scenario_result("b", [failing_conversation()], agent="two")
@@ -363,7 +362,7 @@ def test_comparison_groups_by_name() -> None:
 
 
 def test_failures_first() -> None:
-    """`failures` holds the texts of all reasons; what failed the scenario comes before what errored it."""
+    """`failures` has the texts of all reasons, failures before errors."""
     reasons = (
         Reason(Status.ERRORED, ReasonKind.MODEL, "the model was away"),
         Reason(Status.FAILED, ReasonKind.CHECK, "contains: it does not"),
@@ -374,7 +373,7 @@ def test_failures_first() -> None:
 
 @pytest.mark.parametrize("blame", list(Blame))
 def test_error_of_a_conversation(blame: Blame) -> None:
-    """A conversation that was cut short says why, by whom, and what its last turn had done."""
+    """An interrupted conversation has the reason, its source and the unfinished turn."""
     held = conversation(
         turns=[], failure=failure(blame, "cut"), unfinished=unfinished_turn(0, "Hi", tool_call())
     )
@@ -428,26 +427,26 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_arguments_that_are_not_json(given: Any, expected: Any) -> None:
-    """Arguments that JSON has no form for are written in the nearest one."""
+    """Arguments that JSON cannot represent are written in the nearest form."""
     assert plain(given) == expected
 
 
-def test_arguments_without_end() -> None:
-    """Arguments nested deeper than the interpreter's stack are written down to a depth."""
+def test_deeply_nested_arguments() -> None:
+    """Arguments nested deeper than the stack are written down to a limit."""
     held = conversation(turns=[turn(tool_calls=(tool_call(args=nested(sys.getrecursionlimit() * 2)),))])
     result = run_result(scenario_result("deep", [conversation_result(held=held)]))
     assert problems(written(result)) == []
 
 
-def test_same_value_twice_is_no_cycle() -> None:
-    """A value that stands in two places is written in both."""
+def test_a_shared_value_is_not_a_cycle() -> None:
+    """A value that occurs twice is written twice."""
     shared = [1]
     assert plain({"a": shared, "b": shared}) == {"a": [1], "b": [1]}
 
 
 @given(texts)
 def test_any_text_is_written(text: str) -> None:
-    """Whatever an agent says, the file is UTF-8 and JSON and says the same, but for half characters."""
+    """For any agent text, the file is valid UTF-8 and JSON with the same text, apart from lone surrogates."""
     held = conversation(turns=[turn(agent=text, tool_calls=(tool_call(text, {text: text}, text),))])
     result = run_result(scenario_result(text, [conversation_result(held=held)]))
     document = json.loads(json_document(to_json(result)).encode())
@@ -458,19 +457,18 @@ def test_any_text_is_written(text: str) -> None:
 
 
 @given(st.text())
-def test_good_text_stays(text: str) -> None:
-    """Text that UTF-8 can hold is left as it is."""
+def test_valid_text_is_unchanged(text: str) -> None:
     assert well_formed(text) == text
 
 
-def test_half_characters() -> None:
-    """A lone surrogate becomes U+FFFD; the two halves of a pair become their character."""
+def test_surrogates() -> None:
+    """A lone surrogate becomes U+FFFD; a split pair becomes its character."""
     assert well_formed("a\ud83db") == "a\ufffdb"
     assert well_formed("\ud83d" + "\ude00") == "😀"
 
 
 def test_file(tmp_path: Path) -> None:
-    """When the run is over, the file is there, in a folder made for it, and nothing else is."""
+    """After the run the file exists in a new folder, and nothing else does."""
     path = tmp_path / "deep" / "out" / "results.json"
     reporter = JsonReporter(path)
     reporter.on_event(ScenarioFinished(scenario_result()))
@@ -485,7 +483,7 @@ def test_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("comparison", [False, True])
 def test_file_is_the_document(comparison: bool, tmp_path: Path) -> None:
-    """The file, which is written piece by piece, is the document; each conversation is a line of it."""
+    """The file, written in pieces, equals the document, with one line per conversation."""
     result = run_result(*everything(), comparison=comparison)
     JsonReporter(tmp_path / "results.json").on_event(RunFinished(result))
     content = (tmp_path / "results.json").read_text(encoding="utf-8")
@@ -494,7 +492,7 @@ def test_file_is_the_document(comparison: bool, tmp_path: Path) -> None:
 
 
 def test_file_is_replaced_whole(tmp_path: Path) -> None:
-    """Where writing fails, the old file stays as it was, and nothing half-written stays beside it."""
+    """If writing fails, the old file is unchanged and no partial file remains."""
     path = tmp_path / "results.json"
     path.write_text("old")
     with pytest.raises(TypeError), atomic_writer(path) as file:
@@ -504,7 +502,7 @@ def test_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_links_of_others_are_not_followed(tmp_path: Path) -> None:
-    """A link under a name that can be foreseen leads nowhere; a link in the file's own place is replaced."""
+    """A symlink at a predictable name is not followed; one in the file's place is replaced."""
     mine = tmp_path / "mine"
     mine.write_text("mine")
     path = tmp_path / "results.json"
@@ -515,7 +513,7 @@ def test_links_of_others_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_names_of_temporary_files_differ(tmp_path: Path) -> None:
-    """Two writers of one file, of one process even, do not write into each other's."""
+    """Two writers of one file, even in one process, use different temporary files."""
     path = tmp_path / "results.json"
     with atomic_writer(path) as first, atomic_writer(path) as second:
         first.write(b"first")
@@ -524,22 +522,22 @@ def test_names_of_temporary_files_differ(tmp_path: Path) -> None:
 
 
 def test_permissions_are_those_of_any_file(tmp_path: Path) -> None:
-    """The file may be read by whom the umask lets, as if it had been written directly."""
+    """The file has the permissions that the umask gives."""
     write_atomically(tmp_path / "results.json", b"{}")
     (tmp_path / "other").touch()
     assert (tmp_path / "results.json").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_place_is_taken(tmp_path: Path) -> None:
-    """Where the file's place cannot be taken, no temporary file is left."""
+    """If the file cannot be replaced, no temporary file remains."""
     (tmp_path / "results.json").mkdir()
     with pytest.raises(OSError):
         write_atomically(tmp_path / "results.json", b"{}")
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_warnings_and_what_could_not_be_told() -> None:
-    """A scenario's warnings are in the document, and what could not be told says why."""
+def test_warnings_and_undecided_checks() -> None:
+    """The document has a scenario's warnings, and undecided checks have a reason."""
     check = CheckResult(check="regex", passed=False, summary="could not be told", error="no answer")
     untold = TrajectoryResult(matched=False, summary="could not be told", error="no answer")
     held = conversation_result(turns=[TurnEvaluation(0, {}, untold, (check,))], trajectory=untold)

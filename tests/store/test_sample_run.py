@@ -1,4 +1,4 @@
-"""A run in which everything occurs is one that the schema of results.json knows."""
+"""A run that has everything matches the schema of results.json."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").re
 
 @pytest.mark.parametrize("run", [sample_run.sample_run(), sample_run.compared_run()], ids=["one", "two"])
 def test_everything_that_occurs_is_in_the_schema(run: RunResult) -> None:
-    """Nothing is written that reading would refuse: trajectories of single turns have an alignment, too."""
+    """All of it can be read back, including alignments of single turns."""
     validate(stored.to_json(run), SCHEMA)
