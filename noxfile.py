@@ -105,7 +105,7 @@ def browser(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """`--engine ray` with a Ray of this machine: clusters of several nodes among them."""
     session.install(".[ray]", *GROUPS["test"], env=COMPILED)
-    command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/plugins/ray", "tests/workers"]
+    command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/plugins/ray"]
     env = {"AGENTEST_RAY": "1"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
 

@@ -26,7 +26,7 @@ SECTION_FOLDERS = {
     "browser": ("browser",),
     "frameworks": ("frameworks",),
     "local_model": ("models",),
-    "ray": ("ray", "workers"),
+    "ray": ("ray",),
 }
 """The folders in which noxfile.py looks for the tests of these markers."""
 

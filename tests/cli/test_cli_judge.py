@@ -62,11 +62,10 @@ def test_results_that_the_last_run_did_not_write(project: Project) -> None:
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     journal = project.write(".agentest/journal.jsonl", "")
-    for command in ("judge", "label"):
-        done = project.agentest(command, ".agentest/results.json")
-        assert done.returncode == 2
-        assert "`--reporter json`" in done.stderr
-        assert done.stderr.rstrip().endswith(str(journal))
+    done = project.agentest("judge", ".agentest/results.json")
+    assert done.returncode == 2
+    assert "`--reporter json`" in done.stderr
+    assert done.stderr.rstrip().endswith(str(journal))
 
 
 def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:

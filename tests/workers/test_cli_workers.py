@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evalset_documents import case, eval_set, invocation, text
 from model_server import ModelServer, best, model_keys
 from project import DEADLINE_S, Project, answers, free_port, wait_until
 from timeless import timeless
@@ -401,20 +400,6 @@ def test_what_a_file_prints_is_printed_once(project: Project) -> None:
     project.scenario('print("loaded")\nscenario("c", turns=["x"])', name="c.sim.py")
     done = project.run("--workers", "3")
     assert done.stdout.count("loaded") == 1
-
-
-def test_evaluation_sets_are_spread_too(project: Project) -> None:
-    """`agentest eval --workers` gives the results of one process."""
-    cases = [case(f"c{n}", invocation(f"say {n}", f"say {n}")) for n in range(4)]
-    project.write("orders.test.json", text(eval_set("orders", *cases)))
-    with ScriptedAgent(lambda body: body["messages"][-1]["content"]) as agent:
-        project.config(agent.endpoint)
-        found = []
-        for count in ("1", "3"):
-            done = project.agentest("eval", "orders.test.json", "--workers", count, "--num-runs", "2")
-            assert done.returncode == 0, done.stdout + done.stderr
-            found.append(timeless(project.results))
-    assert found[0] == found[1]
 
 
 def test_annotations_and_transcripts_are_those_of_one_process(project: Project) -> None:

@@ -3,110 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
 from project import Project, answers, interrupt, wait_until
-
-AGENT = """
-import json, os, signal, sys, threading, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.request import Request, urlopen
-
-def tool(item, headers):
-    params = {"name": "stock", "arguments": {"item": item}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    kind = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    asked = Request(os.environ["AGENTEST_MCP_URL"], json.dumps(message).encode(), {**kind, **headers})
-    with urlopen(asked) as answer:
-        return json.load(answer)["result"]["content"][0]["text"]
-
-def tell(headers):  # one span, of the request that it was sent
-    _, trace, parent, _ = headers["traceparent"].split("-")
-    span = {"traceId": trace, "spanId": os.urandom(8).hex(), "parentSpanId": parent,
-            "name": f"of {os.getpid()}", "startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": []}
-    body = json.dumps({"resource_spans": [{"scope_spans": [{"spans": [span]}]}]}).encode()
-    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
-    urlopen(Request(url, body, {"content-type": "application/json"}))
-
-def reply(said, headers):
-    word, _, rest = said.partition(" ")
-    if word == "meet":  # an agent of another worker
-        Path(f"met-{os.getpid()}").touch()
-        while len(list(Path().glob("met-*"))) < 2:
-            time.sleep(0.01)
-    if word == "hang":
-        Path(f"hangs-{os.getpid()}").touch()
-        threading.Event().wait()
-    if word == "kill" and not Path("killed").exists():  # the worker that started this agent
-        Path("killed").write_text(str(os.getpid()))
-        os.kill(os.getppid(), signal.SIGKILL)
-        threading.Event().wait()
-    if word == "die":
-        Path("died").touch()
-        os._exit(3)
-    if word == "after":  # the other one has died, and its turn has failed
-        while not Path("died").exists():
-            time.sleep(0.01)
-        time.sleep(1)
-    if word == "tell":
-        tell(headers)
-    if word == "stock":
-        return tool(rest, {"baggage": headers["baggage"]})
-    if word == "stray":
-        return tool(rest, {"x-agentest-conversation": "nobody"})
-    return f"{sys.argv[1]} {os.getpid()} {os.getppid()}"
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers()
-    def do_POST(self):
-        said = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"][-1]["content"]
-        if said == "boom":
-            print(f"{os.getpid()} went boom", flush=True)
-            self.send_response(500); self.end_headers()
-            return
-        message = {"role": "assistant", "content": reply(said, self.headers)}
-        out = json.dumps({"choices": [{"message": message}]}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(out)))
-        self.end_headers()
-        self.wfile.write(out)
-    def log_message(self, *a): pass
-
-ThreadingHTTPServer.daemon_threads = True
-print("up", os.getpid(), flush=True)  # before anybody can connect: what is asked may kill whoever reads this
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-WORKERS = ("--workers", "2")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path)
-    made.write("agent.py", AGENT)
-    return made
-
-
-def configure(project: Project, source: str = "agent.py", **keys: Any) -> None:
-    server = {
-        "command": [sys.executable, source, "{port}"],
-        "ready": "tcp://127.0.0.1:{port}",
-        "name": "bot",
-        "per_worker": True,
-    }
-    agent = {"endpoint": "http://127.0.0.1:{port}/v1", "retries": 0, "server": server, **keys}
-    project.config("", agent=agent)
-
-
-def turns(project: Project) -> list[list[str]]:
-    """What agents have said: their port, their process, and that of their worker."""
-    held = [each for scenario in project.results["scenarios"] for each in scenario["conversations"]]
-    return [turn["agentMessage"].split() for each in held for turn in each["turns"]]
+from worker_agents import AGENT, WORKERS, configure, turns
 
 
 def logs(project: Project) -> dict[str, str]:
@@ -186,8 +86,7 @@ def test_an_interrupt(project: Project) -> None:
 def test_an_interrupt_before_the_agents_are_ready(project: Project) -> None:
     """Ctrl-C ends agents that were started and have not answered yet."""
     slow = "import os, threading\nopen(f'begun-{os.getpid()}', 'w').close()\nthreading.Event().wait()\n"
-    project.write("slow.py", slow)
-    configure(project, "slow.py")
+    configure(project, slow)
     project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
     process = project.start(*WORKERS)
     wait_until(lambda: len(list(project.root.glob("begun-*"))) == 2)
@@ -237,8 +136,7 @@ except FileExistsError:
 
 def test_one_that_does_not_start(project: Project) -> None:
     """It is one error, with the worker and the last lines; the agent of the other worker does not stay."""
-    project.write("broken.py", FIRST_ALONE + AGENT)
-    configure(project, "broken.py")
+    configure(project, FIRST_ALONE + AGENT)
     project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
     done = project.run(*WORKERS)
     assert done.returncode == 2, done.stdout + done.stderr
@@ -274,54 +172,3 @@ def test_an_agent_that_dies(project: Project) -> None:
     assert statuses == ["failed", *["passed"] * 7]
     assert "(server 'bot' had exited with status 3)" in done.stdout
     assert "server 'bot' exited with status 3" in done.stderr
-
-
-SCENARIOS = """
-for n in range(4):
-    scenario(
-        f"s{n}", turns=["meet", "stock tea", "stock milk"], conversations_per_scenario=2,
-        tools={"stock": (lambda n: lambda args, ctx: {**args, "n": n, "i": ctx.call_index})(n)},
-        trajectory={"expected": [call("stock", item="tea"), call("stock", item="milk")]},
-    )
-"""
-
-
-def test_mock_servers_beside_it(project: Project) -> None:
-    """Calls come to a mock server of the worker, and are answered by the scenario's mocks in order."""
-    configure(project, mcp_mock=True, tool_visibility="reported")
-    project.scenario(SCENARIOS)
-    done = project.run(*WORKERS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for scenario in project.results["scenarios"]:
-        n = int(scenario["name"][1:])
-        for held in scenario["conversations"]:
-            calls = [(c["result"], c["seenBy"]) for turn in held["turns"] for c in turn["toolCalls"]]
-            assert calls == [
-                ({"item": "tea", "n": n, "i": 0}, "mock-server"),
-                ({"item": "milk", "n": n, "i": 1}, "mock-server"),
-            ]
-
-
-@pytest.mark.slow
-def test_traces_of_it(project: Project) -> None:
-    """Its spans come to a receiver of the worker, and into the one file of the run."""
-    configure(project, traces=True)
-    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'tell'])")
-    done = project.run(*WORKERS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    kept = (project.root / ".agentest" / "spans.jsonl").read_text().splitlines()
-    assert sorted(json.loads(line)["name"] for line in kept) == sorted(
-        f"of {pid}" for n, (_, pid, _) in enumerate(turns(project)) if n % 2
-    )
-
-
-def test_a_call_of_nobody(project: Project) -> None:
-    """A call at a worker's mock server that belongs to no conversation makes the run errored, too."""
-    configure(project, mcp_mock=True)
-    project.scenario("scenario('s', turns=['stray tea'], tools={'stock': 1})\nscenario('t', turns=['hi'])")
-    alone = project.run()
-    warnings = project.results["summary"]["unclaimedCalls"]
-    done = project.run(*WORKERS)
-    assert done.returncode == alone.returncode == 2, done.stdout + done.stderr
-    assert project.results["summary"]["unclaimedCalls"] == warnings
-    assert "1 call of tool 'stock'" in warnings[0]["message"]

@@ -24,8 +24,7 @@ from agentest.domain.results import Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.models.providers import ModelSpec
-from agentest.runner.engines import engine_of
-from agentest.runner.environment import RESERVE, limited_to_connections, make_room
+from agentest.runner.environment import RESERVE, limited_to_connections
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.scenarios.model import Scenario
@@ -209,32 +208,6 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
     assert "24 conversations" in note
     assert "ulimit -n 482" in note
     assert "--concurrency" in note
-
-
-def test_workers_of_ray_have_limits_of_their_own() -> None:
-    """This process has no connections then; each worker allows itself as many as its node lets it have."""
-    run = prepared(units=100, concurrency=100, user={})
-    assert limited_to_connections(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
-    on_ray = replace(run, request=replace(run.request, options=replace(run.request.options, engine="ray")))
-    assert engine_of(on_ray.request.options).limited(on_ray) == on_ray
-    asked: list[int] = []
-
-    def allow(needed: int) -> int:
-        asked.append(needed)
-        return needed
-
-    make_room(on_ray, allow)
-    assert asked == [RESERVE + 400]
-
-
-def test_programs_need_more_file_descriptors() -> None:
-    """An agent that is a program takes its pipes for each conversation, not one connection."""
-    config = Config.model_validate({"agent": {"type": "command", "command": ["bot"]}, "concurrency": 100})
-    run = prepared(units=100, concurrency=100)
-    run = replace(run, plan=replace(run.plan, agents={"agent": config.agent}))
-    fit = limited_to_connections(run, allow=allowing(RESERVE + 71))
-    assert fit.request.options.concurrency == 10
-    assert "100 conversations at once need 732 file descriptors" in fit.notes[0]
 
 
 @given(st.integers(1, 300), st.integers(0, 2000), st.integers(1, 4), st.integers(0, 50))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import Project
+from timeless import timeless
 
 from agentest.plugins.adk.command import evaluation_run
 from agentest.plugins.adk.formats.set_reader import read_eval_set
@@ -163,11 +164,31 @@ def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     assert plain.resumed_by == "agentest eval sets --resume"
 
 
-@pytest.mark.parametrize("options", [["--engine", "local", "--workers", "4"], ["--ray-address", "auto"]])
-def test_conflicting_engine_options_are_refused(project: Project, options: list[str]) -> None:
+LOCAL = "agentest: --engine local uses only this process: remove --workers 4\n"
+NOT_RAY = "agentest: --ray-address names a cluster for --engine ray: add --engine ray\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [("--engine local --workers 4", LOCAL), ("--ray-address auto --workers 2", NOT_RAY)],
+)
+def test_conflicting_engine_options_are_refused(project: Project, options: str, message: str) -> None:
     """As by `run`: nothing is evaluated."""
     project.config("http://127.0.0.1:9/")
-    done = project.agentest("eval", "set.test.json", *options)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"agentest: {options[0]} ")
+    done = project.agentest("eval", "set.test.json", *options.split())
+    assert (done.returncode, done.stderr) == (2, message)
     assert not (project.root / ".agentest").exists()
+
+
+def test_evaluation_sets_are_spread_over_workers(project: Project) -> None:
+    """`agentest eval --workers` gives the results of one process."""
+    cases = [case(f"c{n}", invocation(f"say {n}", f"say {n}")) for n in range(4)]
+    project.write("orders.test.json", text(eval_set("orders", *cases)))
+    with ScriptedAgent(lambda body: body["messages"][-1]["content"]) as agent:
+        project.config(agent.endpoint)
+        found = []
+        for count in ("1", "3"):
+            done = project.agentest("eval", "orders.test.json", "--workers", count, "--num-runs", "2")
+            assert done.returncode == 0, done.stdout + done.stderr
+            found.append(timeless(project.results))
+    assert found[0] == found[1]

@@ -128,6 +128,16 @@ def test_signals_end_a_calibration(project: Project) -> None:
     assert "so it is" in recorded()
 
 
+def test_results_that_the_last_run_did_not_write_are_not_labelled(project: Project) -> None:
+    """Where a run left no results.json, the run's journal is named."""
+    project.config("http://127.0.0.1:1")
+    journal = project.write(".agentest/journal.jsonl", "")
+    done = project.agentest("label", ".agentest/results.json")
+    assert done.returncode == 2
+    assert "`--reporter json`" in done.stderr
+    assert done.stderr.rstrip().endswith(str(journal))
+
+
 def test_missing_calibration_input_is_explained(project: Project) -> None:
     """Without a judge, without labels, or with a damaged file: one sentence, and status 2."""
     labelled(project, [("fine", 5)])

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from early_interrupt import check_early_interrupt
 from project import DEADLINE_S, Project, free_port, interrupt
+from terminal import Terminal
 
 from agentest.support.errors import ExitCode
 from agentest.testing import ScriptedAgent
@@ -70,6 +71,23 @@ def test_show_writes_the_page_of_a_run_and_names_it(tmp_path: Path) -> None:
     assert pages[0].parent.parent == tmp_path.resolve() / ".agentest" / "runs"
     assert pages[1].parent != pages[0].parent
     assert all("<html" in page.read_text("utf-8") for page in pages)
+
+
+def test_a_key_of_watch_opens_the_page(project: Project) -> None:
+    """`u` writes the page of the last run if the run did not, and opens it."""
+    project.scenario("scenario('greets', turns=['Hi'])")
+    with ScriptedAgent(["Hello."]) as agent:
+        project.config(agent.endpoint)
+        terminal = Terminal(project.root, "run", "--watch", env={"BROWSER": "echo opened %s"})
+        try:
+            terminal.wait_for("waiting for changes")
+            terminal.press("u")
+            terminal.wait_for("opened file://")
+            terminal.wait_for("report.html")
+            terminal.press("q")
+            assert terminal.end() == ExitCode.PASSED
+        finally:
+            terminal.close()
 
 
 @pytest.mark.slow

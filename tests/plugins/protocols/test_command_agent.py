@@ -12,7 +12,7 @@ import anyio
 import hurrying
 import pytest
 from descriptors import no_more_than, opened
-from project import wait_until
+from project import Project, wait_until
 from talking import converse
 
 from agentest import call, scenario
@@ -22,6 +22,8 @@ from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
 from agentest.plugins.protocols.command.client import Program, open_agent
 from agentest.plugins.protocols.command.settings import CommandAgent
+from agentest.runner.environment import RESERVE, limited_to_connections
+from agentest.runner.prepare import RunRequest, prepare
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import open_client
 from agentest.support.process_groups import Reaper
@@ -208,6 +210,16 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
     assert "Too many open files" in said
     assert "lower `concurrency`" in said
     assert lost == 0
+
+
+def test_programs_need_more_file_descriptors(project: Project) -> None:
+    """A program takes its pipes for each conversation, not one connection."""
+    project.config("", agent={"type": "command", "command": ["bot"]}, concurrency=100)
+    project.scenario("for n in range(100):\n    scenario(f's{n}', turns=['hi'])")
+    run = prepare(RunRequest(project.root), {})
+    fit = limited_to_connections(run, allow=lambda needed: min(needed, RESERVE + 71))
+    assert fit.request.options.concurrency == 10
+    assert "100 conversations at once need 732 file descriptors" in fit.notes[-1]
 
 
 class NoReaper(Reaper):

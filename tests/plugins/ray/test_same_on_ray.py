@@ -1,0 +1,27 @@
+"""One workload on Ray: the same results, journal, reports and words as in one process."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from engine_workload import PRINTING, check_the_same
+from project import Project
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not os.environ.get("AGENTEST_RAY"), reason="AGENTEST_RAY is not set"),
+]
+
+
+def test_the_same_workload_leaves_the_same(project: Project) -> None:
+    check_the_same(project, "--engine", "ray", "--workers", "2")
+
+
+def test_scenarios_that_are_others_wherever_they_are_read(project: Project) -> None:
+    """Workers on Ray read the files again: the run does not begin, and says what may be the cause."""
+    project.write("agentest.config.py", PRINTING)
+    project.scenario("import uuid\nfor n in range(3):\n    scenario(uuid.uuid4().hex, turns=['go'])")
+    done = project.run("--engine", "ray", "--workers", "2")
+    assert done.returncode == 2
+    assert "scenarios of a.sim.py are missing. These files are read again by each worker" in done.stderr
