@@ -51,6 +51,49 @@ HEADERS = {
     "x-basic-auth": f"Basic {BASIC}",
 }
 
+SCENARIOS = r"""
+import os
+from dataclasses import dataclass
+
+ENDS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+SECRETS = {name: os.environ[name] for name in os.environ if name.endswith(ENDS)}
+
+@dataclass
+class Account:
+    password: str
+
+def echo(args):
+    return {"env": dict(os.environ), "list": [SECRETS], "number": int(os.environ["NUMBER_TOKEN"])}
+
+def nested(args):
+    secret = os.environ["NESTED_SECRET"]
+    return {"deep": [{secret: {"x" + secret: [secret, {"key": (secret, Account(secret))}]}}]}
+
+def fails(args):
+    raise RuntimeError("no " + os.environ["MOCK_PASSWORD"])
+
+class Own:
+    def __str__(self):
+        return "own " + os.environ["STATE_TOKEN"]
+
+TOOLS = {"echo": echo, "nested": nested, "fails": fails, "b_zq": 1}
+scenario("named " + os.environ["NAME_TOKEN"], turns=["spell"], tags=["tag-" + os.environ["NAME_TOKEN"]])
+scenario("spell", turns=[{"user_message": "spell", "expect": {"contains": "never said", "json_schema": {}}}])
+scenario("headers", turns=["headers " + os.environ["BOT_TOKEN"]], goal="g")
+scenario("echo", turns=["echo"], tools=TOOLS, trajectory={"match_mode": "strict", "expected": []})
+scenario("nested", turns=["nested"], tools=TOOLS, trajectory={"expected": [call("nested", x="1")]})
+scenario("fails", turns=["fails"], tools=TOOLS)
+scenario("args", turns=["args"], tools=TOOLS, trajectory={"forbidden": ["echo"]})
+scenario("unknown", turns=["unknown"], tools=TOOLS)
+scenario("random", turns=["random"])
+scenario("binary", turns=["binary"])
+scenario("cut", turns=[{"user_message": "cut", "expect": {"contains": "never said"}}])
+scenario("stream", turns=["stream"])
+changes = {"echo": lambda args, ctx: ctx.state.update(a=os.environ["STATE_TOKEN"])}
+scenario("state", turns=["echo"], tools=changes, final_state={"a": "other"})
+scenario("talks", profile="p", goal="say " + os.environ["STATE_TOKEN"], knowledge=[os.environ["BOT_TOKEN"]])
+"""
+
 
 def sse(*pieces: str) -> Raw:
     chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import said_secrets
 from evalset_documents import case, eval_set, invocation, text
+from model_server import ModelServer
 from project import DEADLINE_S, Project
 
 from agentest.testing import ScriptedAgent
@@ -65,6 +67,18 @@ def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Proje
     statuses = {row["task"]: row["unit"] + row["integration"] for row in measured["levels"]}
     assert [each["status"] for found in statuses.values() for each in found] == ["passed", "passed"]
     assert len(measured["results"]) == 2
+
+
+def test_coverage_says_no_secret(project: Project) -> None:
+    """Nor one that stands in the name of a tool, of a scenario or in its tags."""
+    env = said_secrets.environment(project)
+    project.scenario(said_secrets.SCENARIOS)
+    with ScriptedAgent(said_secrets.answer) as agent, ModelServer() as model:
+        said_secrets.configured(project, agent, model)
+        project.run("--offline", env=env)
+    done = project.agentest("coverage", env=env)
+    assert "tool_[redacted]" in done.stdout, done.stdout + done.stderr
+    assert said_secrets.found_in(done.stdout + done.stderr) == []
 
 
 def test_a_run_that_there_is_not(held: Project) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model_server import ModelServer, best
 from project import Project
-from said_secrets import answer, configured, environment, everything, found_in, judge
+from said_secrets import SCENARIOS, answer, configured, environment, everything, found_in, judge
 
 from agentest.testing import ScriptedAgent
 
@@ -20,12 +20,7 @@ def test_a_chat(project: Project) -> None:
 
 
 def test_the_page_of_a_run(project: Project) -> None:
-    project.scenario(
-        "import os\n"
-        'token = os.environ["NAME_TOKEN"]\n'
-        'tools = {"echo": 1}\n'
-        'scenario("named " + token, goal="g", turns=["spell", "args"], tags=["tag-" + token], tools=tools)'
-    )
+    project.scenario(SCENARIOS)
     with ScriptedAgent(answer) as agent, ModelServer(script=judge) as model:
         configured(project, agent, model, reporters=["html"])
         done = project.run("--verbose", env=environment(project))
