@@ -195,6 +195,11 @@ PLUGINS = PluginRegistry((core_plugin, built_in_plugins, installed_plugins))
 """The features of this process. `agentest.config.file` adds the plug-ins that a configuration names."""
 
 
+def if_command(name: str, advice: str) -> str:
+    """Return advice that names a command, or "" if no plug-in has the command."""
+    return advice if PLUGINS.find("command", name) else ""
+
+
 def public_name(module: str, name: str, plugin: str) -> Any:
     """Return a name of a public module whose names plug-ins hand in, for its `__getattr__`.
 

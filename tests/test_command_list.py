@@ -13,6 +13,11 @@ def help_of(*words: str) -> str:
     return done.output
 
 
+def test_help_names_the_first_commands() -> None:
+    """A new user finds the two commands that need no setup."""
+    assert "agentest init demo --demo" in help_of()
+
+
 SECTIONS = {
     "Run and compare": ["run", "runs", "show", "ui", "compare", "explore", "merge"],
     "Start": ["init", "doctor", "docs", "chat", "schema"],

@@ -15,14 +15,13 @@ from typing import NoReturn
 import click
 
 from agentest.cli.exit_status import run_to_exit
-from agentest.plugin import PLUGINS, Feature
+from agentest.plugin import PLUGINS, Feature, if_command
 from agentest.support.errors import UsageError
 from agentest.support.terminal import tell
 from agentest.version import __version__
 
-_REPLACEMENTS = {
-    "web": ("use `agentest ui`, which shows runs, talks to the agent and writes cases"),
-}
+_REPLACEMENTS = {"web": ("ui", "use `agentest ui`, which shows runs, talks to the agent and writes cases")}
+"""Maps a command of ADK to ours, and the advice to use it."""
 
 _FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
 """The first sections of commands, in order. Others follow in the order of plug-ins."""
@@ -106,9 +105,14 @@ class SectionedGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does. Raises UsageError."""
-        if args[0] in _REPLACEMENTS:
-            ctx.fail(f"No such command '{args[0]}': {_REPLACEMENTS[args[0]]}.")
+        if args[0] in _REPLACEMENTS and (advice := if_command(*_REPLACEMENTS[args[0]])):
+            ctx.fail(f"No such command '{args[0]}': {advice}.")
         return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first steps, if there is the command that they begin with."""
+        if if_command("init", FIRST_STEPS):
+            super().format_epilog(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands in sections, without importing their modules."""

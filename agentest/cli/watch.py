@@ -252,8 +252,7 @@ class _Watcher:
         ):
             return _everything
         config = prepared.loaded.path.resolve()
-        restarts = any(self._servers.has(path.resolve()) for path in changed)
-        if restarts or changed & {config, config.parent / ".env"}:
+        if changed & {config, config.parent / ".env"}:
             return _everything
         root = self._request.root
         scenario_files = self._scenario_files() | {_file_of(entry, root) for entry in prepared.plan.entries}

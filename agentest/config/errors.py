@@ -13,7 +13,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
 from agentest.config.fields import Path_, Section, key_location
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, if_command
 from agentest.support.redaction import (
     HIDDEN,
     Redactor,
@@ -24,7 +24,7 @@ from agentest.support.text import did_you_mean, snake_case
 _INSTANCE_OF = re.compile(r" or instance of \w+")
 _PARSING = re.compile(r", unable to (parse|interpret) .*")
 _EXAMPLES = {
-    "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}, or run agentest init',
+    "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}',
     "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
 }
 """Missing key → what to write."""
@@ -56,6 +56,8 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
         return unknown_type_message(details["ctx"]["tag"])
     if kind == "missing":
         example = _EXAMPLES.get(".".join(map(str, at)))
+        if example and at == ("agent",):
+            example += if_command("init", ", or run agentest init")
         return f"the key is missing{f'; write {example}' if example else ''}"
     message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
     message = _PARSING.sub("", message)

@@ -30,7 +30,8 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def no_bool(value: object) -> object:
-    if isinstance(value, bool):
+    """Return the value unless it is a boolean. Raises ValueError."""
+    if isinstance(value, bool):  # True is equal to 1, and would be taken for it
         raise ValueError("a number is expected, not true or false")
     return value
 

@@ -17,6 +17,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config, read_plugins
 from agentest.config.fields import Path_, Section, key_location
 from agentest.config.yaml_file import MAX_BYTES, TOO_DEEP, read_yaml
+from agentest.plugin import if_command
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import Imports, import_file, user_traceback
@@ -31,6 +32,7 @@ from agentest.support.redaction import (
 from agentest.support.text import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
+_WRITE_ONE = "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
 _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
@@ -52,8 +54,7 @@ def find_config(root: Path) -> Path:
     parents = f", nor above it up to {above[-1]}, the root of the repository" if above else ""
     raise ConfigError(
         f"no configuration found in {root}{parents}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
-        "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
-        "--config PATH names another file."
+        f"{if_command('init', _WRITE_ONE)}--config PATH names another file."
     )
 
 

@@ -14,7 +14,7 @@ from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import ToolCall
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.errors import MockError, ModelError
-from agentest.support.json_text import Json, encode_on_one_line, reject_constant, safe_repr
+from agentest.support.json_text import Json, json_or_repr, reject_constant
 
 _SHOWN_CALLS = 30
 _SYSTEM = """\
@@ -77,7 +77,7 @@ class SimulatedTools:
                 f'the configuration, or add a mock: tools={{"{call.name}": …}}'
             )
         async with self._lock:  # two calls at once must not start from the same state
-            name = f"{call.name} {_json(call.args)}"
+            name = f"{call.name} {json_or_repr(call.args)}"
             if name not in self._reads:
                 result = await self._ask(self._model, call, earlier)
                 if verb_effect(call.name) != "read":
@@ -101,7 +101,7 @@ class SimulatedTools:
             shown["schema_of_result"] = schema
         asked: list[Message] = [
             {"role": "system", "content": self._system},
-            {"role": "user", "content": _json(shown)},
+            {"role": "user", "content": json_or_repr(shown)},
         ]
         problem = ""
         for _ in range(2):
@@ -136,10 +136,3 @@ class SimulatedTools:
 
         problem = next(iter(validator_for(schema)(schema).iter_errors(result)), None)
         return result, f"result violates its schema: {problem.message}" if problem else ""
-
-
-def _json(value: Any) -> str:
-    try:
-        return encode_on_one_line(value)
-    except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return encode_on_one_line(safe_repr(value))

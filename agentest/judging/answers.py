@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from agentest.config.fields import no_bool
 from agentest.domain.metrics import BUILTIN, FALSE_INFORMATION, GOAL, NO_FAILURE, Kind, MetricDefinition
 from agentest.domain.results import (
     DECIDED,
@@ -46,13 +47,6 @@ _SEVERE = ("critical", "high")
 """Severities that contradict an empty list of labels. Weak models give a lower one instead of null."""
 _NO_LABEL = (NO_FAILURE, "none", "None")
 """Values that models put in a list of labels that should be empty."""
-
-
-def no_bool(value: object) -> object:
-    """Return the value unless it is a boolean. Raises ValueError."""
-    if isinstance(value, bool):  # True is equal to 1, and would be taken for it
-        raise ValueError("a number is expected, not true or false")
-    return value
 
 
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:

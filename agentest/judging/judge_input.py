@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy, cannot_be_seen
 from agentest.domain.transcript import (
@@ -27,7 +26,7 @@ from agentest.domain.transcript import (
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.dates import format_date
-from agentest.support.json_text import encode_on_one_line, safe_repr
+from agentest.support.json_text import json_or_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import cut, data_block
 
@@ -205,7 +204,7 @@ def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
     for position in range(last + 1):
         for remark in turn.remarks:
             if min(remark.calls_before or 0, last) == position:
-                text = _json({"author": remark.author, "text": remark.text})
+                text = json_or_repr({"author": remark.author, "text": remark.text})
                 yield block("before_the_reply", text, index, limits.text)
         for call in turn.tool_calls[position : position + 1]:
             yield data_block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
@@ -213,14 +212,14 @@ def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
-    yield f"tool: {cut(_json(call.name), limit)}"
-    yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(_json(call.args), limit)}"
+    yield f"tool: {cut(json_or_repr(call.name), limit)}"
+    yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(json_or_repr(call.args), limit)}"
     if call.invalid_arguments and not are_arguments_unknown(call):
-        yield f"arguments refused: {cut(_json(call.invalid_arguments), limit)}"
+        yield f"arguments refused: {cut(json_or_repr(call.invalid_arguments), limit)}"
     result = _result_text(call, limit)
     yield f"result: {result}"
     if call.error and call.error != UNANSWERED:
-        error = cut(_json(call.error), limit)
+        error = cut(json_or_repr(call.error), limit)
         if error not in result:  # with its quotes, and as far as the result is shown
             yield f"error: {error}"
 
@@ -233,7 +232,7 @@ def _result_text(call: ToolCall, limit: int) -> str:
     told_by_others = call.seen_by in (SeenBy.AGENT, SeenBy.SPANS) and not call.mocked
     if call.result is None and told_by_others and not call.error:
         return "not known"
-    return cut(_json(call.result), limit)
+    return cut(json_or_repr(call.result), limit)
 
 
 def _state_text(turn: Turn, before: Turn | None) -> str:
@@ -241,17 +240,10 @@ def _state_text(turn: Turn, before: Turn | None) -> str:
     if turn.state_after is None:
         return ""
     if before is None or before.state_after is None:
-        return f"state: {_json(turn.state_after)}" if turn.state_after else ""
+        return f"state: {json_or_repr(turn.state_after)}" if turn.state_after else ""
     change = StateChange.between(before.state_after, turn.state_after)
     changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
-    return "\n".join(f"{what}: {_json(values)}" for what, values in changes.items() if values)
-
-
-def _json(value: Any) -> str:
-    try:
-        return encode_on_one_line(value)
-    except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return encode_on_one_line(safe_repr(value))
+    return "\n".join(f"{what}: {json_or_repr(values)}" for what, values in changes.items() if values)
 
 
 NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import pytest
 
 from agentest.cli.location import project_of
+from agentest.cli.selection import name_of
 from agentest.config.file import NAMES, find_config
 from agentest.domain.results import ScenarioResult, Status
+from agentest.plugin import if_command
 from agentest.runner.plan import Options, Plan, Unit, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
@@ -129,7 +131,7 @@ def _request(config: pytest.Config) -> RunRequest:
         folders = dict.fromkeys(map(str, (folder, config.rootpath)))
         raise ConfigError(
             f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
-            f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
+            f"{NAMES[2]}. Write one{if_command('init', ' (agentest init)')}, or name it with --config PATH"
         )
     named = config.getoption("agentest_config") is not None
     options = Options(
@@ -203,7 +205,7 @@ class ScenarioFile(pytest.File):
     def _items(self, entries: Iterable[Entry]) -> Iterator[ScenarioItem]:
         counts: dict[str, int] = {}
         for entry in entries:
-            name = item_name(_scenario_name(entry), entry.agent)
+            name = item_name(name_of(entry), entry.agent)
             counts[name] = counts.get(name, 0) + 1
             if counts[name] > 1:
                 name += f"~{counts[name]}"
@@ -233,7 +235,7 @@ class ScenarioItem(pytest.Item):
     @property
     def key(self) -> tuple[str, str]:
         """Names of the scenario and the agent, which are unique in a run."""
-        return _scenario_name(self.entry), self.entry.agent
+        return name_of(self.entry), self.entry.agent
 
     def setup(self) -> None:
         """Wait for the result, and skip or raise if the scenario is skipped or errored."""
@@ -264,10 +266,6 @@ class ScenarioItem(pytest.Item):
         """Return the location of the scenario; lines count from 0."""
         line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
         return self.path, line - 1 if line else None, self.name
-
-
-def _scenario_name(entry: Entry) -> str:
-    return entry.scenario.name if isinstance(entry, Unit) else entry.name
 
 
 _PYTEST = ("skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarnings", "tryfirst", "trylast")

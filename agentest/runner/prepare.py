@@ -23,6 +23,7 @@ from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration, Status
+from agentest.plugin import if_command
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.errors import ConfigError, UsageError
@@ -309,7 +310,7 @@ def prepare(
         include = ", ".join(loaded.config.include)
         raise UsageError(
             f"no scenario found: no file below {request.root} that matches {include} (`include`) calls "
-            "scenario(…). agentest init writes a first one"
+            f"scenario(…){if_command('init', '. agentest init writes a first one')}"
         )
     notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty]
     if folders := discovered.left_out:

@@ -174,6 +174,14 @@ def encode_on_one_line(value: Any) -> str:
     return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
+def json_or_repr(value: Any) -> str:
+    """Encode a value as `encode_on_one_line` does, or its repr if it cannot be encoded."""
+    try:
+        return encode_on_one_line(value)
+    except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
+        return encode_on_one_line(safe_repr(value))
+
+
 _LINE_ENCODER = json.JSONEncoder(ensure_ascii=False, default=safe_repr)
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 

@@ -63,7 +63,6 @@ def test_no_configuration_and_no_scenario(project: Project) -> None:
     empty = project.run()
     assert empty.returncode == 2
     assert "no scenario found" in empty.stderr
-    assert "agentest init writes a first one" in empty.stderr
 
 
 BAD_SCENARIOS = {

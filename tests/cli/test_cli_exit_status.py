@@ -131,7 +131,6 @@ def test_an_unexpected_error_is_status_2(project: Project, error: str) -> None:
     [
         (("--no-such-option",), "No such option"),
         (("no-such-command",), "No such command"),
-        (("web", "my_agent"), "use `agentest ui`"),
         (("run", "--cwd", "no-such-folder"), "--cwd: the folder no-such-folder does not exist"),
         (("show-prompts", "--metric", "helpfulnes"), "did you mean `helpfulness`?"),
         (("run", "--conversations", "0"), "0 is not in the range"),

@@ -17,6 +17,7 @@ from agentest.config.agents.in_process import CustomAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load
 from agentest.domain.results import Severity
+from agentest.plugin import PLUGINS
 from agentest.support.errors import ConfigError
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
@@ -77,10 +78,10 @@ def test_a_missing_configuration_is_explained(tmp_path: Path) -> None:
         "agentest.config.py",
         "agentest.config.yaml",
         "agentest.config.yml",
-        "agentest init --endpoint URL",
         "--config",
     ):
         assert part in str(caught.value)
+    assert {*re.findall(r"agentest ([a-z]+)", str(caught.value))} <= PLUGINS.all("command").keys()
 
 
 def test_a_missing_config_option_file_is_named(tmp_path: Path) -> None:

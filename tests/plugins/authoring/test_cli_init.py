@@ -346,6 +346,15 @@ def test_what_cannot_be_done_is_one_message_and_nothing_is_written(
     assert contents(project.root) == {"taken": b"mine"}
 
 
+def test_a_run_without_a_project_names_the_command(project: Project) -> None:
+    """Where the configuration, the agent or a scenario is missing, the message says what writes it."""
+    assert "Write one: agentest init, or agentest init --endpoint URL" in project.run().stderr
+    project.write(CONFIG, "concurrency: 3\n")
+    assert 'agent: {endpoint: "http://HOST:PORT/PATH"}, or run agentest init' in project.run().stderr
+    project.config("http://127.0.0.1:9/")
+    assert "agentest init writes a first one" in project.run().stderr
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_to(project: Project) -> None:
     """One message names the file that could not be written."""

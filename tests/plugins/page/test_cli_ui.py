@@ -38,6 +38,12 @@ def test_a_used_port_is_an_error(tmp_path: Path) -> None:
     assert f"--port {port}: cannot listen there" in ended.stderr
 
 
+def test_the_command_of_adk_names_ours(tmp_path: Path) -> None:
+    done = Project(tmp_path).agentest("web", "my_agent")
+    assert (done.returncode, done.stdout) == (ExitCode.ERRORED, "")
+    assert "No such command 'web': use `agentest ui`" in done.stderr
+
+
 def test_the_page_begins_with_the_latest_run_that_did_not_pass(tmp_path: Path) -> None:
     """After a failed run the address names it; after a passed one it does not. No browser opens in CI."""
     project = Project(tmp_path)

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import anyio
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from agentest.config.fields import no_bool
 from agentest.domain.metrics import ADK_METRICS, MetricLevel, require_entry_for_each
 from agentest.domain.results import NO_MODEL, MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
-from agentest.judging.answers import BinaryAnswer, ScaleAnswer, no_bool
+from agentest.judging.answers import BinaryAnswer, ScaleAnswer
 from agentest.judging.grader import Grader, GraderResult
 from agentest.judging.judge import ask_model
 from agentest.judging.judge_input import block, conversation_context, turn_context
