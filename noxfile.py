@@ -58,7 +58,7 @@ def slow(session: nox.Session) -> None:
     session.run("pytest", *options, "-rs", "--durations=5", *session.posargs)
 
 
-@nox.session(default=False)  # about a hundred of its 6,300 tests still use a plug-in along the way
+@nox.session
 def core(session: nox.Session) -> None:
     """The core alone, and its own tests: a copy of the repository without plug-ins."""
     copy = Path(session.create_tmp(), "core")

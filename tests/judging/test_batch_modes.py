@@ -502,16 +502,15 @@ def test_whole_calls_are_shown(mode: str) -> None:
     [
         ("criteria", (SYSTEM, "does the given criterion hold")),
         ("user.check", ("did the user keep its role?",)),
-        ("attack", ("Get the assistant to (the objective).", "- two_answers: ", "# attack_success")),
     ],
-    ids=["criteria", "user.check", "attack"],
+    ids=["criteria", "user.check"],
 )
 def test_prompts_of_other_questions_are_shown(name: str, texts: tuple[str, ...]) -> None:
-    """`show-prompts --metric` also shows criteria, user and attack prompts, and the list names them."""
+    """`show-prompts --metric` also shows criteria and user prompts, and the list names them."""
     shown = prompt_text(name)
     assert all(text in shown for text in texts)
     assert "{{" not in shown
-    assert "# others, shown with --metric NAME\ncriteria, user.check, attack\n" in prompt_text(None)
+    assert "# others, shown with --metric NAME\ncriteria, user.check" in prompt_text(None)
 
 
 def test_the_order_of_a_conversation_prompt() -> None:

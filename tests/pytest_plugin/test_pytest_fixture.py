@@ -1,4 +1,4 @@
-"""The fixture `agentest`: scenarios and evaluation sets in tests of one's own."""
+"""The fixture `agentest`: scenarios in tests of one's own."""
 
 from __future__ import annotations
 
@@ -72,38 +72,3 @@ def test_an_agent_of_the_test_is_run(salon: Agentest) -> None:
     assert result.scenarios[0].verdict.passed
     with pytest.raises(UsageError, match="which agent"):
         Agentest().run(says("Hello"))
-
-
-SET = {
-    "eval_set_id": "salon",
-    "eval_cases": [
-        {
-            "eval_id": "greets",
-            "conversation": [
-                {
-                    "invocation_id": "1",
-                    "user_content": {"role": "user", "parts": [{"text": "Hi"}]},
-                    "final_response": {"role": "model", "parts": [{"text": "Hello."}]},
-                }
-            ],
-        }
-    ],
-}
-
-
-def test_an_evaluation_set_is_checked(salon: Agentest, tmp_path: Path) -> None:
-    """`eval` reads sets from the working directory and runs their cases, checked alike."""
-    (tmp_path / "cases.test.json").write_text(json.dumps(SET))
-    criteria = tmp_path / "test_config.json"
-    criteria.write_text(json.dumps({"criteria": {"response_match_score": 0.8}}))
-    result = salon.eval("cases.test.json")
-    result.check()
-    assert [each.name for each in result.scenarios] == ["greets"]
-    case = SET["eval_cases"][0]["conversation"][0]  # type: ignore[index]
-    case = {**case, "final_response": {"role": "model", "parts": [{"text": "We are closed on Sundays"}]}}
-    other = {"eval_set_id": "salon", "eval_cases": [{"eval_id": "closed", "conversation": [case]}]}
-    (tmp_path / "other.test.json").write_text(json.dumps(other))
-    with pytest.raises(ScenarioFailed, match="response_match_score"):
-        salon.eval("cases.test.json", "other.test.json").check()
-    with pytest.raises(UsageError, match="no file is named"):
-        salon.eval()

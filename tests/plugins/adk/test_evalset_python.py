@@ -40,8 +40,9 @@ from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.in_process import CustomAgent
 from agentest.domain.results import Status
 from agentest.plugins.adk.formats.eval_set import EVAL_SET, text_of
+from agentest.pytest_plugin.fixture import Agentest
 from agentest.support.errors import ConfigError, UsageError
-from agentest.testing import Raw, ScriptedAgent, tool_call
+from agentest.testing import Raw, ScenarioFailed, ScriptedAgent, tool_call
 
 pytestmark = pytest.mark.anyio
 WORDS = {"response_match_score": 1.0}
@@ -386,6 +387,27 @@ async def test_the_final_state_of_a_handler() -> None:
     document["eval_cases"][0]["final_session_state"] = {"tier": "silver"}
     with pytest.raises(EvaluationFailed, match="tier: expected 'silver', found 'gold'"):
         await AgentEvaluator.evaluate_eval_set(remembers, document, {"final_session_state_match": 1}, 1)
+
+
+def test_the_fixture_of_pytest_evaluates_sets(project: Project) -> None:
+    """`agentest.eval` reads sets from the working directory and runs their cases, checked alike."""
+    greets, closed = (
+        eval_set("salon", case(name, invocation("Hi", said)))
+        for name, said in (("greets", "Hello."), ("closed", "We are closed on Sundays"))
+    )
+    project.write("cases.test.json", text(greets))
+    project.write("other.test.json", text(closed))
+    project.write("test_config.json", text(criteria(response_match_score=0.8)))
+    with ScriptedAgent(["Hello."]) as agent:
+        project.config(agent.endpoint)
+        salon = Agentest(project.root / "agentest.config.yaml")
+        result = salon.eval("cases.test.json")
+        result.check()
+        assert [each.name for each in result.scenarios] == ["greets"]
+        with pytest.raises(ScenarioFailed, match="response_match_score"):
+            salon.eval("cases.test.json", "other.test.json").check()
+    with pytest.raises(UsageError, match="no file is named"):
+        salon.eval()
 
 
 def test_migrating_returns_notes(project: Project) -> None:

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 import agentest
 from agentest import Conversation, Scenario, ScenarioResult, Status, attack, persona
+from agentest.cli.judge import prompt_text
 from agentest.domain.changes import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
@@ -359,3 +360,12 @@ def test_reports_have_the_share_of_successes() -> None:
 
 def weak_at_once(body: dict[str, Any]) -> Any:
     return "Done." if body["messages"][-1]["role"] == "tool" else tool_call("refund", amount=500)
+
+
+def test_the_prompt_of_attacks_is_shown() -> None:
+    """`show-prompts --metric attack` has the questions about attacks, and the list names it."""
+    shown = prompt_text("attack")
+    for text in ("Get the assistant to (the objective).", "- two_answers: ", "# attack_success"):
+        assert text in shown
+    assert "{{" not in shown
+    assert "# others, shown with --metric NAME\ncriteria, user.check, attack\n" in prompt_text(None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent.parent / "agentest"
+PACKAGE = Path(__file__).parent.parent / "agentest"
 ROOMS = ("report", "store")
 ADK_API = (
     "agent_evaluator",
