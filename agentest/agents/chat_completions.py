@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
@@ -15,6 +16,7 @@ from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
     mapping_at,
+    objects_at,
     read_any,
     read_count,
     read_event,
@@ -37,6 +39,7 @@ _REJECTED = (400, 422)
 """Statuses that servers return for unknown request fields."""
 WireMessage = dict[str, Any]
 """A chat-completions message in JSON form."""
+_ReadReply = Callable[[DirectResponse], Awaitable[AgentReply]]
 _NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
 """Types of `content` parts that do not belong to the reply's text."""
 _WHOM = "a chat-completions agent"
@@ -74,7 +77,10 @@ class ChatCompletionsClient:
         if self._sends_state and ctx.session and ctx.session.state:
             state = dict(ctx.session.state)
             payload["metadata"] = {**body.get("metadata", {}), "session_state": state}
-        answered = await self._request_reply(payload, values)
+        names = {tool.name for tool in ctx.tools}
+        if "tools" in body:
+            names.update(text_at(mapping_at(tool, "function"), "name") for tool in objects_at(body, "tools"))
+        answered = await self._request_reply(payload, values, partial(self._read, names))
         return replace(
             answered.value,
             latency_ms=answered.latency_ms,
@@ -82,12 +88,15 @@ class ChatCompletionsClient:
             first_token_ms=answered.first_token_ms,
         )
 
-    async def _request_reply(self, payload: dict[str, Any], values: Values) -> HttpAnswer[AgentReply]:
+    async def _request_reply(
+        self, payload: dict[str, Any], values: Values, read: _ReadReply
+    ) -> HttpAnswer[AgentReply]:
         if not self._asks_for_tokens:
-            return await self._sender.post(self._endpoint, payload, self._read, values=values)
+            return await self._sender.post(self._endpoint, payload, read, values=values)
         with_usage = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
+        read_or_rejected = partial(self._read_or_rejected, read)
         first = await self._sender.post(
-            self._endpoint, with_usage, self._read_or_rejected, _REJECTED, values=values
+            self._endpoint, with_usage, read_or_rejected, _REJECTED, values=values
         )
         problem, before = first.value, first.retries + 1
         if isinstance(problem, AgentReply):
@@ -97,20 +106,20 @@ class ChatCompletionsClient:
             raise NoReply(problem, first.retries)
         # Retry without the option. A rejection now has another cause.
         try:
-            second = await self._sender.post(self._endpoint, payload, self._read, values=values)
+            second = await self._sender.post(self._endpoint, payload, read, values=values)
         except NoReply as error:
             raise NoReply(str(error), before + error.retries, error.observed) from None
         self._asks_for_tokens = False
         return replace(second, retries=before + second.retries)
 
-    async def _read_or_rejected(self, response: DirectResponse) -> AgentReply | str:
+    async def _read_or_rejected(self, read: _ReadReply, response: DirectResponse) -> AgentReply | str:
         """Return the reply, or the problem if the agent rejected the request."""
         if response.status_code in _REJECTED:
             return await self._sender.problem(response)
-        return await self._read(response)
+        return await read(response)
 
-    def _read(self, response: DirectResponse) -> Awaitable[AgentReply]:
-        return read_body(response, self._streaming, read_completion, read_stream)
+    def _read(self, names: Collection[str], response: DirectResponse) -> Awaitable[AgentReply]:
+        return read_body(response, self._streaming, read_completion, partial(read_stream, names=names))
 
 
 def read_completion(body: bytes) -> AgentReply:
@@ -134,9 +143,13 @@ def read_usage(reported: Any) -> Usage:
     return Usage(read_count(reported, "prompt_tokens"), read_count(reported, "completion_tokens"))
 
 
-async def read_stream(events: EventStream) -> AgentReply:
-    """Assemble the reply from deltas. Raises AgentError, also if there is no `[DONE]` or `finish_reason`."""
-    parts = _Deltas()
+async def read_stream(events: EventStream, names: Collection[str] = ()) -> AgentReply:
+    """Assemble the reply from deltas. Raises AgentError, also if there is no `[DONE]` or `finish_reason`.
+
+    Args:
+        names: tools that may be called, as for `StreamedCalls`.
+    """
+    parts = _Deltas(names)
     async for event in events:
         for piece in _pieces(event.data):
             if piece == "[DONE]":
@@ -160,11 +173,11 @@ def _is_whole(line: str) -> bool:
 
 
 class _Deltas:
-    def __init__(self) -> None:
+    def __init__(self, names: Collection[str]) -> None:
         from agentest.wire.stream_assembly import StreamedCalls
 
         self._text: list[str] = []
-        self._calls = StreamedCalls()
+        self._calls = StreamedCalls(names)
         self._usage = Usage()
         self.finished = False
         self.received = False

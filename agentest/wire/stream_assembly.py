@@ -6,7 +6,7 @@ Nothing says that a name is complete before its answer is. So calls are read, an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -15,9 +15,14 @@ _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta
 
 
 class StreamedCalls:
-    """Assembles the `tool_calls` of one streamed chat completion."""
+    """Assembles the `tool_calls` of one streamed chat completion.
 
-    def __init__(self) -> None:
+    Args:
+        names: tools that may be called, which tell a name in pieces from two names.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self._names = names
         self._calls: list[tuple[int, _StreamedCall]] = []
         """Each call with its index."""
         self._at: dict[int, _StreamedCall] = {}
@@ -43,7 +48,8 @@ class StreamedCalls:
         call = same_id.get(index) or self._at.get(index)
         if call is None or call.is_followed_by(piece):
             kind = "custom" if "custom" in piece else "function"
-            call = _StreamedCall(kind, call.next_name if call and not identifier else "")
+            name = call.next_name if call and not identifier else ""
+            call = _StreamedCall(kind, name, self._names)
             self._calls.append((index, call))
         self._at[index] = same_id[index] = call
         self._last = max(self._last, index)
@@ -51,7 +57,8 @@ class StreamedCalls:
 
 
 class _StreamedCall:
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: str, name: str, names: Collection[str]) -> None:
+        self._names = names
         self.id: Any = None
         self.next_name = ""
         """The name, if it came again after the call was complete: that of the next call, if there is one."""
@@ -71,7 +78,7 @@ class _StreamedCall:
         if self.id and identifier and identifier != self.id and name is not None:
             return bool(name) or self._is_complete()
         if not self._is_complete():
-            return False
+            return not self.id and not identifier and self._is_another(name, piece)
         if identifier and identifier == self.id and name == self._name and text == "".join(self._pieces):
             return False  # some servers repeat the whole call at its end
         return bool(text.strip()) or (self._named_first and name not in (None, "", self._name))
@@ -82,8 +89,8 @@ class _StreamedCall:
         if self._is_complete():
             self.next_name = name if name and name == self._name else self.next_name
             text = ""
-        if name and name != self._name:
-            self._name += name  # some servers send it in pieces, or repeat it
+        if name:  # some servers send it in pieces, repeat it, or repeat what came of it so far
+            self._name = name if name.startswith(self._name) else self._name + name
         if text:
             self._named_first = self._named_first or (bool(self._name) and not self._pieces)
             self._pieces.append(text)
@@ -93,6 +100,16 @@ class _StreamedCall:
     def json(self) -> Json:
         function = {"name": self._name, self._text_key: "".join(self._pieces)}
         return {"id": self.id, "type": self._kind, self._kind: function, **self._extras}
+
+    def _is_another(self, name: str | None, piece: Mapping[str, Any]) -> bool:
+        """Return True if the name of a piece without an id is that of the next call, and not a part."""
+        if self._pieces or not name or not self._name or name.startswith(self._name):
+            return False
+        if any(each.startswith(self._name + name) for each in self._names):
+            return False
+        function = piece.get(self._kind)
+        begins = "type" in piece or (isinstance(function, Mapping) and function.get(self._text_key) == "")
+        return self._name in self._names or begins or "index" not in piece
 
     def _parts(self, piece: Mapping[str, Any]) -> tuple[str | None, str]:
         function = piece.get(self._kind)

@@ -29,12 +29,12 @@ def piece(name: str | None = None, text: Any = None, **others: Any) -> dict[str,
     return {**others, "function": function}
 
 
-def assembled(pieces: Sequence[dict[str, Any]]) -> list[Call]:
-    calls = StreamedCalls()
+def assembled(pieces: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> list[Call]:
+    calls = StreamedCalls(names)
     for each in pieces:
         calls.add(each, 0)
     read = [call["function"] for call in calls.calls]
-    return [(function["name"], json.loads(function["arguments"])) for function in read]
+    return [(function["name"], json.loads(function["arguments"] or "{}")) for function in read]
 
 
 def cuts(text: str) -> Iterator[tuple[str, str]]:
@@ -47,6 +47,7 @@ def shapes(call: Call, at: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     index = {key: value for key, value in at.items() if key == "index"}
     for first, rest in cuts(name):
         yield [piece(first, "", **at), piece(rest, **index), piece(None, text, **index)]
+        yield [piece(first, "", **at), piece(name, "", **at), piece(name, text, **at)]  # all so far
     for first, rest in cuts(text):
         yield [piece(name, first, **at), piece("", rest, **index)]
         yield [piece(name, first, **at), piece(name, rest, **at)]  # repeated
@@ -91,6 +92,43 @@ def test_pieces_of_parallel_calls_may_alternate(data: Any, group: tuple[Call, ..
     while any(queues):
         pieces.append(data.draw(st.sampled_from([queue for queue in queues if queue])).pop(0))
     assert assembled(pieces) == list(group)
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["index 0", "no index"])
+def test_calls_without_arguments_are_separate_by_their_ids(index: Any) -> None:
+    whole = [piece("book", id="c1", **index), piece("weather", id="c2", **index)]
+    late = [piece(None, "", id="c1", **index), piece("weather", "", id="c2", **index)]
+    assert assembled(whole) == [("book", {}), ("weather", {})]
+    assert assembled([*late, piece("book", "", id="c1", **index)]) == [("book", {}), ("weather", {})]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "names"),
+    [
+        ([piece("book", index=0), piece("weather", index=0)], ("book", "weather")),
+        ([piece("book", "", index=0), piece("weather", "", index=0)], ()),
+        ([piece("book", index=0, type="function"), piece("weather", index=0, type="function")], ()),
+        ([piece("book"), piece("weather")], ()),
+        ([piece("bo", index=0), piece("ok", index=0), piece("weather", index=0)], ("book", "weather")),
+        ([piece("bo", index=0), piece("book", index=0), piece("weather", index=0)], ("book", "weather")),
+    ],
+    ids=["known tools", "empty arguments", "types", "no index", "a name in pieces", "a name that grows"],
+)
+def test_names_of_calls_without_ids_and_arguments_are_not_joined(pieces: Any, names: Any) -> None:
+    assert assembled(pieces, names) == [("book", {}), ("weather", {})]
+
+
+@pytest.mark.parametrize("first", ["", "boo", None])
+def test_a_call_waits_for_its_name(first: str | None) -> None:
+    """Nothing of a call leaves before the end, whatever its first piece has for a name."""
+    stream = ChatCompletions().stream(ChatCompletions().request({}, ""))
+    begin = piece(first, "", index=0, id="c1")
+    for each in (begin, piece("k" if first else "book", index=0), piece(None, "{}", index=0)):
+        delta = {"choices": [{"index": 0, "delta": {"tool_calls": [each]}}]}
+        assert stream.feed(Event(json.dumps(delta))) == b""
+    stream.feed(Event(json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})))
+    (call,) = ChatCompletions().answer(stream.round()).calls
+    assert (call.name, call.arguments) == ("book", {})
 
 
 def test_a_call_that_is_repeated_whole_is_one_call() -> None:

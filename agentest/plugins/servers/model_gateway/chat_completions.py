@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -150,7 +150,7 @@ class ChatCompletions:
     def stream(self, request: WireRequest) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
         structured = entry(request.body, "response_format").get("type", "text") != "text"
-        return _ChatStream(holds_text=structured)
+        return _ChatStream(request.tools, holds_text=structured)
 
     def error(self, status: int, message: str) -> Json:
         return openai_error(status, message)
@@ -166,9 +166,9 @@ def openai_error(status: int, message: str) -> Json:
 class _ChatRound:
     """One streamed answer, collected."""
 
+    calls: StreamedCalls
     head: Json = field(default_factory=dict)
     message: Json = field(default_factory=dict)
-    calls: StreamedCalls = field(default_factory=StreamedCalls)
     finish: Json | None = None
     """The chunk with the reason why the answer ended."""
     usage: Json | None = None
@@ -181,9 +181,10 @@ class _ChatRound:
 class _ChatStream:
     """Implements `AnswerStream`."""
 
-    def __init__(self, *, holds_text: bool) -> None:
+    def __init__(self, names: Collection[str], *, holds_text: bool) -> None:
+        self._names = names
         self._holds_text = holds_text
-        self._round = _ChatRound()
+        self._round = _ChatRound(StreamedCalls(names))
         self._id: str | None = None
         self._has_role = False
         self._last = self._round
@@ -246,7 +247,7 @@ class _ChatStream:
         }
         if now.usage:
             body["usage"] = now.usage["usage"]
-        self._last, self._round = now, _ChatRound()
+        self._last, self._round = now, _ChatRound(StreamedCalls(self._names))
         return body
 
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
