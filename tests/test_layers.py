@@ -42,7 +42,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "conversation": "agents domain mocks models scenarios support",
         "judging": "config domain models scenarios support trajectory",
-        "plugins/protocols": "agents config domain mocks plugin support wire",
+        "plugins/protocols": "agents config domain mocks plugin support",
     },
     {
         "plugins/frameworks": "agents config domain plugin plugins/protocols support",
@@ -67,8 +67,8 @@ FLOORS: list[dict[str, str]] = [
             "agents cli config conversation domain judging mocks models plugin runner scenarios store support"
         ),
         "plugins/servers": (
-            "agents cli config conversation domain mocks models plugin runner scenarios support "
-            "version wire workers"
+            "agents cli config conversation domain mocks models plugin plugins/protocols runner scenarios "
+            "support version wire workers"
         ),
         "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
     },
@@ -81,7 +81,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "plugins/authoring": (
             "agents cli config conversation domain history mocks models plugin plugins/adk plugins/explore "
-            "plugins/page plugins/servers report runner scenarios store support"
+            "plugins/page plugins/protocols plugins/servers report runner scenarios store support"
         ),
     },
 ]

@@ -1,4 +1,4 @@
-"""Calls and content that model APIs stream in pieces, assembled for clients and for the model gateway.
+"""Calls that model APIs stream in pieces, assembled for clients and for the model gateway.
 
 Nothing says that a name is complete before its answer is. So calls are read, and decided on, at the end.
 """
@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 Json = dict[str, Any]
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Types of deltas → the key that the delta extends, in the delta and in its block."""
 
 
 class StreamedCalls:
@@ -125,62 +123,6 @@ class _StreamedCall:
         if self._kind == "custom" or not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
         return isinstance(_value("".join(self._pieces)), dict)
-
-
-class StreamedBlocks:
-    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Json] = []
-        self._inputs: dict[int, str] = {}
-        """Places of blocks → the JSON texts of their `input`."""
-        self._places: dict[int, int] = {}
-        """Indexes → places. A later block may reuse the index of an earlier one."""
-
-    @property
-    def blocks(self) -> list[Json]:
-        """The blocks with parsed `input`; text that is not JSON stays text."""
-        return [
-            {**block, "input": _value(text)} if (text := self._inputs.get(place, "")).strip() else block
-            for place, block in enumerate(self._blocks)
-        ]
-
-    def place(self, index: int) -> int:
-        """Return the place of the last block with an index; that of the next block if there is none."""
-        return self._places.get(index, len(self._blocks))
-
-    def is_content(self, place: int) -> bool:
-        """Return True if the block at a place has begun and is not a call."""
-        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
-
-    def start(self, index: int, block: Json) -> None:
-        """Add a block."""
-        self._places[index] = len(self._blocks)
-        self._blocks.append(block)
-
-    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
-        """Extend a block. Returns False if the type of the delta is unknown."""
-        kind = str(delta.get("type"))
-        key = _GROWING.get(kind)
-        if not key and kind not in ("input_json_delta", "citations_delta"):
-            return False
-        if index not in self._places:
-            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
-            self.start(index, {"type": key or missing[kind]})
-        place = self._places[index]
-        block = self._blocks[place]
-        if key:
-            block[key] = _text(block, key) + _text(delta, key)
-        elif kind == "input_json_delta":
-            self._inputs[place] = self._inputs.get(place, "") + _text(delta, "partial_json")
-        else:
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        return True
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    text = value.get(key)
-    return text if isinstance(text, str) else ""
 
 
 def _value(text: str) -> Any:

@@ -14,7 +14,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from agentest.plugins.authoring.trace_messages import parsed
+from agentest.plugins.protocols.model_messages import parsed
 from agentest.support.redaction import Redactor
 
 _PERSON = (

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from agentest.plugins.authoring.trace_messages import (
     Item,
     answer_items,
-    is_call_part,
     items_of,
     message_items,
-    parsed,
     step_key,
 )
 from agentest.plugins.authoring.trace_sessions import CONTINUED, ReadTraces, RecordedSession
+from agentest.plugins.protocols.model_messages import parsed, read_message
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -339,8 +338,13 @@ def read_adk(record: Mapping[str, Any], found: ReadTraces) -> bool:
         if isinstance(content, Mapping):
             role = "user" if event.get("author") == "user" else content.get("role") or "model"
             parts = content.get("parts") or []
-            is_answer = any(is_call_part(part) and "esponse" in "".join(part) for part in parts)
-            role = "tool" if is_answer else "assistant" if role not in ("user",) else role
+            role = (
+                "tool"
+                if read_message({"parts": parts}).results
+                else "assistant"
+                if role not in ("user",)
+                else role
+            )
             session.items += message_items({"role": role, "parts": parts})
             session.failed |= bool(event.get("errorCode") or event.get("error_code"))
     return True

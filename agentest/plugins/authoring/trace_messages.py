@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentest.plugins.protocols.model_messages import MessagePart, parsed, read_message
+
 
 class Item(NamedTuple):
     """One step of a session: a message, a tool call or its result."""
@@ -18,13 +20,6 @@ class Item(NamedTuple):
     """The arguments of a call; the result of a tool."""
     id: str = ""
     """Of the call, if known."""
-
-
-_ROLES = {
-    **dict.fromkeys(("user", "human", "humanmessage"), "user"),
-    **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
-    **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
-}
 
 
 def items_of(messages: Any) -> list[Item]:
@@ -68,16 +63,6 @@ def _flat(value: Any) -> Iterator[Any]:
             yield each
 
 
-def parsed(value: Any) -> Any:
-    """Return the value of a text that is JSON; any other value unchanged."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
-
-
 def message_items(message: Any) -> list[Item]:
     """Return the steps in one message."""
     if isinstance(message, str):
@@ -90,90 +75,17 @@ def message_items(message: Any) -> list[Item]:
         message = {**message["data"], "type": message.get("type")}
     if isinstance(message.get("message"), Mapping) and "role" not in message:
         message = message["message"]
-    kind = str(message.get("type") or "")
-    if kind in ("function_call", "function_call_output"):
-        return _call_items([message])
-    role = _ROLES.get(str(message.get("role") or kind or message.get("author") or "").lower())
-    if role is None:
-        return []
-    content = message.get("parts", message.get("content"))
-    items = _content_items(role, content)
-    if role == "tool" and not items:
-        items = [Item("result", str(message.get("name") or ""), parsed(content), _id(message))]
-    return [*items, *_call_items(message.get("tool_calls") or ())]
+    read = read_message(message)
+    texts = [part.value for part in read.parts if part.kind == "text" and part.value.strip()]
+    said = [Item(read.role, "\n".join(texts))] if texts and read.role in ("user", "assistant") else []
+    made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
+    return [*said, *made] if read.role == "assistant" else [*made, *said]
 
 
-def _id(message: Mapping[str, Any]) -> str:
-    keys = ("tool_call_id", "call_id", "tool_use_id", "id")
-    return next((str(message[key]) for key in keys if message.get(key)), "")
-
-
-def _content_items(role: str, content: Any) -> list[Item]:
-    if role == "tool" and not (isinstance(content, list) and any(is_call_part(each) for each in content)):
-        return []
-    if isinstance(content, Mapping):
-        content = content.get("parts", [content])
-    if isinstance(content, str):
-        return [Item(role, content)] if content.strip() else []
-    items: list[Item] = []
-    texts: list[str] = []
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, str):
-            texts.append(part)
-        elif not isinstance(part, Mapping):
-            continue
-        elif is_call_part(part):
-            items += _call_items([part])
-        elif part.get("thought") or part.get("type") in ("reasoning", "thinking"):
-            continue
-        else:
-            text = part.get("text", part.get("content"))
-            if isinstance(text, Mapping):
-                text = text.get("value")
-            texts += [text] if isinstance(text, str) and text.strip() else []
-    said = [Item(role, "\n".join(texts))] if texts else []
-    return [*items, *said] if role != "assistant" else [*said, *items]
-
-
-_CALL_PARTS = {
-    "tool_use",
-    "tool_call",
-    "function_call",
-    "tool_result",
-    "tool_call_response",
-    "function_call_output",
-}
-_CALL_KEYS = ("functionCall", "function_call", "functionResponse", "function_response")
-
-
-def is_call_part(part: Any) -> bool:
-    """Return True if a part of a message is a tool call or its result."""
-    return isinstance(part, Mapping) and (
-        part.get("type") in _CALL_PARTS or any(isinstance(part.get(key), Mapping) for key in _CALL_KEYS)
-    )
-
-
-def _call_items(calls: Any) -> list[Item]:
-    items: list[Item] = []
-    for call in parsed(calls) or ():
-        if not isinstance(call, Mapping):
-            continue
-        made = next((call[key] for key in _CALL_KEYS[:2] if isinstance(call.get(key), Mapping)), None)
-        answered = next((call[key] for key in _CALL_KEYS[2:] if isinstance(call.get(key), Mapping)), None)
-        if isinstance(call.get("function"), Mapping):
-            made = {**call["function"], "id": call.get("id")}
-        kind = call.get("type")
-        if answered is not None or kind in ("tool_result", "tool_call_response", "function_call_output"):
-            given = answered or call
-            keys = ("response", "result", "output", "content")
-            value = next((given[key] for key in keys if key in given), None)
-            items.append(Item("result", str(given.get("name") or ""), _plain_result(value), _id(given)))
-        else:
-            given = made or call
-            named = ("arguments", "args", "input")
-            arguments: Any = next((given[key] for key in named if given.get(key) is not None), {})
-            items.append(Item("call", str(given.get("name") or ""), parsed(arguments), _id(given)))
-    return items
+def _step(part: MessagePart) -> Item:
+    value = _plain_result(part.value) if part.kind == "result" else parsed(part.value)
+    value = {} if part.kind == "call" and value is None else value
+    return Item(part.kind, part.name, value, "" if part.id is None else str(part.id))
 
 
 def _plain_result(value: Any) -> Any:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agentest.plugin import PLUGINS, Feature
-from agentest.plugins.authoring.trace_messages import Item, joined, parsed
+from agentest.plugins.authoring.trace_messages import Item, joined
+from agentest.plugins.protocols.model_messages import parsed
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.plugins.protocols.model_messages import StreamedBlocks
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireForm
 from agentest.support.http.sse import Event, EventParser
-from agentest.wire.stream_assembly import StreamedBlocks, StreamedCalls
+from agentest.wire.stream_assembly import StreamedCalls
 
 Call = tuple[str, dict[str, Any]]
 CALLS: list[Call] = [("weather", {"city": {"name": "Rome"}}), ("book", {"note": '{"a": 1}'}), ("weather", {})]

@@ -30,6 +30,7 @@ from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnCont
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
+from agentest.plugins.protocols.model_messages import StreamedBlocks
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
@@ -41,7 +42,6 @@ from agentest.plugins.protocols.protocol_client import (
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.wire.stream_assembly import StreamedBlocks
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = ("anthropic-version", "2023-06-01")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from anyio.lowlevel import checkpoint
 
+from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation
 from agentest.plugins.servers.model_gateway.request_log import RequestRecord
 from agentest.plugins.servers.model_gateway.wire_form import (
@@ -16,7 +17,6 @@ from agentest.plugins.servers.model_gateway.wire_form import (
     AnswerStream,
     CallResult,
     CutStream,
-    Json,
     ModelCall,
     PassedAnswer,
     WireAnswer,

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
 from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
-from agentest.plugins.servers.model_gateway.wire_form import Json, encoded
+from agentest.plugins.servers.model_gateway.wire_form import encoded
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
 from agentest.support.lazy_dataclasses import dataclass, replace

@@ -12,14 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
-from agentest.plugins.servers.model_gateway.wire_form import (
-    Json,
-    ModelCall,
-    WireAnswer,
-    model_of,
-    objects,
-    texts_of,
-)
+from agentest.plugins.protocols.model_messages import Json, instructions_of, messages_of, texts_of
+from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireAnswer, model_of
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import well_formed
@@ -196,14 +190,8 @@ def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
 
 def _messages(body: Json) -> list[Json]:
     """Return the messages of a request to any of the APIs, instructions first."""
-    items: list[Json] = []
-    told = body.get("instructions") or body.get("system")
-    if told:
-        items.append({"role": "system", "content": told})
-    elif isinstance(told := body.get("systemInstruction") or body.get("system_instruction"), dict):
-        items.append({**told, "role": "system"})
-    given = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
-    return [*items, *([{"role": "user", "content": given}] if isinstance(given, str) else objects(given))]
+    told = instructions_of(body)
+    return [*([{"role": "system", "content": told}] if told else []), *messages_of(body)]
 
 
 def _role(item: Json) -> str:

@@ -2,110 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from agentest.config.agents.mock_servers import Override
-from agentest.domain.transcript import Usage
+from agentest.plugins.protocols.model_messages import (
+    Json,
+    count,
+    entry,
+    messages_of,
+    objects,
+    read_message,
+    texts_of,
+)
 from agentest.plugins.servers.model_gateway.chat_completions import openai_error
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,
+    AnswerStream,
     CallResult,
     CutStream,
-    Json,
     ModelCall,
     PassedAnswer,
-    SeenMessage,
     WireAnswer,
+    WireForm,
     WireRequest,
-    count,
-    entry,
     matched,
-    model_of,
-    object_of,
-    objects,
-    offered_tools,
-    parsed_arguments,
-    parsed_result,
+    released,
     result_text,
     sse,
-    texts_of,
 )
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _CONTENT = "encrypted_content"
-_INSTRUCTIONS = ("system", "developer")
 _BEGIN = ("response.created", "response.in_progress", "response.queued")
 _CALL_EVENTS = ("response.function_call_", "response.custom_tool_call_")
-_CUSTOM = "custom_tool_call"
 _END = ("response.completed", "response.incomplete")
 
 
-class Responses:
-    """Implements `WireForm`."""
+class Responses(WireForm):
+    """Requests and answers of Responses."""
 
     name = "responses"
+    history_key = "input"
 
-    def request(self, body: Json, path: str) -> WireRequest:
+    def facts(self, body: Json, path: str) -> Json:
         del path
-        items = _input(body)
-        names = {item.get("call_id"): item.get("name") for item in items if _is_call(item)}
         choice = body.get("tool_choice")
-        told = [texts_of(item.get("content")) for item in items if item.get("role") in _INSTRUCTIONS]
-        return WireRequest(
-            body=body,
-            streams=body.get("stream") is True,
-            model=model_of(body),
-            user_texts=tuple(texts_of(item.get("content")) for item in items if item.get("role") == "user"),
-            instructions="\n\n".join(filter(None, [texts_of(body.get("instructions")), *told])),
-            tools=offered_tools(objects(body.get("tools")), "parameters"),
-            ids=tuple(
-                filter(
-                    None,
-                    [
-                        body.get("previous_response_id"),
-                        _conversation_id(body),
-                        *(known for item in reversed(items) for known in _ids(item)),
-                    ],
-                )
-            ),
-            results=tuple(
-                CallResult(
-                    name=str(names.get(item.get("call_id")) or ""),
-                    result=parsed_result(item.get("output")),
-                    call_id=item.get("call_id"),
-                )
-                for item in items
-                if _is_result(item)
-            ),
-            history_texts=tuple(
-                texts_of(item.get("content")) for item in items if item.get("role") == "assistant"
-            ),
-            forced=ANY_TOOL
-            if choice == "required"
-            else choice.get("name")
-            if isinstance(choice, dict)
-            else None,
-            chained=_is_chained(body),
-            unmockable="it runs in the background" if body.get("background") is True else None,
-        )
+        items = map(read_message, reversed(messages_of(body)))
+        named = [body.get("previous_response_id"), conversation_id(body)]
+        return {
+            "ids": (*filter(None, named), *(known for each in items for known in each.ids)),
+            "forced": ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
+            "chained": _is_chained(body),
+            "unmockable": "it runs in the background" if body.get("background") is True else None,
+        }
 
-    def answer(self, body: Json) -> WireAnswer:
-        items = objects(body.get("output"))
-        usage = entry(body, "usage")
-        cached = entry(usage, "input_tokens_details").get("cached_tokens")
-        named = [body.get("id"), _conversation_id(body), *(known for item in items for known in _ids(item))]
-        return WireAnswer(
-            body=body,
-            text="".join(texts_of(item.get("content")) for item in items if item.get("type") == "message"),
-            calls=tuple(_call(item, place) for place, item in enumerate(items) if _is_call(item)),
-            ids=tuple(filter(None, named)),
-            usage=Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), count(cached)),
-            incomplete=body.get("status") == "incomplete",
-        )
+    def output(self, body: Json) -> list[Json]:
+        return objects(body.get("output"))
+
+    def ids_of(self, body: Json) -> Iterable[str]:
+        return filter(None, (body.get("id"), conversation_id(body)))
+
+    def is_incomplete(self, body: Json) -> bool:
+        return body.get("status") == "incomplete"
+
+    def is_of_model(self, message: Json) -> bool:
+        if message.get("role") is not None:
+            return bool(message["role"] == "assistant")
+        return not str(message.get("type")).endswith("_output")
 
     def overridden(self, body: Json, override: Override) -> Json:
         settings = override.settings
@@ -120,7 +87,7 @@ class Responses:
         if _is_chained(body):
             return _continued(body, answers) if hides else body
         if hides and isinstance(body.get("input"), list):
-            body = {**body, "input": _put_back(_input(body), answers)}
+            body = {**body, "input": self._put_back(messages_of(body), answers)}
         included = body.get("include") or []
         if body.get("store") is False and _ENCRYPTED not in included:
             # Without it, the provider cannot read its own reasoning in the next round.
@@ -130,26 +97,34 @@ class Responses:
     def next_round(
         self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
-        new = [*self.message(answer), *self.owed(results)]
+        changed, new = super().next_round(body, answer, results, lift=lift)
         if _is_chained(body):
-            changed: Json = {**body, "input": self.owed(results)}
+            changed["input"] = self.owed(results)
             if "previous_response_id" in body:
                 changed["previous_response_id"] = answer.body.get("id")
-        else:
-            changed = {**body, "input": [*_input(body), *new]}
-        if lift:
-            changed["tool_choice"] = "auto"
         return changed, new
 
     def owed(self, results: Sequence[CallResult]) -> list[Json]:
         return [
             {
-                "type": f"{_CUSTOM}_output" if each.custom else "function_call_output",
+                "type": "custom_tool_call_output" if each.custom else "function_call_output",
                 "call_id": each.call_id,
                 "output": result_text(each),
             }
             for each in results
         ]
+
+    def _put_back(self, items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[Json]:
+        """Replace each group of items that the agent saw by all that the model wrote."""
+        groups = _grouped(items, answers, self.is_of_model)
+        whole: list[Json] = []
+        for group, answer in zip(groups, matched(answers, self.seen(groups, answers)), strict=True):
+            if answer is not None and answer.hides:
+                others = [item for item in group if not self.is_of_model(item)]
+                whole += [*answer.before, *answer.message, *answer.owed, *others]
+            else:
+                whole += group
+        return whole
 
     def message(self, answer: WireAnswer) -> list[Json]:
         return objects(answer.body.get("output"))
@@ -157,18 +132,19 @@ class Responses:
     def shown(
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
     ) -> Json:
-        left_out = {call.place for call in hidden}
+        shown = super().shown(request, answer, hidden, output_tokens)
         asked = _asks_for_encrypted(request.body)
-        output = [
-            _without_encrypted(item, asked=asked)
-            for place, item in enumerate(objects(answer.body.get("output")))
-            if place not in left_out
-        ]
-        shown = {**answer.body, **({"output": output} if "output" in answer.body else {})}
-        if isinstance(usage := answer.body.get("usage"), dict):
-            total = count(usage.get("input_tokens")) + output_tokens
-            shown["usage"] = {**usage, "output_tokens": output_tokens, "total_tokens": total}
+        if "output" in shown:
+            shown["output"] = [_without_encrypted(item, asked=asked) for item in objects(shown["output"])]
         return shown
+
+    def without(self, body: Json, places: Collection[int]) -> Json:
+        items = objects(body.get("output"))
+        return {"output": [item for place, item in enumerate(items) if place not in places]}
+
+    def counted(self, usage: Json, output_tokens: int) -> Json:
+        total = count(usage.get("input_tokens")) + output_tokens
+        return {"output_tokens": output_tokens, "total_tokens": total}
 
     def stream(self, request: WireRequest) -> _ResponseStream:
         return _ResponseStream(asks_for_encrypted=_asks_for_encrypted(request.body))
@@ -201,10 +177,11 @@ class _ResponseRound:
         return self.places.get((index, known), self.places[index, None])
 
 
-class _ResponseStream:
-    """Implements `AnswerStream`."""
+class _ResponseStream(AnswerStream):
+    """A streamed response."""
 
     def __init__(self, *, asks_for_encrypted: bool) -> None:
+        super().__init__()
         self._asked = asks_for_encrypted
         self._round, self._last = _ResponseRound(), _ResponseRound()
         self._id: str | None = None
@@ -216,14 +193,9 @@ class _ResponseStream:
         self._indices = 0
         """Number of items that the agent has received."""
         self._number = 0
-        self._told = False
-        self.text = ""
-        self.ids: list[str] = []
 
-    def feed(self, event: Event) -> bytes:
-        data = object_of(event)
-        if data is None:
-            return sse(event.data, event.name)
+    def take(self, data: Json, event: Event) -> bytes:
+        del event
         kind = data.get("type")
         if kind in _BEGIN:
             response_id = entry(data, "response").get("id")
@@ -237,7 +209,7 @@ class _ResponseStream:
             return b""
         if "output_index" in data:
             return self._of_item(str(kind), data)
-        self._told = self._told or kind in ("error", "response.failed")
+        self.told = self.told or kind in ("error", "response.failed")
         return self._sent(data)
 
     def _of_item(self, kind: str, data: Json) -> bytes:
@@ -259,13 +231,9 @@ class _ResponseStream:
 
     def _released(self, hidden: Collection[int]) -> bytes:
         """Return the events that were held back in the last round, but for those of hidden calls."""
-        held = [(place, data) for place, data in self._last.held if place not in hidden]
-        places = sorted({place for place, _ in held})
-        self._last.held, before = [], self._indices
-        self._indices += len(places)
-        return b"".join(
-            self._sent({**data, "output_index": before + places.index(place)}) for place, data in held
-        )
+        held, self._last.held = self._last.held, []
+        events, self._indices = released(held, hidden, self._indices, "output_index")
+        return b"".join(map(self._sent, events))
 
     def _sent(self, data: Json) -> bytes:
         if "sequence_number" in data:
@@ -275,11 +243,11 @@ class _ResponseStream:
     def round(self) -> Json:
         now = self._round
         if now.final is None:
-            raise CutStream(told=self._told)
+            raise CutStream(told=self.told)
         response = entry(now.final, "response")
         self._shown += [item for item in self._items if not _is_call(item)]
         self._items = objects(response.get("output")) or [item for _, item in sorted(now.items.items())]
-        self.ids += [known for item in self._items if not _is_call(item) for known in _ids(item)]
+        self.ids += [known for item in self._items if not _is_call(item) for known in read_message(item).ids]
         self._last, self._round = now, _ResponseRound()
         return {**response, "output": self._items}
 
@@ -295,12 +263,8 @@ class _ResponseStream:
         return self._sent({**error, "sequence_number": 0})
 
 
-def _input(body: Json) -> list[Json]:
-    given = body.get("input")
-    return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
-
-
-def _conversation_id(body: Json) -> str | None:
+def conversation_id(body: Json) -> str | None:
+    """Return the id of the conversation that a request or a response names."""
     conversation = body.get("conversation")
     known = conversation.get("id") if isinstance(conversation, dict) else conversation
     return known if isinstance(known, str) else None
@@ -308,41 +272,15 @@ def _conversation_id(body: Json) -> str | None:
 
 def _is_chained(body: Json) -> bool:
     """Return True if the provider has the history."""
-    return bool(body.get("previous_response_id") or _conversation_id(body))
+    return bool(body.get("previous_response_id") or conversation_id(body))
 
 
 def _is_call(item: Json) -> bool:
-    return item.get("type") in ("function_call", _CUSTOM)
+    return item.get("type") in ("function_call", "custom_tool_call")
 
 
 def _is_result(item: Json) -> bool:
-    return item.get("type") in ("function_call_output", f"{_CUSTOM}_output")
-
-
-def _is_of_model(item: Json) -> bool:
-    """Return True for an item that the model wrote."""
-    if item.get("role") is not None:
-        return bool(item["role"] == "assistant")
-    return not str(item.get("type")).endswith("_output")
-
-
-def _ids(item: Json) -> list[str]:
-    if _is_result(item):
-        return []
-    return [known for known in (item.get("call_id"), item.get("id")) if isinstance(known, str) and known]
-
-
-def _call(item: Json, place: int) -> ModelCall:
-    custom = item.get("type") == _CUSTOM
-    arguments, problem = parsed_arguments({"input": item.get("input")} if custom else item.get("arguments"))
-    return ModelCall(
-        name=str(item.get("name") or ""),
-        arguments=arguments,
-        call_id=item.get("call_id"),
-        problem=problem,
-        place=place,
-        custom=custom,
-    )
+    return item.get("type") in ("function_call_output", "custom_tool_call_output")
 
 
 def _asks_for_encrypted(body: Mapping[str, Any]) -> bool:
@@ -356,7 +294,7 @@ def _without_encrypted(item: Json, *, asked: bool) -> Json:
 
 def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
     """Return a request whose history the provider has, with the results that the agent does not know of."""
-    items = _input(body)
+    items = messages_of(body)
     before = body.get("previous_response_id")
     called = (item.get("call_id") for item in items if _is_result(item))
     named = {known for known in (before, *called) if isinstance(known, str)}
@@ -370,48 +308,26 @@ def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
     return {**body, "input": [*owed, *items]} if owed else body
 
 
-def _put_back(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[Json]:
-    """Return the history with each group of items that the agent saw replaced by all that the model wrote."""
-    groups = _grouped(items, answers)
-    seen = [_seen(group, user_text) for group, user_text in groups]
-    whole: list[Json] = []
-    for (group, _), answer in zip(groups, matched(answers, seen), strict=True):
-        if answer is not None and answer.hides:
-            others = [item for item in group if not _is_of_model(item)]
-            whole += [*answer.before, *answer.message, *answer.owed, *others]
-        else:
-            whole += group
-    return whole
-
-
-def _grouped(items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[tuple[list[Json], str]]:
-    """Return the items of each answer as a group, with the text of the user before it.
+def _grouped(
+    items: Sequence[Json], answers: Sequence[PassedAnswer], is_of_model: Callable[[Json], bool]
+) -> list[list[Json]]:
+    """Return the items of each answer as a group.
 
     Results may stand between the calls of an answer. They belong to its group.
     """
-    groups: list[tuple[list[Json], str]] = []
-    user_text, current = "", None
+    groups: list[list[Json]] = []
+    current = None
     for item in items:
-        owner = _owner(item, answers) if _is_of_model(item) else None
-        if item.get("role") == "user":
-            user_text = texts_of(item.get("content"))
+        owner = _owner(item, answers) if is_of_model(item) else None
         if groups and current is not None and (owner is current or _is_result(item)):
-            groups[-1][0].append(item)
+            groups[-1].append(item)
             continue
         current = owner
-        groups.append(([item], user_text))
+        groups.append([item])
     return groups
 
 
 def _owner(item: Json, answers: Sequence[PassedAnswer]) -> PassedAnswer | None:
     """Return the answer that an item belongs to by its ids."""
-    ids = set(_ids(item))
+    ids = set(read_message(item).ids)
     return next((each for each in answers if not ids.isdisjoint(each.shown.ids)), None)
-
-
-def _seen(group: Sequence[Json], user_text: str) -> SeenMessage | None:
-    if not _is_of_model(group[0]):
-        return None
-    ids = tuple(known for item in group for known in _ids(item))
-    text = "".join(texts_of(item.get("content")) for item in group if _is_of_model(item))
-    return SeenMessage(ids, text, user_text, calls=any(map(_is_call, group)))

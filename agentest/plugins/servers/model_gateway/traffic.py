@@ -11,7 +11,11 @@ import anyio
 
 from agentest.config.agents.mock_servers import Override
 from agentest.plugins.servers.agent_tape import agent_tape
-from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
+from agentest.plugins.servers.model_gateway.conversation import (
+    ConversationFaults,
+    GatewayConversation,
+    GatewayState,
+)
 from agentest.plugins.servers.model_gateway.placement import Unplaced
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.port import ActiveConversation, Identity, ModelAccess
@@ -145,8 +149,6 @@ class GatewayTraffic:
                 named=access.named,
             )
             if access.faults:
-                from agentest.plugins.servers.model_gateway.faults import ConversationFaults
-
                 conversation.faults = ConversationFaults(access.faults)
             if access.recordings:
                 key = access.tape_key

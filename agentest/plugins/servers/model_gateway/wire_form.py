@@ -1,26 +1,37 @@
 """What the gateway reads in, and changes of, the requests and answers of a model API.
 
-`WireForm` is implemented once for each API. Requests and answers stay JSON objects of that API, because
-whatever the gateway does not understand must pass through unchanged.
+`WireForm` has what is the same for each API, and a subclass the rest. Requests and answers stay JSON objects
+of that API, because whatever the gateway does not understand must pass through unchanged.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agentest.config.agents.mock_servers import Override
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
+from agentest.plugins.protocols.model_messages import (
+    Json,
+    MessagePart,
+    entry,
+    inner,
+    instructions_of,
+    messages_of,
+    objects,
+    read_message,
+    read_value,
+    usage_of,
+)
 from agentest.support.http.sse import Event
 from agentest.support.json_text import parse_json, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
-Json = dict[str, Any]
-"""A JSON object of a model API."""
 ANY_TOOL = "*"
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
@@ -136,28 +147,34 @@ class SeenMessage(NamedTuple):
     """True if it has calls that ids identify."""
 
 
-class AnswerStream(Protocol):
+class AnswerStream(ABC):
     """Passes one streamed answer on to the agent, which may take several rounds with the model."""
 
-    @property
-    def text(self) -> str:
+    def __init__(self) -> None:
+        self.text = ""
         """What identifies the answer as the agent has received it, like `WireAnswer.text`."""
-        ...
-
-    ids: list[str]
-    """Ids of what it has received, but for those of the last round."""
+        self.ids: list[str] = []
+        """Ids of what it has received, but for those of the last round."""
+        self.told = False
+        """True if an event told the agent of an error of the model."""
 
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
-        ...
+        data = object_of(event)
+        return sse(event.data, event.name) if data is None else self.take(data, event)
 
+    @abstractmethod
+    def take(self, data: Json, event: Event) -> bytes:
+        """Take an event with its data, as `feed`."""
+
+    @abstractmethod
     def round(self) -> Json:
         """Return the whole answer of the current round, and begin the next.
 
         Raises CutStream if the model's stream has not ended.
         """
-        ...
 
+    @abstractmethod
     def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
         """Return the events that complete the agent's stream after the last round.
 
@@ -165,11 +182,24 @@ class AnswerStream(Protocol):
             shown: the last round's answer without hidden calls.
             hidden: calls that the gateway answered.
         """
-        ...
 
+    @abstractmethod
     def error(self, message: str) -> bytes:
         """Return an event that tells the agent's client of an error."""
-        ...
+
+
+def released(
+    held: Iterable[tuple[int, Json]], hidden: Collection[int], first: int, key: str
+) -> tuple[list[Json], int]:
+    """Return events that were held back, but for those at hidden places, and the next index.
+
+    Args:
+        held: places with their events.
+        first: the index of the first place that is shown, under `key` of its events.
+    """
+    shown = [(place, data) for place, data in held if place not in hidden]
+    indexes = {place: at for at, place in enumerate(sorted({place for place, _ in shown}), first)}
+    return [{**data, key: indexes[place]} for place, data in shown], first + len(indexes)
 
 
 class CutStream(Exception):
@@ -180,29 +210,125 @@ class CutStream(Exception):
         self.told = told
 
 
-class WireForm(Protocol):
+class WireForm(ABC):
     """The requests and answers of one model API."""
 
     name: str
+    history_key = "messages"
+    """The key of a request's messages."""
+    identifies_calls = False
+    """True if calls need not have ids, so that an answer is identified by them, too."""
+    schema_keys: tuple[str, ...] = ("parameters",)
+    """The keys of a declared tool that may have the schema of its arguments."""
 
     def request(self, body: Json, path: str) -> WireRequest:
-        """Read a request. Raises ValueError for one that the API could not accept."""
-        ...
+        """Read a request."""
+        messages = [read_message(each) for each in messages_of(body)]
+        last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
+        names = {str(call.id): call.name for each in messages for call in each.calls}
+        told = [instructions_of(body), *(each.text for each in messages if each.role == "instructions")]
+        ids = [known for each in messages for known in each.ids]
+        facts: Json = {
+            "streams": body.get("stream") is True,
+            "model": model_of(body),
+            "user_texts": tuple([each.text for each in messages if each.role == "user" and each.text]),
+            "instructions": "\n\n".join(filter(None, told)),
+            "tools": offered_tools(self.declared(body), *self.schema_keys),
+            "ids": tuple(reversed(ids)),
+            # Without ids, earlier results cannot be told apart.
+            "results": tuple(
+                _call_result(part, names)
+                for at, each in enumerate(messages)
+                for part in each.results
+                if part.id is not None or at > last
+            ),
+            "history_texts": tuple(
+                [self.text_of(each.parts) for each in messages if each.role == "assistant"]
+            ),
+        }
+        return WireRequest(body=body, **{**facts, **self.facts(body, path)})
+
+    def declared(self, body: Json) -> Iterable[Json]:
+        """Return the declarations of the tools that a request offers."""
+        return objects(body.get("tools"))
+
+    @abstractmethod
+    def facts(self, body: Json, path: str) -> Json:
+        """Return the fields of `WireRequest` that this API writes in its own way."""
 
     def answer(self, body: Json) -> WireAnswer:
         """Read a complete answer."""
-        ...
+        messages = [read_message(each, place) for place, each in enumerate(self.output(body))]
+        parts = [part for each in messages for part in each.parts]
+        return WireAnswer(
+            body=body,
+            text=self.text_of(parts),
+            calls=tuple(_model_call(part) for part in parts if part.kind == "call"),
+            ids=(*self.ids_of(body), *(known for each in messages for known in each.ids)),
+            usage=usage_of(body),
+            incomplete=self.is_incomplete(body),
+        )
 
+    @abstractmethod
+    def output(self, body: Json) -> list[Json]:
+        """Return the messages of an answer."""
+
+    @abstractmethod
+    def is_incomplete(self, body: Json) -> bool:
+        """Return True if the model ran into a limit of length."""
+
+    def ids_of(self, body: Json) -> Iterable[str]:
+        """Return further ids by which a later request may refer to an answer, or refers to one."""
+        del body
+        return ()
+
+    def is_of_model(self, message: Json) -> bool:
+        """Return True for a message that the model wrote."""
+        return read_message(message).role == "assistant"
+
+    def seen(
+        self, groups: Iterable[Sequence[Json]], answers: Sequence[PassedAnswer]
+    ) -> list[SeenMessage | None]:
+        """Return what identifies each message of a history, which may be several items or contents.
+
+        None stands for messages that the model did not write.
+        """
+        seen: list[SeenMessage | None] = []
+        user_text = ""
+        for group in groups:
+            if not group or not self.is_of_model(group[0]):
+                said = "".join(each.text for each in map(read_message, group) if each.role == "user")
+                user_text = said or user_text
+                seen.append(None)
+                continue
+            messages = [read_message(each) for each in group if self.is_of_model(each)]
+            parts = [part for each in messages for part in each.parts]
+            text, ids = self.text_of(parts), [known for each in messages for known in each.ids]
+            calls = any(part.kind == "call" and part.id for part in parts)
+            # Some frameworks write calls with their ids as text.
+            written = [] if ids else [known for each in answers for known in each.shown.ids if known in text]
+            seen.append(SeenMessage((*ids, *written), text, user_text, calls=calls))
+        return seen
+
+    def text_of(self, parts: Iterable[MessagePart]) -> str:
+        """Return what identifies an answer, as `WireAnswer.text`."""
+        texts = "".join(part.value for part in parts if part.kind == "text")
+        if not self.identifies_calls:
+            return texts
+        calls = [part for part in parts if part.kind == "call"]
+        made = [f"{call.name}({json.dumps(call.value or {}, sort_keys=True)})" for call in calls]
+        return " ".join([texts, *made])
+
+    @abstractmethod
     def overridden(self, body: Json, override: Override) -> Json:
         """Return a request with the user's settings in place of the agent's, where the API has them."""
-        ...
 
+    @abstractmethod
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         """Return the request with everything that the agent did not receive of earlier answers.
 
         Returns the request's own body if nothing is missing.
         """
-        ...
 
     def next_round(
         self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
@@ -212,15 +338,26 @@ class WireForm(Protocol):
         Args:
             lift: True if the request must no longer force the model to call a tool.
         """
-        ...
+        new = [*self.message(answer), *self.in_messages(self.owed(results))]
+        changed = {**body, self.history_key: [*messages_of(body), *new]}
+        return {**changed, **self.lifted(body)} if lift else changed, new
 
+    def in_messages(self, owed: list[Json]) -> list[Json]:
+        """Return results as messages of the API's history."""
+        return owed
+
+    def lifted(self, body: Json) -> Json:
+        """Return the fields of a request that no longer forces the model to call a tool."""
+        del body
+        return {"tool_choice": "auto"}
+
+    @abstractmethod
     def owed(self, results: Sequence[CallResult]) -> list[Json]:
         """Return results as parts of the API's history, to be added beside those of the agent."""
-        ...
 
+    @abstractmethod
     def message(self, answer: WireAnswer) -> list[Json]:
         """Return an answer as messages of the API's history, unchanged."""
-        ...
 
     def shown(
         self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
@@ -230,15 +367,29 @@ class WireForm(Protocol):
         Args:
             output_tokens: the model's tokens in all rounds.
         """
-        ...
+        del request
+        body, left_out = answer.body, {call.place for call in hidden}
+        shown = {**body, **self.without(body, left_out)} if left_out else dict(body)
+        for key in ("usage", "usageMetadata"):
+            if isinstance(usage := body.get(key), dict):
+                shown[key] = {**usage, **self.counted(usage, output_tokens)}
+        return shown
 
+    @abstractmethod
+    def without(self, body: Json, places: Collection[int]) -> Json:
+        """Return the fields of an answer that have the calls at these places, without them."""
+
+    @abstractmethod
+    def counted(self, usage: Json, output_tokens: int) -> Json:
+        """Return the fields of an answer's usage with the tokens of all rounds."""
+
+    @abstractmethod
     def stream(self, request: WireRequest) -> AnswerStream:
         """Begin to pass a streamed answer on, with calls, and what follows them, held back until its end."""
-        ...
 
+    @abstractmethod
     def error(self, status: int, message: str) -> Json:
         """Return the body of an error response."""
-        ...
 
 
 _OFFERED: deque[tuple[str, Mapping[str, ToolSpec]]] = deque(maxlen=8)
@@ -269,6 +420,31 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
     return tools
 
 
+def _model_call(part: MessagePart) -> ModelCall:
+    arguments, problem = parsed_arguments(part.value)
+    return ModelCall(
+        name=part.name,
+        arguments=arguments,
+        call_id=part.id,
+        problem=problem,
+        place=part.place,
+        custom=part.is_custom,
+    )
+
+
+def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
+    value = part.value
+    failed = part.raw.get("is_error") is True or (
+        "response" in inner(part.raw, "functionResponse") and "error" in value
+    )
+    return CallResult(
+        name=part.name or names.get(str(part.id), ""),
+        result=read_value(value),
+        call_id=part.id,
+        failed=failed,
+    )
+
+
 def tools_in(data: bytes) -> set[str]:
     """Return the names of the tools that a request in an unknown form offers."""
     if b'"tools"' not in data and b'"functions"' not in data:
@@ -294,8 +470,10 @@ def parsed_arguments(text: Any) -> tuple[Any, str | None]:
     """Return arguments that an API sends as JSON text, and the problem if they are not an object."""
     if isinstance(text, Mapping):
         return dict(text), None
-    if not isinstance(text, str) or not text.strip():
+    if text is None or (isinstance(text, str) and not text.strip()):
         return {}, None
+    if not isinstance(text, str):
+        return text, "the arguments are not a JSON object"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -312,31 +490,6 @@ def model_of(body: Json) -> str | None:
 def result_text(result: CallResult) -> str:
     """Return a result as the text that most APIs expect."""
     return result.result if isinstance(result.result, str) else json.dumps(result.result, ensure_ascii=False)
-
-
-def parsed_result(content: Any) -> Any:
-    """Return a result that an agent sent as text: the JSON value in it, else the text."""
-    if not isinstance(content, str):
-        return content
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return content
-
-
-def texts_of(content: Any) -> str:
-    """Return the text of a message's content: a text, or a list of parts."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "".join(
-        text for part in parts if isinstance(part, dict) and isinstance(text := part.get("text"), str)
-    )
-
-
-def objects(value: Any) -> list[Json]:
-    """Return the objects in a list; other values are ignored."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def same_text(one: str, other: str) -> bool:
@@ -359,13 +512,6 @@ def object_of(event: Event) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def entry(value: Any, *keys: str) -> Json:
-    """Return the object under nested keys; {} if there is none."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
 def sse(data: Json | str, name: str | None = None) -> bytes:
     """Return an event of a stream; a text of several lines has a `data` line for each."""
     written = data.replace("\n", "\ndata: ").encode() if isinstance(data, str) else encoded(data)
@@ -375,11 +521,6 @@ def sse(data: Json | str, name: str | None = None) -> bytes:
 def encoded(value: Json) -> bytes:
     """Return a body as it is sent."""
     return well_formed(_ENCODER.encode(value)).encode()
-
-
-def count(value: Any) -> int:
-    """Return a number of tokens; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None]) -> list[PassedAnswer | None]:

@@ -1,0 +1,296 @@
+"""Messages of the model APIs, read as texts, tool calls and results.
+
+Chat completions, Responses, Anthropic's Messages and Gemini write the same things in other places and under
+other names, and what stores messages varies them further. So one reader takes every spelling: what it does
+not know is a part of no kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from agentest.domain.transcript import Usage
+
+Json = dict[str, Any]
+"""A JSON object of a model API."""
+_ROLES = {
+    **dict.fromkeys(("user", "human", "humanmessage"), "user"),
+    **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
+    **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
+    **dict.fromkeys(("system", "developer"), "instructions"),
+}
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call")
+_RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output")
+_SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
+_IDS = ("tool_call_id", "call_id", "tool_use_id", "id")
+_KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
+"""Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
+
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""Types of deltas → the key that the delta extends, in the delta and in its block."""
+
+
+class MessagePart(NamedTuple):
+    """A part of a message."""
+
+    kind: str
+    """`text`, `call`, `result`, or "" for anything else."""
+    raw: Mapping[str, Any]
+    place: int = 0
+    """Its place among the objects of its list."""
+    name: str = ""
+    """The tool of a call; that of a result, if the result names it."""
+    value: Any = None
+    """The text; the arguments, or the result, as they are written."""
+    id: Any = None
+    """The id of a call, or of the call that a result answers; None if it has none."""
+
+    @property
+    def is_custom(self) -> bool:
+        """True for the call of a tool that takes a text; its argument is `input`."""
+        return str(self.raw.get("type")).startswith("custom")
+
+    @property
+    def ids(self) -> Iterator[str]:
+        """By what a later request may refer to it."""
+        return _texts(self.id, *(self.raw.get(key) for key in _KNOWN_BY))
+
+
+class ModelMessage(NamedTuple):
+    """A message of a request or an answer."""
+
+    role: str | None
+    """`user`, `assistant`, `tool`, `instructions`, or None if it is unknown."""
+    parts: tuple[MessagePart, ...]
+    raw: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.value for part in self.parts if part.kind == "text")
+
+    @property
+    def calls(self) -> list[MessagePart]:
+        return [part for part in self.parts if part.kind == "call"]
+
+    @property
+    def results(self) -> list[MessagePart]:
+        return [part for part in self.parts if part.kind == "result"]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all but results, and that of the message if it is an item of Responses."""
+        found = [known for part in self.parts if part.kind != "result" for known in part.ids]
+        if "type" in self.raw and not self.results:
+            found += _texts(*(self.raw.get(key) for key in _KNOWN_BY))
+        return list(dict.fromkeys(found))
+
+
+def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
+    """Read a message, or an item of Responses, whose place is that of its call."""
+    if raw.get("type") in (*_CALLS, *_RESULTS):
+        part = _part(raw, place)
+        return ModelMessage("assistant" if part.kind == "call" else "tool", (part,), raw)
+    content = raw.get("parts", raw.get("content"))
+    default = "user" if "parts" in raw else None
+    role = _ROLES.get(str(raw.get("role") or raw.get("type") or raw.get("author") or "").lower(), default)
+    if isinstance(content, Mapping):
+        content = content.get("parts", [content])
+    parts = list(_parts([content] if isinstance(content, str) else content))
+    if role == "tool" and all(part.kind in ("", "text") for part in parts):
+        parts = [_result(raw, raw, place)]
+    calls = enumerate(objects(parsed(raw.get("tool_calls"))))
+    listed = [
+        _call(call, {**call, **(inner(call, "function") or inner(call, "custom"))}, at) for at, call in calls
+    ]
+    return ModelMessage(role, (*parts, *listed), raw)
+
+
+def _parts(values: Any) -> Iterator[MessagePart]:
+    place = 0
+    for value in values if isinstance(values, list) else ():
+        if isinstance(value, Mapping):
+            yield _part(value, place)
+            place += 1
+        elif isinstance(value, str):
+            yield MessagePart("text", {}, value=value)
+
+
+def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
+    kind = raw.get("type")
+    call = inner(raw, "functionCall")
+    if call or kind in _CALLS:
+        return _call(raw, call or raw, place)
+    response = inner(raw, "functionResponse")
+    if response or kind in _RESULTS:
+        return _result(raw, response or raw, place)
+    text = raw.get("text", raw.get("content"))
+    if isinstance(text, Mapping):
+        text = text.get("value")
+    if not isinstance(text, str) or raw.get("thought") or kind in _SILENT:
+        return MessagePart("", raw, place)
+    return MessagePart("text", raw, place, value=text)
+
+
+def _call(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
+    named = ("arguments", "args", "input")
+    arguments = next((given[key] for key in named if given.get(key) is not None), None)
+    part = MessagePart("call", raw, place, str(given.get("name") or ""), arguments, _id(given))
+    return part._replace(value={"input": given.get("input")}) if part.is_custom else part
+
+
+def _result(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
+    keys = ("response", "result", "output", "content", "parts")
+    value = next((given[key] for key in keys if key in given), None)
+    return MessagePart("result", raw, place, str(given.get("name") or ""), value, _id(given))
+
+
+def _id(value: Mapping[str, Any]) -> Any:
+    found = (value.get(key) for key in _IDS)
+    return next((each for each in found if each is not None and not isinstance(each, dict | list)), None)
+
+
+def _texts(*values: Any) -> Iterator[str]:
+    return (value for value in values if isinstance(value, str) and value)
+
+
+def messages_of(body: Json) -> list[Json]:
+    """Return the messages of a request to any of the APIs."""
+    given = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
+    return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
+
+
+def instructions_of(body: Json) -> str:
+    """Return the instructions of a request that stand beside its messages."""
+    told = body.get("instructions") or body.get("system")
+    return texts_of(told or inner(body, "systemInstruction").get("parts"))
+
+
+def usage_of(body: Mapping[str, Any]) -> Usage:
+    """Return the tokens of an answer of any of the APIs. Those of a cache are part of the prompt."""
+    used = entry(body, "usage") or entry(body, "usageMetadata")
+    details = entry(used, "prompt_tokens_details") or entry(used, "input_tokens_details")
+    prompt = count(used.get("prompt_tokens")) or count(used.get("promptTokenCount"))
+    cached = count(details.get("cached_tokens")) or count(used.get("cachedContentTokenCount"))
+    if not prompt:
+        read = count(used.get("cache_read_input_tokens"))
+        prompt = count(used.get("input_tokens")) + read + count(used.get("cache_creation_input_tokens"))
+        cached = cached or read
+    written = ("completion_tokens", "output_tokens", "candidatesTokenCount")
+    output = next((tokens for key in written if (tokens := count(used.get(key)))), 0)
+    return Usage(prompt, output + count(used.get("thoughtsTokenCount")), cached)
+
+
+def read_value(value: Any) -> Any:
+    """Return the JSON value in a result that was sent as text, or as parts with a text; else the text."""
+    if isinstance(value, list) and value and all(isinstance(texts_in(part), str) for part in value):
+        value = texts_of(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def texts_in(part: Any) -> Any:
+    """Return what a part of a message has as text."""
+    return part.get("text") if isinstance(part, Mapping) else None
+
+
+def texts_of(content: Any) -> str:
+    """Return the text of a message's content: a text, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(text for part in parts if isinstance(text := texts_in(part), str))
+
+
+def parsed(value: Any) -> Any:
+    """Return the value of a text that is a JSON object or list; any other value unchanged."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        return read_value(value)
+    return value
+
+
+def inner(value: Any, key: str) -> Json:
+    """Return the object under a key in camel case or, as some clients write it, in snake case; or {}."""
+    if not isinstance(value, Mapping):
+        return {}
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    found = value.get(key, value.get(snake))
+    return found if isinstance(found, dict) else {}
+
+
+def entry(value: Any, *keys: str) -> Json:
+    """Return the object under nested keys; {} if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[Json]:
+    """Return the objects in a list; other values are ignored."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def count(value: Any) -> int:
+    """Return a number of tokens; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+class StreamedBlocks:
+    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Json] = []
+        self._inputs: dict[int, str] = {}
+        """Places of blocks → the JSON texts of their `input`."""
+        self._places: dict[int, int] = {}
+        """Indexes → places. A later block may reuse the index of an earlier one."""
+
+    @property
+    def blocks(self) -> list[Json]:
+        """The blocks with parsed `input`; text that is not JSON stays text."""
+        return [
+            {**block, "input": read_value(text)} if (text := self._inputs.get(place, "")).strip() else block
+            for place, block in enumerate(self._blocks)
+        ]
+
+    def place(self, index: int) -> int:
+        """Return the place of the last block with an index; that of the next block if there is none."""
+        return self._places.get(index, len(self._blocks))
+
+    def is_content(self, place: int) -> bool:
+        """Return True if the block at a place has begun and is not a call."""
+        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
+
+    def start(self, index: int, block: Json) -> None:
+        """Add a block."""
+        self._places[index] = len(self._blocks)
+        self._blocks.append(block)
+
+    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Extend a block. Returns False if the type of the delta is unknown."""
+        kind = str(delta.get("type"))
+        key = _GROWING.get(kind)
+        if not key and kind not in ("input_json_delta", "citations_delta"):
+            return False
+        if index not in self._places:
+            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
+            self.start(index, {"type": key or missing[kind]})
+        place = self._places[index]
+        block = self._blocks[place]
+        if key:
+            block[key] = _text_at(block, key) + _text_at(delta, key)
+        elif kind == "input_json_delta":
+            self._inputs[place] = self._inputs.get(place, "") + _text_at(delta, "partial_json")
+        else:
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        return True
+
+
+def _text_at(value: Mapping[str, Any], key: str) -> str:
+    text = value.get(key)
+    return text if isinstance(text, str) else ""
