@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
@@ -57,10 +58,7 @@ class ProbeResponse:
     @property
     def json(self) -> Any:
         """The body's JSON value, or None."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+        return json_or(self.body)
 
     @property
     def first_object(self) -> Mapping[str, Any]:

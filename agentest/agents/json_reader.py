@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from agentest.agents.error_hints import is_page
 from agentest.support.errors import AgentError
-from agentest.support.json_text import parse_json
+from agentest.support.json_text import json_or, parse_json
 
 SHOWN_CHARS = 10_000
 """Longest part of an agent's data in a message. Messages are shortened again after redaction."""
@@ -130,10 +130,7 @@ def read_arguments(arguments: Any) -> tuple[Any, str | None]:
 
 def read_any(text: str) -> Any:
     """Parse a text as JSON, or return it unchanged if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return json_or(text, text)
 
 
 def read_result(result: Any) -> Any:

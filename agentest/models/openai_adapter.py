@@ -18,7 +18,7 @@ from agentest.support.errors import ModelUnavailable
 from agentest.support.http.bodies import CODINGS, BodyTooLarge
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
-from agentest.support.json_text import parse_json
+from agentest.support.json_text import json_or
 from agentest.support.redaction import Redactor, header_secrets, url_secrets
 from agentest.version import __version__
 
@@ -94,7 +94,7 @@ class OpenAIChatModel:
         return False
 
     def _reply(self, body: str, hold_s: float | None) -> ChatReply:
-        data = _json(body)
+        data = json_or(body)
         try:
             message = data["choices"][0]["message"]
             content, refusal = message.get("content"), message.get("refusal")
@@ -154,13 +154,6 @@ def response_format(request: ChatRequest) -> dict[str, Any]:
     return {}
 
 
-def _json(body: str) -> Any:
-    try:
-        return parse_json(body)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _text(content: Any) -> str:
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
@@ -180,7 +173,7 @@ def usage_of(reported: Any) -> Usage:
 
 def _error_summary(body: str) -> str:
     """Return an error's message and parameter, without text that may repeat the request."""
-    data = _json(body)
+    data = json_or(body)
     error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
     parts = []
     for item in error if isinstance(error, list) else [error]:
@@ -193,7 +186,7 @@ def _error_summary(body: str) -> str:
 
 def _excerpt(body: str) -> str:
     """Return the error's message if it has one, else the beginning of the body."""
-    data = _json(body)
+    data = json_or(body)
     error = data.get("error") if isinstance(data, dict) else None
     if isinstance(error, dict):
         error = error.get("message")

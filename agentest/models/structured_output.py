@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
 from agentest.support.errors import InvalidAnswer
-from agentest.support.json_text import well_formed
+from agentest.support.json_text import json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN
 
@@ -219,10 +219,7 @@ def _validated(source: str, answer: type[Answer]) -> Answer:
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
     """Return True if an object has the answer's keys, so that it is a wrong attempt at the answer."""
-    try:
-        value = json.loads(source)
-    except (ValueError, RecursionError):
-        return False
+    value = json_or(source, {})
     required = {info.alias or name for name, info in answer.model_fields.items() if info.is_required()}
     return bool(required) and required <= value.keys()
 

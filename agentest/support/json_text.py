@@ -204,6 +204,14 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
 
 
+def json_or(text: str | bytes, default: Any = None) -> Any:
+    """Return the value of a JSON text, or `default` if it is not JSON."""
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        return default
+
+
 def plainly(error: ValueError) -> ValueError:
     """Return the error, with a clearer message for a number with too many digits."""
     if not str(error).startswith("Exceeds the limit"):

@@ -11,7 +11,6 @@ The agent runs its tools itself: calls in its responses are observed, and mocks 
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -53,6 +52,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import PathTemplate
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
 from agentest.support.text import turn_name
@@ -493,10 +493,7 @@ class SetUpStep:
 
     async def _read(self, response: DirectResponse) -> tuple[dict[str, Any], Any]:
         text = b"".join([piece async for piece in response.pieces()]).decode("utf-8", errors="replace")
-        try:
-            answer: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            answer = text
+        answer = json_or(text, text)
         kept = self._kept
         found = {**kept.in_piece(ResponsePiece(answer, answer)), **kept.in_text(text)}
         return {**found, **kept.in_headers(response.headers)}, answer

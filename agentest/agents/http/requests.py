@@ -19,6 +19,7 @@ from agentest.config.agents.http_requests import HttpRequestSettings, TurnReques
 from agentest.config.agents.over_http import Sign
 from agentest.config.fields import check_url
 from agentest.support.errors import AgentError, CannotSend
+from agentest.support.json_text import json_or
 from agentest.support.templates import Template, Values, as_text, without
 
 _TYPE = "content-type"
@@ -255,10 +256,7 @@ def _tree_of(body: Any, form: str, kind: str) -> Any:
         return parse_qsl(body, keep_blank_values=True)
     if kind and "json" not in kind:
         return body
-    try:
-        read = json.loads(body)
-    except (ValueError, RecursionError):
-        return body
+    read = json_or(body, body)
     return read if isinstance(read, dict | list) or kind else body
 
 

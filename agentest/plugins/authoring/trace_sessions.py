@@ -18,6 +18,7 @@ from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
 from agentest.plugins.protocols.model_messages import parsed
 from agentest.support.errors import UsageError
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_SESSIONS = 4_000
@@ -174,10 +175,7 @@ def _records(path: Path, found: ReadTraces, forms: TraceForms) -> Iterator[Any]:
     try:
         with path.open("rb") as file:
             head = file.readline(_MOST_DOCUMENT_BYTES)
-            try:
-                first = json.loads(head)
-            except (ValueError, RecursionError):
-                first = None
+            first = json_or(head)
             if first is None or (isinstance(first, list) and not file.readline().strip()):
                 if path.stat().st_size > _MOST_DOCUMENT_BYTES:
                     raise UsageError(

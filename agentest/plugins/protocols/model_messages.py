@@ -7,11 +7,11 @@ not know is a part of no kind.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agentest.domain.transcript import Usage
+from agentest.support.json_text import json_or
 
 Json = dict[str, Any]
 """A JSON object of a model API."""
@@ -186,12 +186,7 @@ def read_value(value: Any) -> Any:
     """Return the JSON value in a result that was sent as text, or as parts with a text; else the text."""
     if isinstance(value, list) and value and all(isinstance(texts_in(part), str) for part in value):
         value = texts_of(value)
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    return json_or(value, value) if isinstance(value, str) else value
 
 
 def texts_in(part: Any) -> Any:

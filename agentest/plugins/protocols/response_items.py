@@ -20,7 +20,6 @@ from agentest.agents.json_reader import (
     mapping_at,
     objects_at,
     read_arguments,
-    read_count,
     read_json,
     read_result,
     text_at,
@@ -28,7 +27,8 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
-from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.domain.transcript import Remark, ToolCall
+from agentest.plugins.protocols.model_messages import usage_of
 from agentest.plugins.protocols.protocol_client import agent_call, content_parts, json_events
 from agentest.support.errors import AgentError
 
@@ -157,15 +157,10 @@ def reply_of(
         (requests, made), (text, remarks) = read_calls(items, turn_index), read_texts(items, ignored)
     except AgentError as error:
         raise NoReply(str(error), observed=made_so_far(response, turn_index)) from None
-    reported = response.get("usage")
     return AgentReply(
         text=text,
         tool_requests=requests,
-        usage=Usage(
-            read_count(reported, "input_tokens"),
-            read_count(reported, "output_tokens"),
-            read_count(mapping_at(reported, "input_tokens_details"), "cached_tokens"),
-        ),
+        usage=usage_of(response),
         observed=made,
         remarks=tuple(Remark(author, remark) for remark in remarks),
     )

@@ -25,8 +25,8 @@ from agentest.plugins.protocols.anthropic_messages.client import (
     blocks_of,
     made_so_far,
     read_blocks,
-    usage_of,
 )
+from agentest.plugins.protocols.model_messages import usage_of
 from agentest.plugins.protocols.response_items import (
     ResponseAssembly,
     items_of,

@@ -19,7 +19,6 @@ from agentest.agents.json_reader import (
     objects_at,
     read_any,
     read_arguments,
-    read_count,
     read_object,
     read_result,
     text_at,
@@ -28,9 +27,9 @@ from agentest.agents.json_reader import (
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
-from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.domain.transcript import Remark, ToolCall
 from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
-from agentest.plugins.protocols.model_messages import StreamedBlocks
+from agentest.plugins.protocols.model_messages import StreamedBlocks, usage_of
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
@@ -366,15 +365,6 @@ def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
             f"the agent refused to answer, without a text (stop_reason: refusal){f': {why}' if why else ''}"
         )
     return None
-
-
-def usage_of(message: ReceivedMessage) -> Usage:
-    """Return the tokens. Tokens read from or written to a cache are part of the prompt."""
-    reported = message.get("usage")
-    cached = read_count(reported, "cache_read_input_tokens")
-    written = read_count(reported, "cache_creation_input_tokens")
-    prompt = read_count(reported, "input_tokens") + written + cached
-    return Usage(prompt, read_count(reported, "output_tokens"), cached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 from agentest.domain.messages import ToolSpec
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
-from agentest.support.json_text import json_text
+from agentest.support.json_text import json_or, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import did_you_mean, shortened
@@ -250,8 +250,5 @@ def value_of(result: Mapping[str, Any]) -> Any:
         return result["structuredContent"]
     match result.get("content"):
         case [{"type": "text", "text": str(text)}]:
-            try:
-                return json.loads(text)
-            except (ValueError, RecursionError):
-                return text
+            return json_or(text, text)
     return result.get("content")

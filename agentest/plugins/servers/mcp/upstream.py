@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import signal
@@ -24,7 +23,7 @@ from agentest.support.http.bodies import MAX_BODY_BYTES, BadBody
 from agentest.support.http.client import Client, DirectResponse
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import events
-from agentest.support.json_text import json_text
+from agentest.support.json_text import json_or, json_text
 from agentest.support.process_groups import Reaper, search_path, signal_group
 from agentest.support.redaction import without_credentials
 from agentest.support.terminal import without_colours
@@ -291,10 +290,7 @@ class HttpTransport:
         raise UpstreamError(f"{self.description}: its stream ended without the answer")
 
     def _message(self, text: bytes) -> Mapping[str, Any]:
-        try:
-            message = json.loads(text)
-        except (ValueError, RecursionError):
-            message = None
+        message = json_or(text)
         if not isinstance(message, dict):
             excerpt = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
             raise UpstreamError(f"{self.description} answered no MCP message: {excerpt!r}")
@@ -404,12 +400,9 @@ class StdioTransport:
                 answer.set_exception(self._ended())
 
     async def _take(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            return  # many programs print other lines than messages
+        message = json_or(line)
         if not isinstance(message, dict):
-            return
+            return  # many programs print other lines than messages
         if reply := reply_to(message, list(self._asked.values())):
             with suppress(UpstreamError):
                 await self.notify(reply)

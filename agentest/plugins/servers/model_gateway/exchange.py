@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Protocol
 
 from anyio.lowlevel import checkpoint
 
@@ -27,7 +27,7 @@ from agentest.plugins.servers.model_gateway.wire_form import (
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
-from agentest.support.json_text import parse_json
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
@@ -292,10 +292,7 @@ class ModelExchange:
 
 
 def _object(data: bytes, address: str) -> Json:
-    try:
-        value: Any = parse_json(data)
-    except (ValueError, RecursionError):
-        value = None
+    value = json_or(data)
     if isinstance(value, dict):
         return value
     shown = repr(shortened(data.decode(errors="replace"), 100)) if data else "it is empty"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelR
 from agentest.plugins.servers.model_gateway.wire_form import encoded
 from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 
@@ -216,8 +216,5 @@ def _body_of(data: bytes | None) -> Json:
     """Return the body of any request as an object."""
     if not data:
         return {}
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = data.decode(errors="backslashreplace")
+    value = json_or(data, data.decode(errors="backslashreplace"))
     return value if isinstance(value, dict) else {"body": value}

@@ -29,7 +29,7 @@ from agentest.plugins.protocols.model_messages import (
     usage_of,
 )
 from agentest.support.http.sse import Event
-from agentest.support.json_text import parse_json, well_formed
+from agentest.support.json_text import json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
@@ -505,10 +505,7 @@ def normalized(text: str) -> str:
 
 def object_of(event: Event) -> Json | None:
     """Return the JSON object of an event; None if it has another value."""
-    try:
-        value = parse_json(event.data)
-    except (ValueError, RecursionError):
-        return None
+    value = json_or(event.data)
     return value if isinstance(value, dict) else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import CallerGuard
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import json_text, well_formed
+from agentest.support.json_text import json_or, json_text, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import without_credentials
 from agentest.support.text import nearest, shortened
@@ -437,11 +436,6 @@ class RealApi:
         forwarded = [(n, v) for n, v in response.headers.items() if n.lower() not in CONNECTION_HEADERS]
         answer = ToolHttpResponse(status=response.status_code, headers=tuple(forwarded), body=content)
         status = response.status_code
-        return RealAnswer(result=_value(content), raw=answer, failed=status >= _FAILING, status=status)
-
-
-def _value(body: bytes) -> Any:
-    try:
-        return json.loads(body) if body else ""  # not null, which stands for a call without an answer
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace")
+        # An empty body is not null, which stands for a call without an answer.
+        result = json_or(content, content.decode("utf-8", "replace")) if content else ""
+        return RealAnswer(result=result, raw=answer, failed=status >= _FAILING, status=status)

@@ -14,6 +14,8 @@ from dataclasses import field
 from typing import Any
 
 from agentest.domain.transcript import Usage
+from agentest.plugins.protocols.model_messages import objects, read_message
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm.", "mcp.")
@@ -245,33 +247,23 @@ def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
             calls[int(match[1]), int(match[2])][match[3]] = value
     for _, each in sorted(calls.items()):
         yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
-    for message in _items(_parse_if_json(attributes.get("gen_ai.output.messages"))):
-        for part in _items(message.get("parts")):
-            if part.get("type") == "tool_call":
-                yield from _requested_call(part.get("name"), part.get("id"), part.get("arguments"))
-    for call in _items(_parse_if_json(attributes.get("ai.response.toolCalls"))):
+    for message in objects(_parse_if_json(attributes.get("gen_ai.output.messages"))):
+        for part in read_message(message).calls:
+            yield from _requested_call(part.name, part.id, part.value)
+    for call in objects(_parse_if_json(attributes.get("ai.response.toolCalls"))):
         arguments = call.get("input", call.get("args"))
         yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
 
 
 def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[RequestedCall]:
     read = _parse_if_json(arguments)
-    if isinstance(name, str) and isinstance(read, Mapping):
+    if isinstance(name, str) and name and isinstance(read, Mapping):
         yield RequestedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
-
-
-def _items(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _parse_if_json(value: Any) -> Any:
     """Parse a value that is JSON text; return other values unchanged."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    return json_or(value, value) if isinstance(value, str) else value
 
 
 def _text(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
