@@ -200,7 +200,7 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON like `json.loads`, several times faster. Raises ValueError or RecursionError."""
     try:
         return from_json(text)
-    except ValueError:  # Python accepts more: half surrogate pairs, deep nesting, other encodings
+    except (ValueError, TypeError):  # Python accepts more: half surrogate pairs, deep nesting, encodings
         return json.loads(text)
 
 
