@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,10 +61,6 @@ class Examination:
     """True to run two conversations at once with agents that were running already, too."""
     plan: Plan | None = None
     """What a run would do; None if no plan is possible."""
-
-
-RunCheck = Callable[[Examination], Awaitable[None] | None]
-"""A check, as plug-ins hand it in. Raises UsageError for what cannot be checked."""
 
 
 def subject(what: str, agent: str) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from agentest.plugins.protocols.model_messages import parsed
+from agentest.agents.json_reader import read_result
 from agentest.support.redaction import Redactor
 
 _PERSON = (
@@ -367,7 +367,7 @@ def _texts(
 ) -> Iterator[tuple[tuple[str, ...], str, Iterable[str]]]:
     """Yield each text, and number, with the keys that lead to it. JSON within a text is looked into."""
     if isinstance(value, str):
-        inner = parsed(value)
+        inner = read_result(value)
         if inner is value:
             yield keys, value, siblings
         else:

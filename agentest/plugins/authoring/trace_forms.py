@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from agentest.agents.json_reader import read_result
 from agentest.plugins.authoring.trace_messages import (
     Item,
     answer_items,
@@ -17,7 +18,7 @@ from agentest.plugins.authoring.trace_messages import (
     step_key,
 )
 from agentest.plugins.authoring.trace_sessions import CONTINUED, ReadTraces, RecordedSession
-from agentest.plugins.protocols.model_messages import parsed, read_message
+from agentest.plugins.protocols.model_messages import read_message
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -125,7 +126,7 @@ def _event_items(name: str, event: Mapping[str, Any]) -> list[Item]:
     if name == "gen_ai.choice":
         return answer_items(event.get("message", event))
     role = name.removeprefix("gen_ai.").removesuffix(".message")
-    return message_items({**event, "role": role, "content": parsed(event.get("content"))})
+    return message_items({**event, "role": role, "content": read_result(event.get("content"))})
 
 
 def _attributes(given: Any) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def read_phoenix(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a span of OpenInference."""
     context = _mapping(record.get("context"))
     attributes = record.get("attributes", record)
-    flat = dict(_flattened(parsed(attributes)))
+    flat = dict(_flattened(read_result(attributes)))
     trace = str(record.get("trace_id") or context.get("trace_id") or record.get("context.trace_id") or "")
     if named := flat.get("session.id"):
         found.conversations[trace] = str(named)
@@ -293,7 +294,7 @@ def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
     response = record.get("response") or record.get("completion") or record
     if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
         response = response["body"]
-    request, response = parsed(request), parsed(response)
+    request, response = read_result(request), read_result(response)
     if not isinstance(request, Mapping) or not isinstance(response, Mapping):
         return False
     received = items_of(request.get("messages", request.get("input")))

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentest.plugins.protocols.model_messages import MessagePart, parsed, read_message
+from agentest.agents.json_reader import read_result
+from agentest.plugins.protocols.model_messages import MessagePart, read_message
 
 
 class Item(NamedTuple):
@@ -24,7 +25,7 @@ class Item(NamedTuple):
 
 def items_of(messages: Any) -> list[Item]:
     """Return the steps in messages of any known shape. Instructions to the model are left out."""
-    value = parsed(messages)
+    value = read_result(messages)
     if isinstance(value, str):
         return [Item("user", value)] if value.strip() else []
     if isinstance(value, Mapping):
@@ -41,7 +42,7 @@ def items_of(messages: Any) -> list[Item]:
 
 def answer_items(value: Any) -> list[Item]:
     """Return the steps in a model's answer, whose texts are the assistant's."""
-    value = parsed(value)
+    value = read_result(value)
     if isinstance(value, str):
         return [Item("assistant", value)] if value.strip() else []
     if isinstance(value, Mapping):
@@ -83,7 +84,7 @@ def message_items(message: Any) -> list[Item]:
 
 
 def _step(part: MessagePart) -> Item:
-    value = _plain_result(part.value) if part.kind == "result" else parsed(part.value)
+    value = _plain_result(part.value) if part.kind == "result" else read_result(part.value)
     value = {} if part.kind == "call" and value is None else value
     return Item(part.kind, part.name, value, "" if part.id is None else str(part.id))
 
@@ -96,7 +97,7 @@ def _plain_result(value: Any) -> Any:
         and all(isinstance(part, Mapping) and "text" in part for part in value)
     ):
         value = "\n".join(str(part["text"]) for part in value)
-    return parsed(value)
+    return read_result(value)
 
 
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:

@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
-from agentest.plugins.protocols.model_messages import parsed
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
@@ -57,7 +57,7 @@ class RecordedSession:
 
     def add_result(self, key: Any, result: Any) -> None:
         """Note the result that a record of a tool has."""
-        self.results.setdefault(str(key or ""), []).append(parsed(result))
+        self.results.setdefault(str(key or ""), []).append(read_result(result))
 
 
 @dataclass(slots=True)

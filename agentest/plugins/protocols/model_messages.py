@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from agentest.agents.json_reader import read_count, read_result
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
 
@@ -100,7 +101,7 @@ def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
     parts = list(_parts([content] if isinstance(content, str) else content))
     if role == "tool" and all(part.kind in ("", "text") for part in parts):
         parts = [_result(raw, raw, place)]
-    calls = enumerate(objects(parsed(raw.get("tool_calls"))))
+    calls = enumerate(objects(read_result(raw.get("tool_calls"))))
     listed = [
         _call(call, {**call, **(inner(call, "function") or inner(call, "custom"))}, at) for at, call in calls
     ]
@@ -171,15 +172,14 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens of an answer of any of the APIs. Those of a cache are part of the prompt."""
     used = entry(body, "usage") or entry(body, "usageMetadata")
     details = entry(used, "prompt_tokens_details") or entry(used, "input_tokens_details")
-    prompt = count(used.get("prompt_tokens")) or count(used.get("promptTokenCount"))
-    cached = count(details.get("cached_tokens")) or count(used.get("cachedContentTokenCount"))
+    prompt = read_count(used, "prompt_tokens", "promptTokenCount")
+    cached = read_count(details, "cached_tokens") or read_count(used, "cachedContentTokenCount")
     if not prompt:
-        read = count(used.get("cache_read_input_tokens"))
-        prompt = count(used.get("input_tokens")) + read + count(used.get("cache_creation_input_tokens"))
+        read = read_count(used, "cache_read_input_tokens")
+        prompt = read_count(used, "input_tokens") + read + read_count(used, "cache_creation_input_tokens")
         cached = cached or read
-    written = ("completion_tokens", "output_tokens", "candidatesTokenCount")
-    output = next((tokens for key in written if (tokens := count(used.get(key)))), 0)
-    return Usage(prompt, output + count(used.get("thoughtsTokenCount")), cached)
+    output = read_count(used, "completion_tokens", "output_tokens", "candidatesTokenCount")
+    return Usage(prompt, output + read_count(used, "thoughtsTokenCount"), cached)
 
 
 def read_value(value: Any) -> Any:
@@ -200,13 +200,6 @@ def texts_of(content: Any) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return "".join(text for part in parts if isinstance(text := texts_in(part), str))
-
-
-def parsed(value: Any) -> Any:
-    """Return the value of a text that is a JSON object or list; any other value unchanged."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        return read_value(value)
-    return value
 
 
 def inner(value: Any, key: str) -> Json:

@@ -72,6 +72,13 @@ class ProtocolEndpoint:
         self.sender = HttpSender(config, resources.client, resources.timeout_s, place, timeout_hint)
 
 
+def with_header(config: Any, name: str, value: str) -> Any:
+    """Return the settings with a header of the protocol, unless they have one with its name."""
+    if any(each.lower() == name for each in config.sent_headers):
+        return config
+    return config.model_copy(update={"headers": {**config.headers, name: value}})
+
+
 @dataclass(slots=True)
 class ReplyTotals:
     """The sums and lists over all requests of one reply."""

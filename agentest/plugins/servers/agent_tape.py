@@ -49,7 +49,7 @@ class AgentTape:
     key: CallKey
     turn_index: Callable[[], int]
     _times: Counter[tuple[int, str]] = field(default_factory=Counter)
-    _used: set[Slot] = field(default_factory=set)
+    used: set[Slot] = field(default_factory=set)
     _hashes: dict[Slot, str] = field(default_factory=dict)
     """Recorded request → hash of what is compared of it."""
 
@@ -70,62 +70,20 @@ class AgentTape:
         request = RecordedRequest(replace(self.key, turn=turn), 0, again, content_hash, model)
         return AgentRequest(self, request, content, compared)
 
-    def find(self, request: AgentRequest) -> CassetteEntry | None:
-        """Return the next recorded response to such a request.
-
-        It is of another turn if the turn has none, because agents may work on between turns.
-        """
-        wanted, repeats_errors = digest(request.compared_content, _HASH_CHARS), self.mode is CassetteMode.FILL
-        found = [
-            each
-            for each in self._unused()
-            if self._hash_of(each, request.compared) == wanted and not (each.failed and repeats_errors)
-        ]
-        entry = min(found, key=lambda each: _distance(each, request.request), default=None)
-        if entry:
-            self._used.add(entry.request.slot)
-        return entry
-
-    def _hash_of(self, entry: CassetteEntry, compared: Compared) -> str:
+    def hash_of(self, entry: CassetteEntry, compared: Compared) -> str:
         slot = entry.request.slot
         if slot not in self._hashes:
             self._hashes[slot] = digest(compared(_sent(entry)), _HASH_CHARS)
         return self._hashes[slot]
 
-    def record(self, entry: CassetteEntry) -> None:
-        """Record a response. Raises CassetteError if it cannot be written."""
-        self._used.add(self.tape.record(entry).request.slot)
-
-    def missing(self, request: AgentRequest) -> str:
-        """Return what is missing for a request, and what to do."""
-        tape, key = self.tape, request.request.key
-        page = tape.page(key.scope, key.conversation)
-        which = f"conversation {key.conversation}" + ("" if key.turn is None else f", {turn_name(key.turn)}")
-        again, nearest = tape.remedy_for(key.scope), self._nearest(request)
-        if not page.has_answers:
-            why = f"nothing is recorded for it in {page.path}. {again}"
-        elif nearest is None:
-            why = f"{page.path} has no further request of this conversation: it went another way. {again}"
-        elif difference := first_difference(request.compared(_sent(nearest)), request.compared_content):
-            path, before, now = difference
-            why = (
-                f"{path} is {now}, and in the nearest request in {page.path} it is {before}. If it changes "
-                f"in every run, write model_gateway.ignore: [{json.dumps(path)}]; if the agent has changed, "
-                f"{again[0].lower()}{again[1:]}"
-            )
-        else:
-            why = f"it was sent more often than recorded in {page.path}. {again}"
-        where = f"scenario {tape.name_of(key.scope)!r}, {which}"
-        return f"{where}: {NO_RECORDED_ANSWER}: {why}"
-
-    def _unused(self) -> Iterator[CassetteEntry]:
+    def unused(self) -> Iterator[CassetteEntry]:
         key = self.key
         for entries in self.tape.layers(key.scope, key.conversation):
             for slot, entry in entries.items():
-                if slot not in self._used and replace(slot[0], turn=None) == key:
+                if slot not in self.used and replace(slot[0], turn=None) == key:
                     yield entry
 
-    def _nearest(self, request: AgentRequest) -> CassetteEntry | None:
+    def nearest(self, request: AgentRequest) -> CassetteEntry | None:
         """Return the recorded request that has most in common with one, first of those not yet asked."""
         key, leaves = self.key, set(_leaves(request.content))
         page = self.tape.page(key.scope, key.conversation)
@@ -135,7 +93,7 @@ class AgentTape:
 
         def likeness(entry: CassetteEntry) -> tuple[bool, int, int]:
             common = len(leaves & set(_leaves(_sent(entry))))
-            return entry.request.slot not in self._used, common, -_distance(entry, request.request)
+            return entry.request.slot not in self.used, common, -_distance(entry, request.request)
 
         return max(of_conversation, key=likeness, default=None)
 
@@ -159,23 +117,58 @@ class AgentRequest:
         return self.tape.mode is not CassetteMode.REPLAY
 
     def recorded(self) -> StoredResponse | None:
-        if self.tape.mode is CassetteMode.RECORD:
+        """Return the next recorded response to such a request.
+
+        It is of another turn if the turn has none, because agents may work on between turns.
+        """
+        tape = self.tape
+        if tape.mode is CassetteMode.RECORD:
             return None
-        entry = self.tape.find(self)
-        if entry is None or entry.http is None:
+        wanted, repeats_errors = digest(self.compared_content, _HASH_CHARS), tape.mode is CassetteMode.FILL
+        found = [
+            each
+            for each in tape.unused()
+            if tape.hash_of(each, self.compared) == wanted and not (each.failed and repeats_errors)
+        ]
+        entry = min(found, key=lambda each: _distance(each, self.request), default=None)
+        if entry is None:
+            return None
+        tape.used.add(entry.request.slot)
+        if entry.http is None:
             return None
         body = entry.content.encode(errors="surrogateescape")
         return StoredResponse(status_code=entry.http.status, headers=entry.http.headers, body=body)
 
     def missing(self) -> str:
-        return self.tape.missing(self)
+        """Return what is missing for the request, and what to do."""
+        tape, key = self.tape.tape, self.request.key
+        page = tape.page(key.scope, key.conversation)
+        which = f"conversation {key.conversation}" + ("" if key.turn is None else f", {turn_name(key.turn)}")
+        again, nearest = tape.remedy_for(key.scope), self.tape.nearest(self)
+        if not page.has_answers:
+            why = f"nothing is recorded for it in {page.path}. {again}"
+        elif nearest is None:
+            why = f"{page.path} has no further request of this conversation: it went another way. {again}"
+        elif difference := first_difference(self.compared(_sent(nearest)), self.compared_content):
+            path, before, now = difference
+            why = (
+                f"{path} is {now}, and in the nearest request in {page.path} it is {before}. If it changes "
+                f"in every run, write model_gateway.ignore: [{json.dumps(path)}]; if the agent has changed, "
+                f"{again[0].lower()}{again[1:]}"
+            )
+        else:
+            why = f"it was sent more often than recorded in {page.path}. {again}"
+        where = f"scenario {tape.name_of(key.scope)!r}, {which}"
+        return f"{where}: {NO_RECORDED_ANSWER}: {why}"
 
     def record(self, response: StoredResponse) -> None:
-        redact = self.tape.tape.redact
-        headers = {name: redact(value) for name, value in response.headers.items()}
+        """Record the response. Raises CassetteError if it cannot be written."""
+        tape = self.tape.tape
+        headers = {name: tape.redact(value) for name, value in response.headers.items()}
         http = HttpExchange(self.content, response.status_code, headers, response.cut)
         body = response.body.decode(errors="surrogateescape")
-        self.tape.record(CassetteEntry(self.request, "", "response", body, ModelUsage(), http))
+        entry = CassetteEntry(self.request, "", "response", body, ModelUsage(), http)
+        self.tape.used.add(tape.record(entry).request.slot)
 
 
 def agent_tape(tape: Tape, key: CallKey, turn_index: Callable[[], int]) -> AgentTape | None:

@@ -143,8 +143,9 @@ class MockProxy:
                 conversation = self._under_way[who.key] = _WorkerConversation(
                     period, access.timeout_s if access else 0.0
                 )
-                self._worker.begin(
+                self._worker.tell(
                     who.key,
+                    "begin",
                     period.addresses,
                     traces=period.traces is not None,
                     model=period.model is not None,
@@ -154,7 +155,7 @@ class MockProxy:
 
     @asynccontextmanager
     async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
-        self._worker.wait(key)
+        self._worker.tell(key, "wait")
         yield
 
     async def _respond(
@@ -171,7 +172,7 @@ class MockProxy:
             error = problem
         except Exception as problem:  # noqa: BLE001 - the worker's conversation ends, and not the run
             error = described(problem)
-        self._worker.accept(key, number, result if can_be_sent(result) else _TOO_DEEP, error)
+        self._worker.tell(key, "accept", number, result if can_be_sent(result) else _TOO_DEEP, error)
 
 
 @dataclass(slots=True)
@@ -246,14 +247,17 @@ class ProxiedConversation:
     _numbers: Iterator[int] = field(default_factory=count)
 
     def wait(self) -> None:
+        """Note that it has to wait for others."""
         self.answered.set()
 
     def begin(self, addresses: Addresses, *, traces: bool, model: bool, lane: int | None) -> None:
+        """Begin."""
         self.addresses, self.has_traces, self.has_model, self.lane = addresses, traces, model, lane
         self.begun.set()
         self.answered.set()
 
     def accept(self, number: int, result: object, error: AgentestError | str | None) -> None:
+        """Take what a part of its `ActivePeriod` returned or raised."""
         if (reply := self._requests.get(number)) is None or reply.done():
             return
         if error is None:
@@ -301,7 +305,7 @@ class ProxiedConversation:
 class ProxiedConversations(ServerCalls):
     """The conversations of this worker that are running or waiting to begin.
 
-    The run's process calls `wait`, `begin`, `accept`, `ask` and `cancel` for the conversation with a key.
+    The run's process calls `tell`, `ask` and `cancel` for the conversation with a key.
 
     Args:
         run: stands for the `MockProxy` there.
@@ -349,20 +353,10 @@ class ProxiedConversations(ServerCalls):
             del self._hosted[who.key]
             self._run.leave(who.key, stay.at_work_s, failed=stay.failed)
 
-    def wait(self, key: str) -> None:
-        """Let a conversation know that it has to wait for others."""
+    def tell(self, key: str, method: str, *args: object, **options: object) -> None:
+        """Call `wait`, `begin` or `accept` of a conversation, unless it has ended."""
         if conversation := self._hosted.get(key):
-            conversation.wait()
-
-    def begin(self, key: str, addresses: Addresses, *, traces: bool, model: bool, lane: int | None) -> None:
-        """Let a conversation begin."""
-        if conversation := self._hosted.get(key):
-            conversation.begin(addresses, traces=traces, model=model, lane=lane)
-
-    def accept(self, key: str, number: int, result: object, error: AgentestError | str | None) -> None:
-        """Deliver what a part of the conversation's `ActivePeriod` returned or raised."""
-        if conversation := self._hosted.get(key):
-            conversation.accept(number, result, error)
+            methodcaller(method, *args, **options)(conversation)
 
     def ask(self, number: int, key: str, method: str, *args: object, **options: object) -> None:
         """Call a method of a conversation and send its answer.

@@ -37,6 +37,7 @@ from agentest.plugins.protocols.protocol_client import (
     agent_call,
     content_parts,
     json_events,
+    with_header,
 )
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -80,7 +81,7 @@ class _MessagesEndpoint(ProtocolEndpoint):
     """Sends conversations to one endpoint."""
 
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
-        super().__init__(_with_version(config), resources, _PLACE, handed_over=_HANDED_OVER)
+        super().__init__(with_header(config, *_VERSION), resources, _PLACE, handed_over=_HANDED_OVER)
         self._url = config.endpoint
         self._streaming = config.streaming
 
@@ -153,13 +154,6 @@ class _MessagesConversation:
                 return
         problem = f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {_PAUSED})"
         raise total.no_reply(problem, _made(blocks, turn_index))
-
-
-def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
-    """Add the header with the protocol's version to the settings, unless they have one."""
-    if any(name.lower() == _VERSION[0] for name in config.sent_headers):
-        return config
-    return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
 
 
 def as_received(blocks: Sequence[Block]) -> WrittenMessage:

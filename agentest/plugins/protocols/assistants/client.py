@@ -39,6 +39,7 @@ from agentest.plugins.protocols.protocol_client import (
     ReplyTotals,
     agent_call,
     json_events,
+    with_header,
 )
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
@@ -68,9 +69,7 @@ class _Threads(ProtocolEndpoint):
     """Sends requests about threads to one endpoint."""
 
     def __init__(self, config: AssistantsAgent, resources: Resources) -> None:
-        if not any(name.lower() == _BETA[0] for name in config.headers):
-            config = config.model_copy(update={"headers": {**config.headers, _BETA[0]: _BETA[1]}})
-        super().__init__(config, resources, _PLACE, handed_over=_HANDED_OVER)
+        super().__init__(with_header(config, *_BETA), resources, _PLACE, handed_over=_HANDED_OVER)
         self.assistant_id = config.assistant_id
         self.streaming = config.streaming
         self.timeout_s = resources.timeout_s

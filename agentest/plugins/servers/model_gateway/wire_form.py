@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
+from agentest.agents.json_reader import read_arguments
 from agentest.config.agents.mock_servers import Override
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
@@ -421,7 +422,7 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
 
 
 def _model_call(part: MessagePart) -> ModelCall:
-    arguments, problem = parsed_arguments(part.value)
+    arguments, problem = read_arguments(part.value)
     return ModelCall(
         name=part.name,
         arguments=arguments,
@@ -464,21 +465,6 @@ def _names_in(value: Any, *, offered: bool) -> Iterator[str]:
             yield name
         for key, item in value.items():
             yield from _names_in(item, offered=offered or key in ("tools", "functions"))
-
-
-def parsed_arguments(text: Any) -> tuple[Any, str | None]:
-    """Return arguments that an API sends as JSON text, and the problem if they are not an object."""
-    if isinstance(text, Mapping):
-        return dict(text), None
-    if text is None or (isinstance(text, str) and not text.strip()):
-        return {}, None
-    if not isinstance(text, str):
-        return text, "the arguments are not a JSON object"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return text, f"the arguments are not JSON: {error}"
-    return (value, None) if isinstance(value, dict) else (value, "the arguments are not a JSON object")
 
 
 def model_of(body: Json) -> str | None:

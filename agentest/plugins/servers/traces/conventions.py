@@ -237,7 +237,6 @@ def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
             return value, None, None
     error = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
     return result, error if failed else None, call_id if isinstance(call_id, str) else None
-    return value, None, None
 
 
 def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
