@@ -208,10 +208,10 @@ class _Deltas:
         calls = delta.get("tool_calls") if delta.get("tool_calls") is not None else []
         if not is_list_of_objects(calls):
             raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {excerpt(calls)}")
-        for position, piece in enumerate(calls):
+        for piece in calls:
             if not isinstance(piece.get("function") or {}, Mapping):
                 raise AgentError(f"a tool call in the agent's stream has no function: {excerpt(piece)}")
-            self._calls.add(piece, position)
+        self._calls.add(calls)
         return bool(text)
 
     def reply(self) -> AgentReply:

@@ -6,7 +6,7 @@ Nothing says that a name is complete before its answer is. So calls are read, an
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 Json = dict[str, Any]
@@ -34,14 +34,20 @@ class StreamedCalls:
         """The calls as they come without streaming, in the order of their indices."""
         return [call.json() for _, call in sorted(self._calls, key=lambda each: each[0])]
 
-    def add(self, piece: Mapping[str, Any], position: int) -> None:
-        """Add an item of a delta's `tool_calls`; `position` is its place there."""
+    def add(self, pieces: Sequence[Mapping[str, Any]]) -> None:
+        """Add the `tool_calls` of a delta."""
+        for position, piece in enumerate(pieces):
+            known = self._at.get(position) if len(pieces) > 1 else None
+            # Without an index, several pieces continue the calls at their positions, one the last call.
+            continues = known is not None and not known.is_complete
+            self._add(piece, position if continues else max(self._last, position))
+
+    def _add(self, piece: Mapping[str, Any], position: int) -> None:
         index, identifier = piece.get("index"), str(piece.get("id") or "")
         same_id = self._of_id.setdefault(identifier, {}) if identifier else {}
         if not isinstance(index, int):
-            # Some servers send no index. A new id starts a call; a piece without one continues the last.
-            new = self._last + 1 if identifier else max(self._last, position)
-            index = next(reversed(same_id), new)
+            # Some servers send no index. A new id starts a call.
+            index = next(reversed(same_id), self._last + 1 if identifier else position)
         # Others send index 0 for all calls, so that only ids tell them apart.
         call = same_id.get(index) or self._at.get(index)
         if call is None or call.is_followed_by(piece):
@@ -74,8 +80,8 @@ class _StreamedCall:
         identifier = piece.get("id")
         # Some servers send a new id with each piece, but a name, even an empty one, only with the first.
         if self.id and identifier and identifier != self.id and name is not None:
-            return bool(name) or self._is_complete()
-        if not self._is_complete():
+            return bool(name) or self.is_complete
+        if not self.is_complete:
             return not self.id and not identifier and self._is_another(name, piece)
         if identifier and identifier == self.id and name == self._name and text == "".join(self._pieces):
             return False  # some servers repeat the whole call at its end
@@ -84,7 +90,7 @@ class _StreamedCall:
     def add(self, piece: Mapping[str, Any]) -> None:
         name, text = self._parts(piece)
         self.id = self.id or piece.get("id")
-        if self._is_complete():
+        if self.is_complete:
             self.next_name = name if name and name == self._name else self.next_name
             text = ""
         if name:  # some servers send it in pieces, repeat it, or repeat what came of it so far
@@ -118,7 +124,8 @@ class _StreamedCall:
         text = text if isinstance(text, str) else "" if text is None else json.dumps(text)
         return name if isinstance(name, str) else None, text
 
-    def _is_complete(self) -> bool:
+    @property
+    def is_complete(self) -> bool:
         """Return True if the arguments are a whole object, which nothing can continue."""
         if self._kind == "custom" or not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False

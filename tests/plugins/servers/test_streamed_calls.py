@@ -33,7 +33,7 @@ def piece(name: str | None = None, text: Any = None, **others: Any) -> dict[str,
 def assembled(pieces: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> list[Call]:
     calls = StreamedCalls(names)
     for each in pieces:
-        calls.add(each, 0)
+        calls.add([each])
     read = [call["function"] for call in calls.calls]
     return [(function["name"], json.loads(function["arguments"] or "{}")) for function in read]
 
@@ -117,6 +117,17 @@ def test_calls_without_arguments_are_separate_by_their_ids(index: Any) -> None:
 )
 def test_names_of_calls_without_ids_and_arguments_are_not_joined(pieces: Any, names: Any) -> None:
     assert assembled(pieces, names) == [("book", {}), ("weather", {})]
+
+
+def test_pieces_of_one_delta_continue_the_calls_at_their_positions() -> None:
+    """Without indexes and ids, the order in each delta is all that tells parallel calls apart."""
+    calls = StreamedCalls()
+    calls.add([piece("book", ""), piece("weather", "")])
+    calls.add([piece(None, '{"n":'), piece(None, '{"city":')])
+    calls.add([piece(None, " 1}"), piece(None, ' "Rome"}')])
+    calls.add([piece("book", '{"n": 2}'), piece("weather", "{}")])
+    read = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls.calls]
+    assert read == [("book", {"n": 1}), ("weather", {"city": "Rome"}), ("book", {"n": 2}), ("weather", {})]
 
 
 @pytest.mark.parametrize("first", ["", "boo", None])

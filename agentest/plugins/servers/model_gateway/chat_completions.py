@@ -223,8 +223,7 @@ def _collect(now: _ChatRound, delta: Json) -> None:
     """Add a delta to the answer: texts grow, everything else is replaced."""
     for key, value in delta.items():
         if key == "tool_calls":
-            for position, call in enumerate(objects(value)):
-                now.calls.add(call, position)
+            now.calls.add(objects(value))
         elif isinstance(value, str) and key != "role" and isinstance(before := now.message.get(key), str):
             now.message[key] = before + value
         elif value is not None:
