@@ -1,4 +1,4 @@
-"""Reporters and stores show verdicts: they neither compare scores with thresholds nor read messages back."""
+"""Reporters and stores only show verdicts: they do not compare scores or parse messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def faults(source: str) -> list[str]:
-    """The expressions that decide what only `verdict` may decide."""
+    """The expressions that make decisions reserved for `verdict`."""
     return [ast.unparse(node) for node in ast.walk(ast.parse(source)) if _decides(node)]
 
 
@@ -64,8 +64,8 @@ def _looks_into_a_message(node: ast.Compare) -> bool:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_no_module_decides_by_itself(path: Path) -> None:
-    """Whether something passed comes from `verdict`; what a reason is about stands in its fields."""
+def test_only_verdict_decides(path: Path) -> None:
+    """Other modules use its verdicts and the fields of its reasons."""
     assert faults(path.read_text(encoding="utf-8")) == []
 
 
@@ -82,5 +82,5 @@ def test_no_module_decides_by_itself(path: Path) -> None:
     ],
 )
 def test_each_way_to_decide_is_noticed(source: str) -> None:
-    """Comparisons with thresholds and searches in messages are faults, in every spelling that there was."""
+    """Every known spelling of comparing with thresholds and searching in messages is a fault."""
     assert faults(source) == [source]

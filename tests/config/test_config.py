@@ -1,4 +1,4 @@
-"""The configuration: keys, defaults, spellings, variables, and an error that says where for every mistake."""
+"""The configuration: keys, defaults, spellings, variables, and errors with their location."""
 
 from __future__ import annotations
 
@@ -769,8 +769,8 @@ def test_secret_variables_and_headers_are_redacted(folder: Folder) -> None:
 
 
 def test_instructions_and_their_files(folder: Folder, tmp_path: Path) -> None:
-    """Instructions stand in the configuration or in a file beside it; an override of an agent replaces
-    either form by either, and an agent that does not override them keeps those of `agent`."""
+    """Instructions are in the configuration or in a file next to it; an override replaces either form, and an
+    agent without an override keeps those of `agent`."""
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "bot.md").write_text("Be kind.\n")
     config = folder.config(

@@ -16,7 +16,7 @@ AGENT = {"endpoint": "http://127.0.0.1:9/v1/chat/completions"}
 
 
 def test_it_knows_every_key() -> None:
-    """A key of the configuration that it does not know would be refused by mypy, and not by a run."""
+    """If it lacked a key, mypy would refuse a configuration that runs."""
     assert ConfigSettings.__annotations__.keys() == Config.model_fields.keys()
 
 
@@ -28,7 +28,7 @@ def test_it_returns_a_checked_configuration() -> None:
 
 
 def test_an_error_names_the_key() -> None:
-    """Outside of a file, too."""
+    """This also holds outside of a file."""
     with pytest.raises(ConfigError, match="define_config: max_turns: found 0; "):
         define_config(agent=AGENT, max_turns=0)
 

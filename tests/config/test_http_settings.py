@@ -1,4 +1,4 @@
-"""What is wrong with the configuration of an agent of type http is said before anything is sent."""
+"""Mistakes in the configuration of an agent of type http are reported before anything is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGIN = {"per": "run", "endpoint": "/login", "save": {"token": "token"}}
 
 
 def written(tmp_path: Path, agent: dict[str, Any]) -> Path:
-    """A file with a configuration that would be right but for these keys."""
+    """A file with a configuration that is valid apart from these keys."""
     path = tmp_path / "agentest.config.yaml"
     right = {"type": "http", "endpoint": "http://h/chat", "body": {"m": "{{message}}"}}
     keys = {key: value for key, value in {**right, **agent}.items() if value is not None}

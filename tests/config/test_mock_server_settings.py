@@ -1,4 +1,4 @@
-"""`mcp_mock`, `rest_mock` and `traces` of an agent, and the addresses that they have."""
+"""`mcp_mock`, `rest_mock` and `traces` of an agent, and their addresses."""
 
 from __future__ import annotations
 

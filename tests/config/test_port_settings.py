@@ -1,4 +1,4 @@
-"""`{port}` and `per_worker` in the settings of agents: where they may stand, and what they become."""
+"""`{port}` and `per_worker` in the settings of agents: valid places and results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_port_placeholders_are_normalized(tmp_path: Path, port: str) -> None:
 
 
 def test_all_addresses_of_an_agent(tmp_path: Path) -> None:
-    """Type http has several; what `{{port}}` saves in a path is something else."""
+    """Type http has several; `{{port}}` in a path is a saved value, not the port."""
     agent = checked(
         tmp_path,
         {

@@ -1,4 +1,4 @@
-"""`servers` in the configuration: both forms, and what is wrong said once with its place."""
+"""`servers` in the configuration: both forms, and errors with their location."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_wrong_servers_are_explained(tmp_path: Path, name: str) -> None:
 
 
 def test_a_list_and_a_mapping_are_the_same_servers(tmp_path: Path) -> None:
-    """In either spelling; their secrets are hidden."""
+    """This holds in either spelling; their secrets are hidden."""
     path = tmp_path / "agentest.config.yaml"
     server = "command: x, ready: 'tcp://h:1', timeoutS: 3, watch: src, env: {DB_PASSWORD: hunter2hunter2}"
     found = []

@@ -1,4 +1,4 @@
-"""The agent reporter: failures alone, within 2,000 tokens, each with the command that repeats it."""
+"""The agent reporter: only failures, within 2,000 tokens, each with the command to repeat it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def reported(result: RunResult, run: str = "") -> str:
 
 
 def test_a_run_that_passed_is_one_line() -> None:
-    """Nothing else costs the reader tokens."""
     assert reported(run_result(passing(), skipped_scenario())) == "passed: 1 passed, 1 skipped\n"
 
 
 def test_a_failure_says_what_to_repair() -> None:
-    """Place, both sides, the calls of the turn, whose fault it is, and the command that repeats it."""
+    """It has the place, both sides, the turn's calls, the blame, and the command to repeat it."""
     head, block = reported(run_result(passing(), wrong_calls())).rstrip("\n").split("\n\n")
     assert head == "failed: 1 failed, 1 passed"
     rows = block.splitlines()
@@ -51,8 +50,8 @@ def test_a_failure_says_what_to_repair() -> None:
     assert rows[-1].startswith("  repeat: agentest run scenarios/booking.sim.py:")
 
 
-def test_an_error_that_many_scenarios_meet_is_written_once() -> None:
-    """The others name the first and how to repeat them."""
+def test_a_shared_error_is_written_once() -> None:
+    """The other scenarios refer to the first and have their commands."""
     why = verdict(Status.ERRORED, "answered 401: missing token")
     errored = [scenario_result(name, (), verdict=why, line=n) for n, name in enumerate("abc", 1)]
     text = reported(run_result(*errored))
@@ -62,7 +61,7 @@ def test_an_error_that_many_scenarios_meet_is_written_once() -> None:
 
 
 def test_each_failure_shows_its_own_turn_and_every_cause() -> None:
-    """While there is room, a cause that was shown before hides nothing, and other arguments are named."""
+    """If there is room, repeated causes are shown in full, with differing arguments."""
     tools = {"book_room": {"ok": True}}
     booked = {"match_mode": "contains", "expected": [call("book_room", total=240)]}
     scenarios = [
@@ -80,8 +79,8 @@ def test_each_failure_shows_its_own_turn_and_every_cause() -> None:
     assert text.count("likely cause: as in ") == 1, "other words are another cause"
 
 
-def test_a_conversation_that_passed_is_no_broken_turn() -> None:
-    """Its texts are gone when the run ends, so there is no turn rather than an empty one."""
+def test_a_conversation_without_texts_shows_no_turn() -> None:
+    """Texts are released when the run ends, so there is no turn rather than an empty one."""
     slim = conversation_result(held=conversation(turns=[turn(user="", agent="")]))
     why = verdict(Status.ERRORED, "the mock was never called", ReasonKind.WARNING)
     text = reported(run_result(scenario_result(conversations=(slim,), verdict=why)))
@@ -90,7 +89,7 @@ def test_a_conversation_that_passed_is_no_broken_turn() -> None:
 
 
 def test_whatever_happened_the_report_stays_within_its_limit() -> None:
-    """A megabyte of text, control characters and hundreds of failures: at most about 2,000 tokens."""
+    """Megabytes of text, control characters and hundreds of failures take about 2,000 tokens."""
     hostile = reported(sample_run())
     assert len(hostile) <= MOST_CHARS
     assert "\x1b" not in hostile
@@ -110,7 +109,7 @@ def test_agents_of_a_comparison_are_told_apart() -> None:
 
 
 def test_a_file_has_the_same_text(tmp_path: Path) -> None:
-    """`agent=PATH` writes what standard output would have."""
+    """`agent=PATH` writes the text of standard output."""
     result = run_result(wrong_calls())
     reporter = AgentReporter(tmp_path / "out" / "failures.txt")
     for event in events(result):

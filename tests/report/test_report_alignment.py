@@ -1,4 +1,4 @@
-"""Expected and made calls side by side, and checks of whole conversations, in every report that is text."""
+"""Alignments and conversation checks in every textual report."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def shown(result: ScenarioResult, width: int = 80, *, terminal: bool = True, ver
     return out.getvalue()
 
 
-def test_a_failed_trajectory_stands_in_two_columns() -> None:
-    """The summary comes first, then a row a call with what broke or why it is free below."""
+def test_a_failed_trajectory_has_two_columns() -> None:
+    """The summary is followed by one row per call, with the reason below it."""
     text = shown(scenario())
     start = text.index("✗ trajectory")
     assert text[start:].split("        tool calls")[0].splitlines()[:10] == [
@@ -110,7 +110,7 @@ def test_a_failed_trajectory_stands_in_two_columns() -> None:
 
 
 def test_without_a_terminal_no_row_is_broken() -> None:
-    """Off a terminal each row is one line, with the second column below its head."""
+    """Without a terminal each row is one line, with the second column below its head."""
     lines = shown(scenario(), 40, terminal=False).splitlines()
     at = next(line for line in lines if line.endswith("  made")).index("made")
     assert any(line[at:] == "refund_order(order_id='17', amount=500)" for line in lines)
@@ -122,7 +122,7 @@ WIDE = "日本語の注文" * 12
 @pytest.mark.parametrize("width", [34, 40, 48, 80, 120])
 @pytest.mark.parametrize("text", ["x" * 300, WIDE, "a b " * 60], ids=["long word", "wide", "words"])
 def test_no_row_is_wider_than_the_terminal(width: int, text: str) -> None:
-    """Long and wide texts are folded in their column, on narrow terminals below each other."""
+    """Long and wide texts wrap in their column; narrow terminals stack the columns."""
     rows = (
         row(f"pay({text})", 0, RowStatus.DIFFERENT, f"{text}: expected 5"),
         row(text, None, RowStatus.MISSING),
@@ -132,8 +132,8 @@ def test_no_row_is_wider_than_the_terminal(width: int, text: str) -> None:
     assert max(map(cell_len, lines)) <= width
 
 
-def test_columns_of_wide_characters_stand_below_each_other() -> None:
-    """The second column begins at one cell, however many characters the first has."""
+def test_columns_of_wide_characters_are_aligned() -> None:
+    """The second column starts at the same cell for any characters."""
     rows = (row("pay(日本)", 0, RowStatus.MATCHED), row("pay(abcd)", 1, RowStatus.MATCHED))
     calls = [make.tool_call("made", {}), make.tool_call("made", {})]
     for terminal in (True, False):
@@ -142,8 +142,8 @@ def test_columns_of_wide_characters_stand_below_each_other() -> None:
         assert len(starts) == 1
 
 
-def test_rows_with_something_wrong_are_kept_first() -> None:
-    """At most fifteen rows are shown, in their order; the rest is counted, and how many of it are wrong."""
+def test_mismatched_rows_have_priority() -> None:
+    """At most fifteen rows are shown in order; the rest and its mismatches are counted."""
     right = [row("x", 0, RowStatus.MATCHED)] * 20
     some = replace(WRITES, alignment=(*right, row(None, 1, RowStatus.EXTRA), *right), alignment_more=3)
     table = alignment_table(some, CALLS)
@@ -158,15 +158,15 @@ def test_rows_with_something_wrong_are_kept_first() -> None:
     assert alignment_table(replace(WRITES, alignment=()), CALLS) is None
 
 
-def test_a_call_that_is_not_there_is_none() -> None:
-    """A row of a call that nobody stored is shown as not made, and ends no report."""
+def test_a_missing_stored_call_is_not_made() -> None:
+    """A row whose call was not stored is shown as not made, without an error."""
     table = alignment_table(replace(WRITES, alignment=(row("x", 9, RowStatus.MATCHED),)), CALLS)
     assert table is not None
     assert table.rows[0].made == "(not made)"
 
 
-def test_each_trajectory_is_told_by_its_name() -> None:
-    """Of several trajectories only those that do not hold are told; a transcript has all."""
+def test_trajectories_are_shown_by_name() -> None:
+    """Only failed trajectories are shown; a transcript has all."""
     both = replace(WRITES, alignment=(), parts=(LOGIN, WRITES))
     assert "login first" not in shown(scenario(held(both)))
     assert "trajectory 'writes only these'" in shown(scenario(held(both)))
@@ -175,8 +175,8 @@ def test_each_trajectory_is_told_by_its_name() -> None:
     assert text.count("writes only these") == 1
 
 
-def test_checks_of_the_whole_conversation_are_told_with_their_turn() -> None:
-    """What must be said, never said, or be so at the end is among the reasons, and in transcripts."""
+def test_checks_of_the_whole_conversation_have_their_turn() -> None:
+    """`says`, `never_says` and `final_state` are among the reasons and in transcripts."""
     good = replace(SAYS, check="never_says", passed=True, summary="'credit card' was never said")
     result = scenario(held(LOGIN, CALLS, SAYS, STATE, good))
     text = shown(result, 100)
@@ -190,8 +190,8 @@ def test_checks_of_the_whole_conversation_are_told_with_their_turn() -> None:
 COUNTED = {"trajectory_score": make.scored(0.25)}
 
 
-def test_calls_that_only_count_are_shown_and_are_no_reason() -> None:
-    """Where a threshold decides, what differs stands in its conversation with a mark of its own."""
+def test_calls_counted_by_a_threshold_are_not_a_reason() -> None:
+    """If a threshold decides, differences appear in the conversation with their own mark."""
     result = scenario(held(metrics=COUNTED), thresholds={"trajectory_score": 0.5})
     text = shown(result, 140)
     assert "✗ trajectory_score: average 0.25 is below the threshold 0.5" in text
@@ -204,7 +204,7 @@ def test_calls_that_only_count_are_shown_and_are_no_reason() -> None:
 
 
 def test_a_stored_reason_has_its_rows() -> None:
-    """A run that is shown again looks as it did: rows are in the conversation, not in the reason."""
+    """A stored run looks the same: the rows come from the conversation, not the reason."""
     both = replace(WRITES, alignment=(), parts=(LOGIN, WRITES))
     result = scenario(held(both))
     reasons = tuple(CODECS.read(Reason, CODECS.write(each)) for each in result.verdict.reasons)
@@ -214,8 +214,8 @@ def test_a_stored_reason_has_its_rows() -> None:
     assert shown(again) == shown(result)
 
 
-def test_where_nothing_is_expected_calls_stand_alone() -> None:
-    """A trajectory of limits and orders alone has one column: there is nothing to stand beside its calls."""
+def test_without_expected_calls_there_is_one_column() -> None:
+    """A trajectory of only limits and orders has no second column."""
     order = replace(
         WRITES, mode=None, alignment=(row(None, 0, RowStatus.FREE), row(None, 2, RowStatus.EXTRA))
     )
@@ -224,7 +224,7 @@ def test_where_nothing_is_expected_calls_stand_alone() -> None:
 
 
 def test_a_trajectory_of_a_turn_shows_the_calls_of_the_turn() -> None:
-    """Rows of a turn's trajectory count calls from the turn's first."""
+    """Rows of a turn's trajectory number calls from the turn's first."""
     first = make.turn(0, tool_calls=(make.tool_call("other", {}),))
     second = make.turn(1, tool_calls=(make.tool_call("mine", {}),))
     wrong = replace(WRITES, name="", alignment=(row(None, 0, RowStatus.EXTRA),))
@@ -249,7 +249,7 @@ def summary(result: ScenarioResult, room: int = PLENTY) -> str:
 
 
 def test_the_summary_for_github_has_a_table() -> None:
-    """A failed trajectory is a table of Markdown, its transcript has both columns as text."""
+    """A failed trajectory is a Markdown table; its transcript has both columns as text."""
     text = summary(scenario())
     table = text[text.index("### Failures") :]
     assert "| ❌ | <code>find_user(name='Ann', …)</code> | <code>(not made)</code> | – |" in table
@@ -261,7 +261,7 @@ def test_the_summary_for_github_has_a_table() -> None:
 
 
 def test_tables_of_hostile_texts_stay_tables() -> None:
-    """A call cannot end a cell, a row, a block of HTML or a command, nor steer a terminal."""
+    """A call cannot end a cell, row, HTML block or command, or control a terminal."""
     bad = "|\n</code></pre></details>`**x**`\x1b[31m::error::"
     found = replace(WRITES, alignment=(row(bad, 0, RowStatus.DIFFERENT, bad),))
     result = scenario(held(found, [make.tool_call("pay", {"to": bad})]))
@@ -283,7 +283,7 @@ def case_text(result: ScenarioResult) -> str:
 
 
 def test_an_annotation_lists_the_rows() -> None:
-    """GitHub shows no columns in an annotation: each row is a line, in the limits of its message."""
+    """GitHub annotations have no columns, so each row is a line, within the message's limit."""
     result = scenario()
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
     assert "expected calls are missing: find_user%0Aexpected (strict) | made:%0A✗ find_user(" in error
@@ -304,8 +304,8 @@ ORDER = replace(
 )
 
 
-def test_each_table_stands_below_its_reason() -> None:
-    """An annotation has the rows of each trajectory of the first conversation, and none of an order alone."""
+def test_each_table_follows_its_reason() -> None:
+    """An annotation has the rows of each trajectory of the first conversation, none for an order."""
     both = replace(WRITES, alignment=(), parts=(ORDER, WRITES))
     result = scenario(held(both))
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
@@ -314,8 +314,8 @@ def test_each_table_stands_below_its_reason() -> None:
     assert error.count("drop()") == 1
 
 
-def test_conversations_that_failed_alike_are_told_once() -> None:
-    """Annotation and summary say the same of several conversations once, and how many they are."""
+def test_conversations_that_failed_alike_are_grouped() -> None:
+    """Annotation and summary show the shared reasons once, with the number of conversations."""
     result = scenario(*(held(WRITES, CALLS, SAYS, id=f"c{n}") for n in range(3)))
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
     text = summary(result)
@@ -328,7 +328,7 @@ def test_conversations_that_failed_alike_are_told_once() -> None:
 
 
 def test_a_failure_of_two_trajectories_loses_no_side_in_the_summary() -> None:
-    """The first trajectory has a named table; the second, which has none, keeps both sides in its reason."""
+    """The first trajectory has a table; the second keeps both sides in its reason."""
     other = replace(WRITES, name="second", alignment=(row("pay()", None, RowStatus.MISSING),))
     text = summary(scenario(held(replace(WRITES, alignment=(), parts=(WRITES, other)))))
     failures = text[text.index("### Failures") : text.index("### Transcripts")]
@@ -340,7 +340,7 @@ def test_a_failure_of_two_trajectories_loses_no_side_in_the_summary() -> None:
 
 
 def test_a_table_has_no_empty_columns() -> None:
-    """Where nothing is expected by name there is no column for it, nor one for reasons that are not there."""
+    """Without expected names or reasons, their columns are left out."""
     words = "before: drop (call 3) without login before it"
     alone = row(None, 2, RowStatus.OUT_OF_ORDER, words)
     result = scenario(held(replace(ORDER, alignment=(*ORDER.alignment[:1], alone))))
@@ -351,6 +351,6 @@ def test_a_table_has_no_empty_columns() -> None:
 
 
 def test_junit_has_both_columns() -> None:
-    """The text of a failure in junit.xml is what the console says."""
+    """The failure text in junit.xml is that of the console."""
     assert "✗ find_user(name=" in case_text(scenario())
     assert "(not made)" in case_text(scenario())

@@ -1,4 +1,4 @@
-"""What the console reporter shows, on a terminal and off it."""
+"""The console reporter, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def conversation(
     unfinished: UnfinishedTurn | None = None,
     labels: Sequence[str] = (),
 ) -> ConversationResult:
-    """A conversation whose last turn has the metrics and checks."""
+    """A conversation whose last turn has these metrics and checks."""
     turns = turns or (turn(tool_calls=(CHECKED,)),)
     ending = Ending.ERROR if failure else Ending.SATISFIED
     last = turns[-1].turn_index
@@ -163,7 +163,7 @@ def tell(
     comparison: bool = False,
     agents: Sequence[str] = ("booking",),
 ) -> str:
-    """What the console shows of a run with these results."""
+    """Return the console output for a run with these results."""
     reporter = ConsoleReporter(to, DisplayOptions(verbosity=2 if verbose else verbosity), live=live)
     held = sum(len(s.conversations) for s in scenarios)
     endpoints = dict.fromkeys(agents, ENDPOINT)
@@ -192,7 +192,7 @@ def shown(result: ScenarioResult, *, verbose: bool = False) -> str:
 
 
 def test_a_small_passing_run() -> None:
-    """A passing scenario is one line and its averages; the end is the totals."""
+    """A passing scenario is one line with its averages; totals end the output."""
     scores = {"helpfulness": Score(4, "fine"), "goal_completion": Score(1, "done")}
     held = [conversation(f"slot-{n}", metrics=scores) for n in (1, 2)]
     tokens = {"judge": ModelUsage(4, Usage(1000, 50), 1)}
@@ -214,7 +214,7 @@ cost       4 model calls
 
 
 def test_every_figure_of_a_small_run() -> None:
-    """With -v a scenario that passed has its conversations and averages, and the run has its figures."""
+    """With -v, passing scenarios show conversations and averages, and the run its figures."""
     held = [conversation(f"slot-{n}", metrics={"helpfulness": Score(4, "fine")}) for n in (1, 2)]
     tokens = {"judge": ModelUsage(4, Usage(1000, 50), 1)}
     result = scenario(*held, thresholds={"helpfulness": 3.5}, usage=tokens)
@@ -245,7 +245,7 @@ cost       4 model calls
 
 
 def test_a_failing_run_on_a_terminal() -> None:
-    """A failing scenario shows what was expected, what came, and where; long lines hang below their label."""
+    """A failing scenario shows expectation, result and place; long lines are indented."""
     wrong = CheckResult(
         check="contains", passed=False, summary="expected 'BK-' in the reply", reply="'At nine?'"
     )
@@ -292,7 +292,7 @@ Not passed
 
 
 def test_a_comparison() -> None:
-    """A comparison names the agent on every line and ends with a table of scenario by agent."""
+    """A comparison has the agent on every line and ends with a table of scenarios by agents."""
     scores = [{"helpfulness": Score(value, "")} for value in (2, 5)]
     limits = {"helpfulness": 4.0}
     old, new = (
@@ -316,7 +316,7 @@ passed              0 of 1                   1 of 1
 
 
 def test_a_comparison_off_a_terminal_is_never_squeezed() -> None:
-    """The table of a comparison is as wide as it has to be where nobody's screen limits it."""
+    """Without a terminal, the comparison table is as wide as it needs."""
     agents = [f"agent-with-a-long-name-{n}" for n in range(6)]
     results = [scenario(conversation(), agent=agent) for agent in agents]
     text = tell(console(40), *results, comparison=True, agents=agents)
@@ -325,7 +325,6 @@ def test_a_comparison_off_a_terminal_is_never_squeezed() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """Whatever is told, no row is wider than the terminal."""
     long = "w" * 300 + " 日本語のとても長いテキスト " * 20
     held = [
         conversation("a-very-long-slug-" * 8 + "1", turn(0, long, long), trajectory=TOO_FEW, labels=["x"]),
@@ -339,13 +338,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_off_a_terminal_lines_are_whole() -> None:
-    """A file gets every line in one piece, however narrow the console claims to be."""
+    """In a file every line is complete, whatever the console's width."""
     result = replace(failing(name="a name of many words " * 20))
     assert f"✗ failed   {result.name}  scenarios/booking.sim.py:12  0/1" in tell(console(30), result)
 
 
 def test_sixty_scenarios_end_with_what_failed() -> None:
-    """After sixty scenarios the last screen names the few that did not pass, with file and line."""
+    """After sixty scenarios the end lists the few that did not pass, with file and line."""
     results = [scenario(conversation(), name=f"number {n}", line=n) for n in range(1, 61)]
     results[20] = replace(failing("the bad one"), line=21)
     broken = conversation("x-1", failure=Failure(Blame.MODEL, "openai/x: 401"))
@@ -357,7 +356,7 @@ def test_sixty_scenarios_end_with_what_failed() -> None:
 
 
 def test_markup_is_text() -> None:
-    """What looks like rich markup in names, messages and tool results is shown as it is."""
+    """Rich markup in names, messages and tool results is printed literally."""
     call = ToolCall("[red]tool", {"[bold]": "[/]"}, "[link=x]y[/link]", True, 0)
     held = conversation(
         "[blink]id", turn(reply="[red]R[/red] :smile:", tool_calls=(call,)), trajectory=TOO_FEW
@@ -377,8 +376,8 @@ def test_markup_is_text() -> None:
 
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("live", [False, True])
-def test_an_agent_cannot_steer_the_terminal(verbose: bool, live: bool) -> None:
-    """Escapes, carriage returns, bells and bidi overrides from outside are made visible, everywhere."""
+def test_an_agent_cannot_control_the_terminal(verbose: bool, live: bool) -> None:
+    """Foreign escapes, carriage returns, bells and bidi overrides are made visible everywhere."""
     evil = "a\x1b[2J\x1b]0;title\x07b\rc\x9bd\u202ee\x08\x00\ud800"
     call = ToolCall(evil, {evil: evil}, evil, True, 0, invalid_arguments=evil, error=evil)
     check = CheckResult(check=evil, passed=False, summary=evil, reply=evil)
@@ -408,8 +407,8 @@ def test_an_agent_cannot_steer_the_terminal(verbose: bool, live: bool) -> None:
     assert "\x1b]0;" not in text
 
 
-def test_a_reply_cannot_forge_a_line_of_its_own() -> None:
-    """A reply of several rows stays indented below its speaker; no row of it starts at the margin."""
+def test_a_reply_cannot_forge_a_line() -> None:
+    """All rows of a reply are indented below its speaker."""
     held = conversation("slot-1", turn(reply="Hi\n✓ passed   forged\r\n\n1 passed"), trajectory=TOO_FEW)
     rows = tell(console(80), scenario(held, name="n\n✓ passed   forged"), verbose=True).splitlines()
     assert "                 ✓ passed   forged" in rows
@@ -418,8 +417,8 @@ def test_a_reply_cannot_forge_a_line_of_its_own() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 @pytest.mark.parametrize("terminal", [False, True])
-def test_every_encoding_is_served(encoding: str, terminal: bool) -> None:
-    """An output that cannot carry a character gets another one, never an exception."""
+def test_every_encoding_is_supported(encoding: str, terminal: bool) -> None:
+    """Characters that the output cannot encode are replaced, without an exception."""
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
     to = Console(file=file, width=80, force_terminal=terminal, color_system=None)
     held = conversation(
@@ -438,7 +437,7 @@ def test_every_encoding_is_served(encoding: str, terminal: bool) -> None:
 
 
 def test_ascii_output() -> None:
-    """ASCII has words for symbols, and escapes for what it cannot say."""
+    """ASCII output has words for symbols and escapes for other characters."""
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     printer = Printer(Console(file=file, width=80))
     look = DisplayOptions(printer.glyphs)
@@ -459,7 +458,7 @@ class Tty(io.StringIO):
 
 
 def made(environ: Mapping[str, str], file: io.StringIO) -> str:
-    """What a reporter made for this environment writes of a failing run."""
+    """Return what a reporter for this environment prints for a failing run."""
     reporter = ConsoleReporter(open_console(environ, file))
     result = failing()
     reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
@@ -479,34 +478,34 @@ def made(environ: Mapping[str, str], file: io.StringIO) -> str:
     ],
 )
 def test_no_escape_codes_where_none_are_wanted(environ: Mapping[str, str], file: io.StringIO) -> None:
-    """Files, `NO_COLOR` and dumb terminals get no escape code at all."""
+    """Files, `NO_COLOR` and dumb terminals get no escape codes."""
     assert "\x1b" not in made(environ, file)
 
 
 def test_no_color_on_a_terminal_keeps_the_progress() -> None:
-    """`NO_COLOR` is about colour: the progress still moves, but no style is set."""
+    """With `NO_COLOR` the progress display stays live, without styles."""
     text = made({"NO_COLOR": "1", "TERM": "xterm"}, Tty())
     assert "\x1b[?25l" in text
     assert not re.search(r"\x1b\[[\d;]*m", text)
 
 
 def test_force_color_colours_a_pipe() -> None:
-    """`FORCE_COLOR` gives colours where there is no terminal, but nothing moves and nothing is wrapped."""
+    """`FORCE_COLOR` gives colors without a terminal, but no live display and no wrapping."""
     text = made({"FORCE_COLOR": "1", "TERM": "xterm"}, io.StringIO())
     assert "\x1b[31m✗ failed" in text
     assert "\x1b[?25l" not in text
     assert max(map(len, text.splitlines())) > 80
 
 
-def test_ci_stops_what_moves() -> None:
-    """In CI a terminal gets plain lines, still coloured."""
+def test_ci_has_no_live_display() -> None:
+    """In CI a terminal gets plain lines, with colors."""
     text = made({"CI": "true", "TERM": "xterm"}, Tty())
     assert "\x1b[?25l" not in text
     assert "\x1b[31m" in text
 
 
 def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
-    """When nobody reads on (`agentest run | head`), the other reporters still get their events."""
+    """If the reader is gone (`agentest run | head`), other reporters still get their events."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8") as pipe:
@@ -516,7 +515,7 @@ def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
 
 
 def test_the_cursor_comes_back_when_reporting_fails() -> None:
-    """A reporter that crashes gives the terminal its cursor back before it says so."""
+    """A reporter that crashes restores the cursor first."""
     to = console(80, force_terminal=True)
     reporter = ConsoleReporter(to, live=True)
     reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
@@ -525,8 +524,8 @@ def test_the_cursor_comes_back_when_reporting_fails() -> None:
     assert written(to).rindex("\x1b[?25h") > written(to).rindex("\x1b[?25l")
 
 
-def test_off_a_terminal_only_finished_scenarios_are_told() -> None:
-    """Plain output has no line for what is merely under way."""
+def test_off_a_terminal_only_finished_scenarios_are_printed() -> None:
+    """Plain output has no line for work in progress."""
     to = console(80)
     reporter = ConsoleReporter(to)
     reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
@@ -538,7 +537,7 @@ def test_off_a_terminal_only_finished_scenarios_are_told() -> None:
 
 
 def test_an_agent_error_shows_the_turn_without_reply() -> None:
-    """A conversation that the agent broke off shows the message that got no answer."""
+    """The unanswered message of an interrupted conversation is shown."""
     failure = Failure(Blame.AGENT, "the agent answered 500")
     held = [
         conversation(f"slot-{n}", turn(), failure=failure, unfinished=UnfinishedTurn(n, "Nine it is", ()))
@@ -554,7 +553,7 @@ def test_an_agent_error_shows_the_turn_without_reply() -> None:
 
 
 def test_different_reasons_are_not_lumped_together() -> None:
-    """Conversations are alike only when everything that speaks against them is."""
+    """Conversations are grouped only if all their reasons are the same."""
     extra = TrajectoryResult(
         matched=False, summary="unexpected calls were made: send_email", actual="send_email()"
     )
@@ -564,21 +563,21 @@ def test_different_reasons_are_not_lumped_together() -> None:
     assert "unexpected calls were made: send_email" in text
 
 
-def test_errors_are_told_with_severity_and_occurrences() -> None:
-    """An error group is told once, with severity, label, number, ids and explanation."""
+def test_errors_have_severity_and_occurrences() -> None:
+    """An error group is shown once, with severity, label, count, ids and explanation."""
     text = shown(scenario(conversation("slot-1", labels=["false information"] * 8)))
     assert ("    ✗ critical: false information, 8 times  #1\n        It invented a price.\n") in text
     assert text.count("It invented a price.") == 1
 
 
 def test_errors_that_do_not_fail_a_scenario_are_one_line() -> None:
-    """A passing scenario names its lesser errors, without the explanation or a mark of failure."""
+    """A passing scenario lists minor errors without explanation or failure mark."""
     text = shown(scenario(conversation("slot-1", labels=["repetition"]), severity=Severity.LOW))
     assert text.splitlines()[1:] == ["      low: false information, 1 time  #1"]
 
 
-def test_a_threshold_missed_is_said_and_coloured() -> None:
-    """An average below its threshold is the reason of the failure, and red in the list of averages."""
+def test_a_missed_threshold_is_shown_in_red() -> None:
+    """A low average is the reason of the failure, and red in the list of averages."""
     held = conversation(metrics={"helpfulness": Score(2, ""), "coherence": Score(5, "")})
     result = scenario(held, thresholds={"helpfulness": 4, "coherence": 4})
     (found,) = [each for each in scenario_lines(result, DisplayOptions()) if "coherence" in each.plain]
@@ -589,15 +588,15 @@ def test_a_threshold_missed_is_said_and_coloured() -> None:
 
 
 def test_a_threshold_without_a_score_is_shown_as_such() -> None:
-    """A threshold on a metric that nobody scored is neither hidden nor made up."""
+    """A threshold on an unscored metric is shown as not scored."""
     held = conversation(metrics={"helpfulness": Skipped("no model configured")})
     text = shown(scenario(held, thresholds={"helpfulness": 4}))
     assert text.startswith("! errored")
     assert "helpfulness not scored (≥ 4)" in text
 
 
-def test_skipped_metrics_are_said_once() -> None:
-    """Metrics without a model are told once for the run, not with each scenario."""
+def test_skipped_metrics_are_shown_once() -> None:
+    """Metrics without a model are listed once per run, not per scenario."""
     metrics = {"helpfulness": Skipped("no model configured"), "coherence": Skipped("no model configured")}
     results = [scenario(conversation(metrics=metrics), name=name) for name in "abc"]
     text = tell(console(80), *results, verbose=True)
@@ -615,8 +614,8 @@ def test_a_file_that_does_not_load_shows_its_traceback() -> None:
     assert text.rstrip().endswith("        row 49\n      NameError: x")
 
 
-def test_an_error_that_many_scenarios_meet_is_shown_once() -> None:
-    """The causes count it; another error, and every failure, has lines of its own."""
+def test_a_shared_error_is_shown_once() -> None:
+    """The causes count it; other errors and all failures have their own lines."""
     kinds = [
         (Status.ERRORED, "answered 401: no"),
         (Status.ERRORED, "answered 404: no"),
@@ -635,7 +634,7 @@ def test_an_error_that_many_scenarios_meet_is_shown_once() -> None:
 
 
 def test_only_skipped_is_not_a_pass() -> None:
-    """A run in which every scenario was skipped says that it is not a pass."""
+    """A run with only skipped scenarios says that it is not a pass."""
     text = tell(console(80), skipped("a"), skipped("b"))
     assert text.endswith(
         "Every scenario was skipped: this run is not a pass.\n"
@@ -644,13 +643,12 @@ def test_only_skipped_is_not_a_pass() -> None:
 
 
 def test_no_scenario_is_not_a_pass() -> None:
-    """A run without scenarios says that it is not a pass."""
     text = tell(console(80))
     assert "No scenario was run: this run is not a pass.\n0 passed (0 scenarios" in text
 
 
-def test_verbose_shows_everything_that_was_said() -> None:
-    """With --verbose every conversation is there in full: messages, calls, answers, scores with reasons."""
+def test_verbose_shows_everything() -> None:
+    """--verbose prints every conversation in full: messages, calls, answers, scores with reasons."""
     metrics = {"helpfulness": Score(4, "Quick.", (4, 4, 5)), "coherence": Unscored("judge is down")}
     call = ToolCall("book", {"at": "9"}, {"error": "full"}, True, 0, error="full")
     said = turn(0, "First\nsecond", tool_calls=(call,), retries=2, requests=3)
@@ -671,9 +669,7 @@ VERBOSE = """\
 """
 
 
-def test_arguments_that_do_not_fit_are_told_once() -> None:
-    """A call whose arguments did not fit says so once, and why."""
-
+def test_invalid_arguments_are_explained_once() -> None:
     def find(q: str) -> str:
         return q
 
@@ -685,8 +681,8 @@ def test_arguments_that_do_not_fit_are_told_once() -> None:
     assert "invalid arguments: invalid arguments" not in text
 
 
-def test_a_hand_over_is_said_in_words() -> None:
-    """A turn without text says so, and that the agent called tools, in short and in full."""
+def test_a_hand_over_is_described() -> None:
+    """A turn without text is described as one with only tool calls, in short and in full."""
     said = turn(0, reply="", tool_calls=(ToolCall("hand_over", {}, None, True, 0),))
     assert "agent  (no text; the agent called tools only)" in shown(
         scenario(conversation("slot-1", said)), verbose=True
@@ -696,7 +692,7 @@ def test_a_hand_over_is_said_in_words() -> None:
 
 
 def test_verbose_explains_a_failure_that_the_pass_rate_forgave() -> None:
-    """A scenario that passes by its rate still shows, with --verbose, what was wrong in one conversation."""
+    """--verbose shows the failed conversation of a scenario that passes by its rate."""
     held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2")]
     result = scenario(*held, thresholds={"pass_rate": 0.5})
     assert result.verdict.passed
@@ -705,7 +701,7 @@ def test_verbose_explains_a_failure_that_the_pass_rate_forgave() -> None:
 
 
 def test_many_passing_conversations_are_not_listed_one_by_one() -> None:
-    """In a failed scenario the failure is not buried under conversations that passed."""
+    """In a failed scenario, passing conversations are summarized."""
     held = [conversation(f"slot-{n}") for n in range(1, 100)]
     text = shown(scenario(*held, conversation("slot-0", trajectory=TOO_FEW)))
     assert "99/100 conversations passed" in text
@@ -714,7 +710,7 @@ def test_many_passing_conversations_are_not_listed_one_by_one() -> None:
 
 
 def test_the_slowest_turns_are_named() -> None:
-    """The three slowest turns are listed; a single turn is not worth a list."""
+    """The three slowest turns are listed, unless there is only one."""
     one = scenario(conversation("slot-1"))
     assert "Slowest" not in tell(console(80), one)
     turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
@@ -727,7 +723,7 @@ def test_the_slowest_turns_are_named() -> None:
 
 
 def test_the_model_has_a_part_of_the_time_if_a_gateway_saw_it() -> None:
-    """The model's time stands beside the agent's, of turns and of all conversations."""
+    """The model's time is shown within the agent's, for turns and for all conversations."""
     spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, judges_ms=1000.0, model_ms=800.0)
     turns = [turn(n, latency_ms=1000.0 * n, model_ms=900.0 * n) for n in range(3)]
     held = replace(conversation("slot-1", *turns), time=spent)
@@ -737,8 +733,8 @@ def test_the_model_has_a_part_of_the_time_if_a_gateway_saw_it() -> None:
     assert "turn 3  2.0 s, model 1.8 s" in text
 
 
-def test_what_conversations_waited_for_is_told() -> None:
-    """The end says how long a conversation took and whom it waited for; what is nothing is left out."""
+def test_time_spent() -> None:
+    """The end shows a conversation's duration and its waits, without those that are zero."""
     spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, user_ms=500.0, tools_ms=1.0, judges_ms=300.0)
     held = [replace(conversation(f"slot-{n}"), time=spent) for n in (1, 2)]
     assert (
@@ -748,7 +744,7 @@ def test_what_conversations_waited_for_is_told() -> None:
 
 
 def test_calls_retries_and_tokens_are_totalled() -> None:
-    """The end says what the run cost: calls and retries of the agent, calls and tokens of each role."""
+    """The end shows the agent's calls and retries, and calls and tokens of each role."""
     said = turn(0, retries=2, requests=4, usage=Usage(1000, 200))
     usage = {"user": ModelUsage(2, Usage(10, 5)), "judge": ModelUsage(3)}
     text = tell(
@@ -759,25 +755,25 @@ def test_calls_retries_and_tokens_are_totalled() -> None:
     assert "judge   6 model calls\n" in text
 
 
-def test_a_model_only_for_the_user_is_said_in_the_header() -> None:
-    """The header names each model with its roles, and says when nobody judges."""
+def test_a_model_only_for_the_user_is_in_the_header() -> None:
+    """The header has each model with its roles, and says if there is no judge."""
     text = tell(console(200), models={"user": "ollama/llama3.2", "judge": None})
     assert "model   ollama/llama3.2 (user); no judge: LLM metrics are skipped\n" in text
 
 
 def test_cleaning_keeps_ordinary_text() -> None:
-    """Accents, other scripts and emoji with joiners are nobody's trick and stay."""
+    """Accents, other scripts and emoji with joiners are unchanged."""
     assert clean("é 日本 👩‍💻 שלום ناس") == "é 日本 👩‍💻 שלום ناس"
 
 
 def test_shortened_text_is_one_row() -> None:
-    """Shortening collapses white space and marks what it cut."""
+    """Shortening collapses white space and marks the cut."""
     assert shortened("a\n\n b\tc") == "a b c"
     assert shortened("x" * 200, 10) == "xxxxxxxxx…"
 
 
 def test_warnings_are_shown_whatever_the_status() -> None:
-    """What a user should look at is shown below a scenario, be it passed."""
+    """A scenario's warnings are shown even if it passed."""
     text = "find was called with arguments that its mock does not take"
     cut_short = conversation(failure=Failure(Blame.AGENT, "no"))
     for found in (scenario(conversation()), scenario(cut_short)):

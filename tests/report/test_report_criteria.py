@@ -1,4 +1,4 @@
-"""Criteria and goals in the reports: by name, counted, and readable however many there are."""
+"""Criteria and goals in reports: by name, counted, and readable in large numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def talk(
 
 
 def told(result: ScenarioResult, *, verbose: bool = False) -> str:
-    """The scenario on a console that is no terminal."""
+    """Return the console output for the scenario, without a terminal."""
     file = io.StringIO()
     reporter = ConsoleReporter(
         Console(file=file, soft_wrap=True, width=200), DisplayOptions(verbosity=2 * verbose), live=False
@@ -76,7 +76,7 @@ def summed_up(result: ScenarioResult) -> str:
 
 
 def test_one_conversation_on_the_console() -> None:
-    """A criterion is a line with what became of it; what the verdict says already is said once."""
+    """A criterion is one line with its result, and does not repeat the verdict."""
     held = talk("pay-1", criterion(VIOLATED), criterion(MET, "Is polite"), criterion(VIOLATED, VOUCHER))
     text = told(make.scenario_result(conversations=[held]))
     assert f"✗ turn 1  criterion '{CARD}' violated: It is violated." in text
@@ -90,7 +90,7 @@ def test_one_conversation_on_the_console() -> None:
 
 
 def test_several_conversations_on_the_console() -> None:
-    """Over several conversations, criteria are counted, with the first that broke each."""
+    """Criteria are counted over conversations, with the first violation of each."""
     held = [
         talk("pay-1", criterion(MET), criterion(VIOLATED, VOUCHER)),
         talk("pay-2", criterion(VIOLATED), criterion(MET, VOUCHER)),
@@ -102,8 +102,8 @@ def test_several_conversations_on_the_console() -> None:
     assert "and 1 more conversation like it: #3" in text
 
 
-def test_criteria_that_were_not_asked_are_told() -> None:
-    """Where conversations had failed already, the console says that their criteria were left out."""
+def test_criteria_that_were_skipped_are_counted() -> None:
+    """If conversations had already failed, the console says that their criteria were skipped."""
     left_out = criterion(UNTOLD, turn_index=None, reason=DECIDED)
     text = told(make.scenario_result(conversations=[talk("pay-1", left_out), talk("pay-2", criterion(MET))]))
     assert "    - 1 criterion not asked of 1 conversation: failed already\n" in text
@@ -111,8 +111,8 @@ def test_criteria_that_were_not_asked_are_told() -> None:
     assert "criteri" not in told(make.scenario_result(conversations=[talk("pay-1"), talk("pay-2")]))
 
 
-def test_a_goal_that_was_missed_is_told_with_its_reason() -> None:
-    """Of each conversation that missed its goal, rightly or not, the console says so and why."""
+def test_missed_goals_have_their_reason() -> None:
+    """Each conversation that missed its goal, rightly or not, has a line with the reason."""
     held = [
         talk("pay-1", goal=NOT_REACHED),
         talk("pay-2", goal=RIGHTLY),
@@ -128,7 +128,7 @@ def test_a_goal_that_was_missed_is_told_with_its_reason() -> None:
 
 
 def test_a_goal_that_was_reached_wrongly_is_reported_as_missed() -> None:
-    """Console, GitHub summary and JUnit say that the goal was reached wrongly, and why."""
+    """Console, GitHub summary and JUnit show the reason."""
     result = make.scenario_result(
         conversations=[talk("pay-1", goal=GoalOutcome.REACHED_WRONGLY)], thresholds={"goal_completion": 0.8}
     )
@@ -143,8 +143,8 @@ def test_a_goal_that_was_reached_wrongly_is_reported_as_missed() -> None:
     assert row in "".join(document(make.run_result(result), texts, str))
 
 
-def test_evidence_and_labels_are_told_apart() -> None:
-    """What contradicts known facts and what nothing supports are not the same; all labels are named."""
+def test_evidence_and_labels_are_shown() -> None:
+    """Contradicted and unsupported statements differ, and all labels are listed."""
     metrics = {
         "faithfulness": Score(2, "No such fee.", evidence=Evidence.UNSUPPORTED),
         "agent_behavior_failure": Score("unsafe action", "Paid.", labels=("unsafe action", "other")),
@@ -157,7 +157,7 @@ def test_evidence_and_labels_are_told_apart() -> None:
 
 
 def many(result: Sequence[CriterionOutcome], count: int = 100, reason: str = "r") -> ScenarioResult:
-    """Twenty criteria in a hundred conversations, each conversation with other results."""
+    """Twenty criteria in a hundred conversations with varying results."""
     irregular = Random(7)
     return make.scenario_result(
         conversations=[
@@ -171,7 +171,7 @@ def many(result: Sequence[CriterionOutcome], count: int = 100, reason: str = "r"
 
 
 def test_reports_stay_readable_with_many_criteria() -> None:
-    """Twenty criteria in a hundred conversations are a few screens, and each criterion is there by name."""
+    """A few screens cover twenty criteria in a hundred conversations, each by name."""
     result = many([MET, MET, VIOLATED, MET, UNTOLD])
     text = told(result)
     assert len(text.splitlines()) < 400
@@ -186,7 +186,7 @@ def test_reports_stay_readable_with_many_criteria() -> None:
 
 
 def test_without_a_model_criteria_are_one_line() -> None:
-    """Offline, all criteria are reported in one line; --verbose names them."""
+    """Offline, one line reports all criteria; --verbose lists them."""
     result = many([UNTOLD], 10, NO_MODEL)
     assert result.verdict.status is Status.ERRORED
     text = told(result)
@@ -199,7 +199,7 @@ def test_without_a_model_criteria_are_one_line() -> None:
 
 
 def test_a_criterion_that_was_not_asked_is_not_marked_as_met() -> None:
-    """Where a conversation had failed already, --verbose shows its criteria without the mark of a pass."""
+    """--verbose shows skipped criteria of a failed conversation without a pass mark."""
     missed = TrajectoryResult(matched=False, summary="expected calls are missing: book")
     held = [replace(talk("pay-1", criterion(UNTOLD, reason=DECIDED)), trajectory=missed)]
     text = told(make.scenario_result(conversations=held), verbose=True)
@@ -250,7 +250,7 @@ def test_what_a_report_shows_stays_data() -> None:
 
 
 def test_pages_of_a_judge_stay_in_one_row() -> None:
-    """What a judge writes begins no row of its own and fills no log; the results keep the whole."""
+    """A judge's text stays in its row and is shortened; the results keep all of it."""
     pages = "It lied.\ns-9: goal not reached; the user gave up: " + "again and " * 10_000
     broken = criterion(VIOLATED, reason=pages)
     assert len(criterion_message(broken)) < 700

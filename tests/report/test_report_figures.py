@@ -1,4 +1,4 @@
-"""How sure numbers are, as the console and GitHub's summary tell it."""
+"""Confidence of figures on the console and in GitHub's summary."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def three(*, agent: str = "booking", name: str = "books") -> list[ConversationRe
     return [talk("c1", 3), talk("c2", 4), talk("c3", 5, fails=True)]
 
 
-def test_a_scenario_says_how_sure_its_numbers_are() -> None:
-    """Rate and averages have n and interval, and conversations that disagree are called flaky."""
+def test_figures_of_a_scenario_have_intervals() -> None:
+    """Rate and averages have n and interval, and disagreeing conversations are called flaky."""
     text = told(run_result(scenario_result("books", three(), thresholds={"helpfulness": 3.5})), verbosity=1)
     assert "2/3 conversations passed (67% [21–94%]) · flaky · 3 turns" in text
     assert "helpfulness 4.00 [1.52, 5.00] (≥ 3.5, n 3)" in text
@@ -59,22 +59,22 @@ def test_a_scenario_says_how_sure_its_numbers_are() -> None:
 
 
 def test_a_single_conversation_is_not_called_a_rate() -> None:
-    """One conversation of one scenario passed or did not; nothing is said of brackets or sizes."""
+    """A single conversation passed or failed, without interval or sample size."""
     text = told(run_result(scenario_result()))
     assert "scenarios/booking.sim.py:7  1 conversation\n" in text
     assert "pass rate" not in text
     assert "In brackets" not in text
 
 
-def test_what_a_rate_leaves_out_is_said() -> None:
-    """Where conversations are errored, the rate says of how many it is."""
+def test_a_rate_names_its_sample() -> None:
+    """If conversations are errored, the rate says how many it covers."""
     errored = conversation_result("c3", held=conversation("c3", [], failure(Blame.MODEL)))
     text = told(run_result(scenario_result("books", [talk("c1", 3), talk("c2", 4), errored])), verbosity=1)
     assert "2/3 conversations passed (100% [34–100%] of the 2 that passed or failed)" in text
 
 
 def test_a_close_decision_comes_with_the_drops_that_can_be_detected() -> None:
-    """Where some conversations of a scenario passed and others failed, one sentence says what that proves."""
+    """If conversations of a scenario disagree, one sentence says which drops are detectable."""
     result = run_result(*(scenario_result(name, three()) for name in "abc"))
     text = told(result)
     said = (
@@ -114,14 +114,14 @@ def talks(count: int) -> list[ConversationResult]:
     ],
     ids=["one each", "two", "thirty", "several sizes", "plenty"],
 )
-def test_what_sizes_can_tell(sizes: tuple[int, ...], expected: str | None) -> None:
-    """The sentence is worked out of the conversations that there are; the least of them decides."""
+def test_detectable_drops(sizes: tuple[int, ...], expected: str | None) -> None:
+    """The sentence depends on the smallest number of conversations."""
     result = run_result(*(scenario_result(str(n), talks(size)) for n, size in enumerate(sizes)))
     assert detection_limits(result) == expected
 
 
-def test_what_repeated_scenarios_can_tell() -> None:
-    """The most conversations count: three that were enough to decide are not what the run can tell."""
+def test_detectable_drops_of_repeated_scenarios() -> None:
+    """The maximum of conversations counts, not the few that decided."""
     found = [replace(scenario_result(str(n), talks(n)), repeat=Repeat(max=20)) for n in (3, 20)]
     assert detection_limits(run_result(*found)) == (
         "With 20 conversations per scenario, drops from 90% to 68% are detectable. "
@@ -146,7 +146,7 @@ def test_agents_are_compared_with_their_rates() -> None:
 
 
 def test_no_line_is_wider_than_a_small_terminal() -> None:
-    """On a terminal of 80 columns long lines are broken between their parts."""
+    """On a terminal of 80 columns, long lines break between their parts."""
     text = told(
         compared(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None), verbosity=1
     )
@@ -155,7 +155,7 @@ def test_no_line_is_wider_than_a_small_terminal() -> None:
 
 
 def test_the_summary_on_github() -> None:
-    """Failures and the table say rate, interval and flaky; averages are folded, the last of all."""
+    """Failures and table have rate, interval and flaky; averages are folded at the end."""
     text = summary(compared(), Transcripts(100_000), 100_000).replace("&#91;", "[").replace("&#93;", "]")
     assert (
         "Pass rate: booking: 67% [21–94%] (n 3), pass^2 33%, pass^3 0%; other: 100% [34–100%] (n 2)" in text
@@ -180,5 +180,5 @@ def test_the_summary_on_github() -> None:
     ],
 )
 def test_percentages(share: float, expected: str) -> None:
-    """Hardly any is not none, and nearly all is not all."""
+    """A tiny share is not shown as 0%, and one just below all is not shown as 100%."""
     assert percent(share) == expected

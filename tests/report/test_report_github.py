@@ -1,4 +1,4 @@
-"""GitHub Actions: annotations that stay one line, and a summary that stays whole and within its limit."""
+"""GitHub Actions: one-line annotations, and a summary that is valid and within its limit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lines(result: RunResult) -> list[str]:
 
 
 def transcripts(result: RunResult) -> Transcripts:
-    """What a reporter has kept when the run is over."""
+    """The transcripts that a reporter has stored when the run ends."""
     found = Transcripts(PLENTY)
     for scenario in result.scenarios:
         found.add(scenario)
@@ -80,7 +80,7 @@ def report_to(path: Path, result: RunResult, write: Callable[[str], None] | None
 
 
 def summary(result: RunResult, room: int) -> str:
-    """The summary of a run that has let its conversations go."""
+    """The summary of a run that has released its conversations."""
     return github.summary(let_go(result), transcripts(result), room)
 
 
@@ -91,7 +91,7 @@ def unescaped(text: str) -> str:
 
 
 def balanced(markdown: str) -> bool:
-    """Whether every <details> is closed, and none is opened in another."""
+    """Return whether every <details> is closed and none is nested."""
     tags = re.findall(r"<details>|</details>", markdown)
     return tags == ["<details>", "</details>"] * (len(tags) // 2)
 
@@ -101,7 +101,7 @@ def failing(name: str = "no slot", **more: Any) -> Any:
 
 
 def talkative(text: str) -> Any:
-    """A scenario that failed and holds the text wherever a text can be."""
+    """A failed scenario with the text in every place."""
     held = conversation(
         text,
         [turn(user=text, agent=text, tool_calls=(tool_call(text, {text: text}, text),))],
@@ -114,7 +114,7 @@ def talkative(text: str) -> Any:
 
 
 def test_failed_scenario() -> None:
-    """A failed scenario is an error at the line of its `scenario(` call, with its failing reasons."""
+    """A failed scenario is an error at its `scenario(` call, with its failing reasons."""
     [line] = lines(run_result(failing("slots: a, b")))
     level, file, number, title, message = COMMAND.fullmatch(line).groups()  # type: ignore[union-attr]
     assert (level, file, number) == ("error", "scenarios/booking.sim.py", "7")
@@ -123,7 +123,7 @@ def test_failed_scenario() -> None:
 
 
 def test_errored_scenario() -> None:
-    """An errored scenario is an error whose title says so; a file that did not load is one too."""
+    """An errored scenario or a file that did not load is an error with that in its title."""
     why = verdict(Status.ERRORED, "the judge's model timed out", ReasonKind.MODEL)
     assert lines(run_result(scenario_result("slow", verdict=why), broken_file())) == [
         "::error file=scenarios/booking.sim.py,line=7,title=slow errored::the judge's model timed out",
@@ -132,7 +132,7 @@ def test_errored_scenario() -> None:
 
 
 def test_failing_reasons_only() -> None:
-    """What would only have errored a scenario is not told as the reason of its failure."""
+    """Reasons that are only errored are left out of a failure."""
     reasons = (
         Reason(Status.FAILED, ReasonKind.CHECK, "too long", conversation_id="c1"),
         Reason(Status.FAILED, ReasonKind.CHECK, "too slow", conversation_id="c2"),
@@ -157,7 +157,7 @@ def test_nothing_to_annotate() -> None:
     ],
 )
 def test_deduplicated_error(severity: Severity, level: str) -> None:
-    """A deduplicated error is annotated once, as high as its severity, whether the scenario failed or not."""
+    """A deduplicated error has one annotation at its severity's level, even if the scenario passed."""
     why = Verdict(Status.PASSED)
     [line] = lines(run_result(scenario_result("s", errors=[error_group(severity=severity)], verdict=why)))
     where = f"::{level} file=scenarios/booking.sim.py,line=7"
@@ -167,7 +167,7 @@ def test_deduplicated_error(severity: Severity, level: str) -> None:
 
 
 def test_threshold_violations() -> None:
-    """A missed threshold, and a missed pass rate, is a warning of its own."""
+    """A missed threshold or pass rate is a separate warning."""
     weak = conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(2)})])
     found = lines(run_result(scenario_result("a", [weak], thresholds={"helpfulness": 4})))
     found += lines(run_result(failing("b", thresholds={"pass_rate": 0.5})))
@@ -179,8 +179,8 @@ def test_threshold_violations() -> None:
     ]
 
 
-def test_a_missed_threshold_is_told_once() -> None:
-    """The scenario's error names what the warning tells in numbers, and says its other reasons in full."""
+def test_a_missed_threshold_is_annotated_once() -> None:
+    """The error refers to the warning with the numbers, and has the other reasons in full."""
     weak = conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(2)})])
     only, warned = lines(run_result(scenario_result("a", [weak], thresholds={"helpfulness": 4})))
     assert only.endswith("::below its threshold: helpfulness")
@@ -192,7 +192,7 @@ def test_a_missed_threshold_is_told_once() -> None:
 
 
 def test_ten_annotations_of_a_level() -> None:
-    """Of each level ten lines are written, the most severe first; the tenth counts the others."""
+    """Each level has at most ten annotations, most severe first; the tenth counts the rest."""
     hours = [error_group(f"low {n}", Severity.LOW) for n in range(10)]
     groups = [error_group(f"high {n}") for n in range(5)] + [error_group("worst", Severity.CRITICAL)]
     errored = scenario_result("slow", verdict=verdict(Status.ERRORED))
@@ -208,7 +208,7 @@ def test_ten_annotations_of_a_level() -> None:
 
 
 def test_summary_begins_with_what_failed() -> None:
-    """Failures with place and reasons stand before everything else; the reports are named with a command."""
+    """Failures with place and reasons come first; reports are listed with a command."""
     result = run_result(scenario_result("fine"), failing("it's | bad"), broken_file())
     text = github.summary(result, transcripts(result), PLENTY, [".agentest/results.json", "junit.xml"])
     head, table = text.split("| Status |")
@@ -225,7 +225,7 @@ def test_summary_begins_with_what_failed() -> None:
 
 
 def test_summary_in_a_file_of_its_own(tmp_path: Path) -> None:
-    """`github-actions=PATH` writes the summary alone, anew, and prints nothing."""
+    """`github-actions=PATH` replaces the file with the summary and prints nothing."""
     path = tmp_path / "summary.md"
     path.write_text("old", encoding="utf-8")
     report_to(path, run_result(failing()), write=None)
@@ -233,14 +233,14 @@ def test_summary_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_agents_are_told_apart() -> None:
-    """With several agents, titles say which; a file that did not load belongs to none."""
+    """With several agents, titles have the agent; a file that did not load has none."""
     found = lines(run_result(failing(agent="a"), failing(agent="b"), broken_file()))
     titles = [title for line in found for title in re.findall("title=(.*)::", line)]
     assert titles == ["no slot (a) failed", "no slot (b) failed", "scenarios/broken.sim.py errored"]
 
 
 def test_escapes() -> None:
-    """Properties escape `%`, `\\r`, `\\n`, `:` and `,`; messages the first three alone."""
+    r"""Properties escape `%`, `\r`, `\n`, `:` and `,`; messages only the first three."""
     text = "%\r\n:,%0A"
     assert annotation("error", text, 1, text, text) == (
         "::error file=%25%0D%0A%3A%2C%250A,line=1,title=%25%0D%0A%3A%2C%250A::%25%0D%0A:,%250A"
@@ -249,8 +249,8 @@ def test_escapes() -> None:
 
 @given(texts, texts, texts)
 def test_annotations_stay_one_line(file: str, title: str, message: str) -> None:
-    """Whatever the texts are, the annotation is one line of UTF-8 that steers nobody, and the runner gets the
-    texts back, with escapes for what would steer."""
+    """Any texts give one line of UTF-8 without controls, and the runner reads the texts back, with controls
+    escaped."""
     line = annotation("warning", file, 3, title, message)
     line.encode()
     assert clean(line) == line
@@ -263,7 +263,7 @@ def test_annotations_stay_one_line(file: str, title: str, message: str) -> None:
 
 
 def test_path_from_the_repository_root(tmp_path: Path) -> None:
-    """The path begins at the nearest folder with a `.git` entry, be it a folder or a file."""
+    """The path starts at the nearest parent with a `.git` entry, folder or file."""
     work = tmp_path / "repo" / "packages" / "bot"
     (work / "sims").mkdir(parents=True)
     (tmp_path / "repo" / ".git").mkdir()
@@ -275,7 +275,7 @@ def test_path_from_the_repository_root(tmp_path: Path) -> None:
 
 
 def test_path_without_a_repository(tmp_path: Path) -> None:
-    """Without one it begins at the workspace, or else at the working directory; elsewhere it is absolute."""
+    """It starts at the workspace or the working directory; other paths are absolute."""
     work, other = tmp_path / "workspace" / "bot", tmp_path / "other"
     assert repository_path("a.sim.py", work, tmp_path / "workspace") == "bot/a.sim.py"
     assert repository_path("a.sim.py", work, other) == "a.sim.py"
@@ -285,7 +285,7 @@ def test_path_without_a_repository(tmp_path: Path) -> None:
 
 
 def test_reporter(tmp_path: Path) -> None:
-    """When the run is over, whole lines are written and the summary is added to what other steps wrote."""
+    """At the end of the run, annotations are printed and the summary is appended to the file."""
     said: list[str] = []
     path = tmp_path / "summary.md"
     path.write_text("# Build", encoding="utf-8")
@@ -299,8 +299,8 @@ def test_reporter(tmp_path: Path) -> None:
     assert "<summary>no slot: c1</summary>" in text
 
 
-def test_no_summary_asked_for(tmp_path: Path) -> None:
-    """Without a summary file, there are annotations alone."""
+def test_no_summary_file(tmp_path: Path) -> None:
+    """Without a summary file there are only annotations."""
     said: list[str] = []
     GitHubActionsReporter(said.append, tmp_path, None).on_event(RunFinished(run_result(failing())))
     assert len(said) == 1
@@ -308,7 +308,7 @@ def test_no_summary_asked_for(tmp_path: Path) -> None:
 
 
 def test_summary_parts() -> None:
-    """The summary has counts, errors by severity and violations; what did not fail is folded."""
+    """The summary has counts, errors by severity and violations; passing parts are folded."""
     text = summary(
         run_result(
             scenario_result("fine"),
@@ -331,8 +331,8 @@ def test_summary_parts() -> None:
     assert re.findall("<summary>(.*)</summary>", text) == ["2 passed, 1 skipped", "bad: c1", "Averages"]
 
 
-def test_goals_that_were_missed_stand_below_their_threshold() -> None:
-    """In the summary each conversation that missed its goal has a row of its own, below the threshold."""
+def test_missed_goals_are_listed_below_their_threshold() -> None:
+    """Each conversation that missed its goal has a row in the summary."""
     missed = [conversation_result(id, metrics={"goal_completion": scored(0, "Why.")}) for id in ("c1", "c2")]
     text = summary(run_result(scenario_result("s", missed, thresholds={"goal_completion": 1})), PLENTY)
     rows = text.partition("### Threshold violations\n\n")[2].splitlines()
@@ -341,7 +341,7 @@ def test_goals_that_were_missed_stand_below_their_threshold() -> None:
 
 
 def test_summary_of_a_good_run() -> None:
-    """A run without trouble has a headline and two folds, and no empty parts."""
+    """A run without problems has a headline, two folds and no empty parts."""
     text = summary(run_result(), PLENTY)
     assert text.startswith(
         "## ✅ Agentest: 1 passed\n\nIn 3.2 s. Model: ollama/llama3.2. "
@@ -353,20 +353,20 @@ def test_summary_of_a_good_run() -> None:
 
 
 def test_summary_of_an_interrupted_run() -> None:
-    """An interrupted run says so, and one in which nothing ran as well."""
+    """The summary says if a run was interrupted or ran no scenario."""
     assert "**Interrupted" in summary(run_result(interrupted=True), PLENTY)
     assert "no scenario ran" in summary(RunResult((), (), False, "", 0.0, ""), PLENTY)
 
 
 def test_summary_names_agents() -> None:
-    """The table has a column of agents when there are several."""
+    """With several agents, the table has a column for them."""
     text = summary(run_result(scenario_result(agent="a"), scenario_result(agent="b")), PLENTY)
     assert "| Scenario | Agent |" in text
     assert "| user books a morning slot | b |" in text
 
 
 def test_transcript() -> None:
-    """A transcript has what was said and called, what was wrong, and the turn that never ended."""
+    """A transcript has messages, calls, problems and the unfinished turn."""
     held = conversation(
         turns=[turn(user="Hi", agent="Hello\nthere", tool_calls=(tool_call(result={"slots": []}),))],
         failure=failure(message="status 500"),
@@ -392,7 +392,7 @@ def test_transcript() -> None:
 
 
 def test_transcript_of_labelled_failures() -> None:
-    """A scenario that failed by an error has the conversations with failures, though each passed alone."""
+    """A scenario failed by an error has transcripts of conversations with failures, even passed ones."""
     labelled = conversation_result(failures=[labelled_failure()])
     group = error_group(severity=Severity.CRITICAL)
     text = summary(
@@ -402,7 +402,7 @@ def test_transcript_of_labelled_failures() -> None:
 
 
 class _Tags(HTMLParser):
-    """The tags of a document, with every text outside of them."""
+    """The tags of a document, and all text outside of them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -422,7 +422,7 @@ class _Tags(HTMLParser):
 
 @given(texts)
 def test_no_text_breaks_the_summary(text: str) -> None:
-    """Whatever agents, users and judges say, rows have their cells and the only HTML is our own."""
+    """With any texts, rows keep their cells and the only HTML is our own."""
     markdown = summary(run_result(talkative(text)), PLENTY)
     markdown.encode()
     outside = re.sub(r"<pre>\n.*?\n</pre>", "<pre></pre>", markdown, flags=re.S)
@@ -436,8 +436,8 @@ def test_no_text_breaks_the_summary(text: str) -> None:
 
 @given(st.lists(texts, min_size=1, max_size=12), st.integers(0, 12_000))
 @settings(max_examples=200, deadline=None)
-def test_summary_stays_in_its_room(names: list[str], room: int) -> None:
-    """Whatever room there is, the summary fits, every fold is closed, and it says what it left out."""
+def test_summary_stays_within_its_limit(names: list[str], room: int) -> None:
+    """For any limit, the summary fits, closes every fold, and says what it left out."""
     result = run_result(*(talkative(name) for name in names))
     text = summary(result, room)
     assert len(text.encode()) <= room
@@ -447,7 +447,7 @@ def test_summary_stays_in_its_room(names: list[str], room: int) -> None:
 
 
 def test_what_errored_takes_no_room_from_what_failed() -> None:
-    """However much errored scenarios have to tell before, the transcripts of failed ones come first."""
+    """Transcripts of failed scenarios come before those of errored ones."""
     held = conversation(turns=[turn(i, agent="x" * 4000) for i in range(9)], failure=failure(Blame.MODEL))
     errored = [scenario_result(f"e{i}", [conversation_result(held=held)] * 10) for i in range(10)]
     text = summary(run_result(*errored, failing("late")), PLENTY)
@@ -457,14 +457,14 @@ def test_what_errored_takes_no_room_from_what_failed() -> None:
     assert f"_{101 - told} of 101 transcripts left out" in text
 
 
-def test_a_name_that_is_taken_tells_no_story() -> None:
-    """A file whose scenario has a name that is taken has none of the other's transcripts."""
+def test_a_duplicate_name_has_no_transcripts() -> None:
+    """A file with a duplicate scenario name does not show the other's transcripts."""
     other = replace(broken_file(), name="no slot", agent="booking")
     assert summary(run_result(failing(), other), PLENTY).count("<pre>") == 1
 
 
-def test_transcripts_go_first() -> None:
-    """Transcripts are left out before errors, and errors before failures; each time it says so."""
+def test_transcripts_are_left_out_first() -> None:
+    """Then errors, then failures are left out, each with a note."""
     result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
     for room in range(1200, 9500, 37):
         text = summary(result, room)
@@ -481,7 +481,7 @@ def test_transcripts_go_first() -> None:
 @pytest.mark.parametrize("before", [0, 1000, SUMMARY_LIMIT // 2, SUMMARY_LIMIT - 300, SUMMARY_LIMIT])
 @pytest.mark.slow
 def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
-    """With what other steps wrote before, the file never grows beyond 1 MiB, and that stays as it was."""
+    """The file never exceeds 1 MiB including earlier content, which is unchanged."""
     path = tmp_path / "summary.md"
     path.write_bytes(b"x" * before)
     talks = [failing_conversation(f"c{i}") for i in range(20)]
@@ -494,7 +494,7 @@ def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
 
 
 def test_big_run_is_quick(tmp_path: Path) -> None:
-    """Two hundred scenarios with transcripts of megabytes take seconds, and the summary stays short."""
+    """Two hundred scenarios with megabytes of transcripts take seconds, with a short summary."""
     reply = "<ä|`>" * 200_000
     held = conversation(turns=[turn(i, agent=reply) for i in range(8)], failure=failure())
     result = conversation_result(held=held)
@@ -511,7 +511,7 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
 
 
 def test_warnings() -> None:
-    """What a user should look at is a warning at the scenario's line and in the summary, be it passed."""
+    """A warning is an annotation at the scenario's line and in the summary, even if it passed."""
     result = run_result(scenario_result("fine", warnings=("find: `city` is missing",)))
     assert lines(result) == [
         "::warning file=scenarios/booking.sim.py,line=7,title=fine%3A warning::find: `city` is missing"
@@ -520,7 +520,7 @@ def test_warnings() -> None:
 
 
 def test_reporters_need_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without arguments, annotations and the console's text are printed."""
+    """Without arguments, the reporters print to standard output."""
     for reporter in (GitHubActionsReporter(), ConsoleReporter(live=False)):
         for event in events(run_result(failing())):
             reporter.on_event(event)

@@ -1,4 +1,4 @@
-"""JUnit XML: read by parsers of others, whatever texts it holds, with what their sites need and can take."""
+"""JUnit XML: valid for other parsers with any text, and within the limits of CI servers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def failing(name: str = "no slot", **more: Any) -> Any:
 
 
 def written(result: RunResult, locate: Any = lambda file: file, kept: CaseTexts | None = None) -> str:
-    """What is written of a run that has let its conversations go."""
+    """The file for a run that has released its conversations."""
     kept = kept or CaseTexts()
     kept.several_agents = len(result.agents) > 1
     for scenario in result.scenarios:
@@ -84,7 +84,7 @@ def parsed(result: RunResult, **more: Any) -> ET.Element:
 
 
 def check(node: ET.Element) -> None:
-    """All elements and attributes are known, and in their order; the counts add up."""
+    """Check the names and order of elements and attributes, and the counts."""
     assert set(node.attrib) <= ATTRIBUTES.get(node.tag, set()), node.tag
     order = [CHILDREN.get(node.tag, []).index(child.tag) for child in node]
     assert order == sorted(order)
@@ -117,7 +117,7 @@ def everything() -> RunResult:
 
 
 def test_another_parser_reads_all_of_it() -> None:
-    """junitparser finds each status apart, with type, message, text, place and time."""
+    """junitparser reads each status, with type, message, text, place and time."""
     found = JUnitXml.fromstring(written(everything()).encode())
     assert (found.tests, found.failures, found.errors, found.skipped) == (5, 1, 2, 1)
     assert [suite.name for suite in found] == [
@@ -145,7 +145,7 @@ def test_another_parser_reads_all_of_it() -> None:
 
 
 def test_places() -> None:
-    """A case has the file from the root of the repository, its line, and a class that Jenkins can split."""
+    """A case has its path from the repository root, its line, and a class that Jenkins can split."""
     [suite] = parsed(run_result(failing()), locate=lambda file: f"packages/bot/{file}")
     [case] = suite.iter("testcase")
     assert case.attrib == {
@@ -159,20 +159,20 @@ def test_places() -> None:
 
 
 def test_agents_are_told_apart() -> None:
-    """In a comparison a case is a scenario and an agent; a file that did not load belongs to none."""
+    """In a comparison a case is a scenario and an agent; a file that did not load has no agent."""
     root = parsed(run_result(failing(agent="a"), scenario_result("no slot", agent="b"), broken_file()))
     assert list(cases(root)) == ["no slot [a]", "no slot [b]", "scenarios/broken.sim.py"]
     assert "[a]" in cases(root)["no slot [a]"].findtext("failure", "")
 
 
-def test_names_are_told_once() -> None:
-    """GitLab leaves out a case whose class and name were there: a name that is taken gets a number."""
+def test_names_are_unique() -> None:
+    """GitLab drops a case with a duplicate class and name, so that a repeated name gets a number."""
     root = parsed(run_result(failing("a"), failing("a", agent=""), failing("a (2)", agent="")))
     assert len(cases(root)) == 3
 
 
 def test_numbers() -> None:
-    """Averages and the pass rate come with n and interval; thresholds, cost and models are there, too."""
+    """Averages and the pass rate have n and interval; thresholds, cost and models are included."""
     measured = replace(
         scenario_result(
             "s", [conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(4)})])]
@@ -223,8 +223,8 @@ def test_numbers() -> None:
     ],
     ids=["interrupted", "all skipped", "no scenario", "stray calls"],
 )  # fmt: skip
-def test_no_report_is_green_where_the_run_is_not(result: RunResult, message: str) -> None:
-    """What the run as a whole lacks is an errored case of its own."""
+def test_a_run_that_did_not_pass_has_an_error(result: RunResult, message: str) -> None:
+    """A problem of the whole run is an errored case."""
     root = parsed(result)
     error = cases(root)["the run as a whole"].find("error")
     assert error is not None
@@ -233,8 +233,8 @@ def test_no_report_is_green_where_the_run_is_not(result: RunResult, message: str
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_what_did_not_run_is_one_error(interrupted: bool) -> None:
-    """Of a run that was ended early, what did not run is skipped, and one error counts it."""
+def test_scenarios_that_did_not_run_are_one_error(interrupted: bool) -> None:
+    """After an early end, they are skipped, and one error counts them."""
     why = verdict(Status.ERRORED, "after 0 of 3 conversations", ReasonKind.INTERRUPTED)
     waiting = [scenario_result(f"waits {n}", [], verdict=why, duration_ms=0) for n in range(20)]
     stopped = "interrupted" if interrupted else "the budget is spent"
@@ -246,15 +246,14 @@ def test_what_did_not_run_is_one_error(interrupted: bool) -> None:
     assert left.get("message") == "after 0 of 3 conversations"
 
 
-def test_a_run_that_failed_says_it_once() -> None:
-    """Where a scenario did not pass, no further case is needed."""
+def test_a_failed_scenario_needs_no_further_case() -> None:
     assert "the run as a whole" not in cases(parsed(everything()))
 
 
 @given(texts)
 @settings(deadline=None)
 def test_any_text_can_be_read_back(text: str) -> None:
-    """Whatever agents, users and authors write, the file is XML 1.0, and holds nothing to obey."""
+    """With any text, the file is valid XML 1.0 and contains no commands."""
     held = conversation(
         "c1",
         [turn(user=text, agent=text, tool_calls=(tool_call(text, {text: text}, text),))],
@@ -272,22 +271,22 @@ def test_any_text_can_be_read_back(text: str) -> None:
 
 
 @given(texts)
-def test_what_is_harmless_stays(text: str) -> None:
-    """A text of letters, marks and blanks comes back as it was, in an element and in an attribute."""
+def test_harmless_text_is_unchanged(text: str) -> None:
+    """Letters, punctuation and spaces are read back unchanged in elements and attributes."""
     plain = re.sub(r"[^\w<>&\"']+", " ", text)
     root = ET.fromstring(element("a", {"b": plain}, [in_rows(plain)]))
     assert ((root.text or ""), root.get("b")) == (plain, plain)
 
 
-def test_what_an_agent_says_publishes_no_file() -> None:
-    """GitLab and Jenkins take `[[ATTACHMENT|path]]` for a file to publish: it is no longer that."""
+def test_agent_text_cannot_attach_a_file() -> None:
+    """GitLab and Jenkins publish files named in `[[ATTACHMENT|path]]`, so such text is broken up."""
     held = conversation(turns=[turn(agent="[[ATTACHMENT|/etc/\x1b[1mpasswd]] [\x1b[0m[ATTACHMENT|/x]]")])
     sick = replace(failing_conversation(), conversation=held)
     assert "[[ATTACHMENT|" not in written(run_result(scenario_result("s", [sick])))
 
 
-def test_a_long_failure_leaves_room() -> None:
-    """A case stays below what Jenkins shows whole, and says how much it left out."""
+def test_a_long_failure_is_shortened() -> None:
+    """A case stays within what Jenkins shows, and says how much it left out."""
     talk = conversation(turns=[turn(i, agent="x" * 4000) for i in range(9)], failure=failure())
     long = [conversation_result(f"c{n}", held=replace(talk, conversation_id=f"c{n}")) for n in range(30)]
     reasons = [Reason(Status.FAILED, ReasonKind.CHECK, f"{n}" + "y" * 9000) for n in range(3)]
@@ -302,7 +301,7 @@ def test_a_long_failure_leaves_room() -> None:
 
 
 def test_a_large_run_stays_below_what_gitlab_takes() -> None:
-    """When the room is used up, cases still say why they failed, and how many transcripts they lack."""
+    """When the limit is reached, cases keep their reasons and count the missing transcripts."""
     root = parsed(run_result(*(failing(f"s{n}") for n in range(40))), kept=CaseTexts(3_000, 3_000))
     first, last = cases(root)["s0"], cases(root)["s39"]
     assert "0/1 conversation passed" in first.findtext("failure", "")
@@ -312,7 +311,7 @@ def test_a_large_run_stays_below_what_gitlab_takes() -> None:
 
 
 def test_the_reporter_writes_at_the_end(tmp_path: Path) -> None:
-    """The file appears whole when the run is over, in a folder that is made, and again when asked again."""
+    """The file is written as a whole at the end, in a new folder, and again on request."""
     path = tmp_path / "reports" / "junit.xml"
     reporter = JUnitReporter(path, lambda file: file)
     seen: list[Event] = list(events(run_result(failing(), scenario_result("ä"))))

@@ -1,4 +1,4 @@
-"""How far a run is: on a terminal in lines that move, elsewhere in a line now and then."""
+"""Progress of a run: a live display on a terminal, or else a line from time to time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def begun(name: str, *numbers: int, of: int = 0) -> list[Event]:
 
 
 def half_way() -> list[tuple[float, Event]]:
-    """Ten seconds a conversation, one for its judges; at 30 s the second two of four talk."""
+    """Ten seconds per conversation, one for judging; at 30 s the second two of four are running."""
     told = [(0.0, event) for event in [started(3, 6), *begun("a", 1, 2, of=4)]]
     told += [(10.0, held("a", 1, 0.01, 3)), (10.0, held("a", 2, 0.02, 6))]
     told += [(10.0, ConversationStarted("a", "booking", 3)), (10.0, ConversationStarted("a", "booking", 4))]
@@ -66,8 +66,8 @@ def lines_of(events: list[tuple[float, Event]], expected_s: float | None = None)
     return said
 
 
-def test_a_line_says_all_that_is_known() -> None:
-    """Done and planned, phases by name, what failed, what it cost so far, and how long the rest may take."""
+def test_a_progress_line() -> None:
+    """It has done and planned counts, phases, failures, cost so far, and the time left."""
     (said,) = lines_of([*half_way(), (16.0, TimePassed())])
     assert said == (
         "16.0 s: 2 of 6 conversations done · 1 talking · 1 judging · 1 conversation failed · "
@@ -76,16 +76,16 @@ def test_a_line_says_all_that_is_known() -> None:
 
 
 @pytest.mark.parametrize(("quiet_s", "is_told"), [(4.0, True), (20.0, False), (500.0, False)])
-def test_a_run_that_stands_still_promises_nothing(quiet_s: float, is_told: bool) -> None:
-    """The time left is not told while the last conversations take longer than it said before."""
+def test_a_stalled_run_has_no_estimate(quiet_s: float, is_told: bool) -> None:
+    """There is no time left while the last conversations take longer than estimated."""
     nearly = [event for event in half_way() if event[0] < 15]
     nearly += [(15.0, held("a", n)) for n in (3, 4)] + [(16.0, judged("a", 3))]
     (said,) = lines_of([(0.0, started(1, 4)), *nearly[1:], (16.0 + quiet_s, TimePassed())])
     assert (" left" in said) is is_told, said
 
 
-def test_a_slow_run_promises_on() -> None:
-    """A line between two conversations of a minute each has an estimate, though nothing else goes on."""
+def test_a_slow_run_keeps_its_estimate() -> None:
+    """A line between two conversations of a minute each still has an estimate."""
     events: list[tuple[float, Event]] = [(0.0, started(1, 9)), (0.0, begun("a", of=9)[0])]
     for n in (1, 2, 3):
         at = 60.0 * n
@@ -100,8 +100,8 @@ def test_a_slow_run_promises_on() -> None:
     assert "left" not in said
 
 
-def test_without_models_nothing_is_said_of_cost() -> None:
-    """An offline run has no cost, and a model without a price has one that is unknown."""
+def test_cost_without_models_or_prices() -> None:
+    """An offline run has no cost, and a model without a price has an unknown one."""
     offline = [started(1, 2), *begun("a", 1, of=2), TimePassed()]
     assert lines_of([(30.0, event) for event in offline]) == ["0 ms: 0 of 2 conversations done · 1 talking"]
     unpriced = [started(1, 2), *begun("a", 1, of=2), held("a", 1, None, 5), TimePassed()]
@@ -111,7 +111,7 @@ def test_without_models_nothing_is_said_of_cost() -> None:
 
 
 def test_the_time_left_is_what_an_earlier_run_says_until_a_conversation_has_ended() -> None:
-    """Before anything has ended nobody knows; an earlier run may. Then what is seen counts."""
+    """Before the first conversation ends, only an earlier run gives an estimate."""
     waiting = [(0.0, started(1, 2)), *((0.0, each) for each in begun("a", 1, of=2)), (30.0, TimePassed())]
     assert "left" not in lines_of(waiting)[0]
     assert lines_of(waiting, 120.0)[0].endswith("about 2 min left")
@@ -120,7 +120,7 @@ def test_the_time_left_is_what_an_earlier_run_says_until_a_conversation_has_ende
 
 
 def test_agents_in_a_line_are_estimated_as_one_after_another() -> None:
-    """How many talk at once is what was seen, not what the settings allow."""
+    """The estimate uses the observed concurrency, not the settings."""
     events: list[tuple[float, Event]] = [(0.0, started(1, 20)), (0.0, ScenarioStarted("a", "booking", 20))]
     for n in range(10):
         at = 6.0 * n
@@ -133,7 +133,7 @@ def test_agents_in_a_line_are_estimated_as_one_after_another() -> None:
 
 
 def test_judges_that_are_the_narrow_place_are_estimated_by_the_rate_at_which_they_work() -> None:
-    """All have talked after a moment, and judges end one every two seconds: the others wait in a line."""
+    """If all conversations are over and judging takes two seconds each, its rate is the estimate."""
     events: list[tuple[float, Event]] = [(0.0, started(1, 80))]
     events += [(0.0, each) for each in begun("a", *range(80))]
     events += [(1.0, held("a", n)) for n in range(80)]
@@ -144,15 +144,15 @@ def test_judges_that_are_the_narrow_place_are_estimated_by_the_rate_at_which_the
         assert lines_of(seen)[0].endswith(f"about {left} left"), lines_of(seen)
 
 
-def test_while_errors_are_grouped_it_says_so() -> None:
-    """All conversations are judged, and a model still groups what went wrong in them."""
+def test_grouping_is_shown_as_progress() -> None:
+    """All conversations are judged, and a model still groups their failures."""
     events = [started(1, 1), *begun("a", 1), held("a", 1), judged("a", 1, failed=True), TimePassed()]
     assert "1 of 1 conversation done · 1 grouping errors" in lines_of([(9.0, each) for each in events])[0]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_live_area_fits_the_terminal(width: int) -> None:
-    """The bar takes the room that the numbers leave; long names are cut, phases stand before them."""
+    """The bar uses the room beside the numbers; long names are cut after the phases."""
     printer = Printer(Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None))
     progress = Progress()
     for at, event in half_way():
@@ -173,8 +173,8 @@ def test_the_live_area_fits_the_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_the_console_says_it_where_nothing_moves(live: bool) -> None:
-    """Off a terminal the console has the line; on one, the live area says it all the time."""
+def test_progress_lines_without_a_terminal(live: bool) -> None:
+    """The console prints the line only without a live display."""
     stream = io.StringIO()
     reporter = ConsoleReporter(
         Console(file=stream, width=80, force_terminal=live), live=live, clock=lambda: 5.0
@@ -186,7 +186,7 @@ def test_the_console_says_it_where_nothing_moves(live: bool) -> None:
     assert ("0 ms: 0 of 2 conversations done · 1 talking\n" in stream.getvalue()) is not live
 
 
-def test_an_estimate_is_no_more_exact_than_it_is_worth() -> None:
+def test_estimates_are_rounded() -> None:
     """Seconds in steps of five, then minutes, then hours and minutes."""
     shown = {4: "4 s", 42: "40 s", 59: "1 min", 200: "3 min", 3600: "1 h", 5000: "1 h 23 min"}
     assert {seconds: about(seconds) for seconds in shown} == shown

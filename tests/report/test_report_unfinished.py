@@ -1,4 +1,4 @@
-"""A run that was ended early: what did not finish is one count, and real failures are what one sees."""
+"""A run that ended early: unfinished scenarios are one count, and real failures stand out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cut_short(
 
 
 def interrupted(**more: object) -> RunResult:
-    """One failure, one that passed, one that a model had broken already, 200 that never ran, one in part."""
+    """A failure, a pass, an errored scenario, 200 that never ran and one that ran in part."""
     return run_result(
         scenario_result("books", [failing_conversation("books-1")]),
         scenario_result("asks"),
@@ -66,7 +66,7 @@ def on_console(result: RunResult, **more: object) -> str:
 
 
 def test_the_screen_ends_with_the_count_and_real_failures() -> None:
-    """No page of errors: one line counts what did not run, the next says how to go on."""
+    """One line counts what did not run, and the next says how to continue."""
     shown = on_console(interrupted(), next_step="agentest run --resume")
     end = shown[shown.index("Interrupted:") :]
     assert end == (
@@ -85,7 +85,7 @@ def test_the_screen_ends_with_the_count_and_real_failures() -> None:
 
 
 def test_verbose_shows_what_ran_in_part() -> None:
-    """Whoever wants transcripts sees those that there are; what never ran stays a count."""
+    """--verbose shows existing transcripts; scenarios that never ran stay a count."""
     shown = on_console(interrupted(), verbosity=2)
     assert "! errored  has begun" in shown
     assert "✓ #2  " in shown
@@ -93,7 +93,7 @@ def test_verbose_shows_what_ran_in_part() -> None:
 
 
 def test_other_ends_are_counted_in_the_same_way() -> None:
-    """--fail-fast and budgets say their reason; a run that was interrupted too late has nothing left."""
+    """--fail-fast and budgets give their reason; a run interrupted at its end has nothing left."""
     reason = replace(STOPPED, status=Status.SKIPPED, message="stopped by --fail-fast: after 0 of 3")
     skipped = replace(cut_short("waits"), verdict=Verdict(Status.SKIPPED, (reason,)))
     failed = scenario_result("books", [failing_conversation()])
@@ -107,8 +107,8 @@ def test_other_ends_are_counted_in_the_same_way() -> None:
     assert ended_early_text(run_result(failed)) == ""
 
 
-def test_what_an_earlier_run_did_not_finish_is_told_in_full() -> None:
-    """A run that came to its own end hides nothing: judged again, each scenario says what it lacks."""
+def test_unfinished_scenarios_of_an_earlier_run_are_shown_in_full() -> None:
+    """A complete run that judges an interrupted one again shows what each scenario lacks."""
     result = run_result(cut_short("has begun", conversation_result()))
     assert unfinished_text(result) == ""
     shown = on_console(result)
@@ -118,14 +118,14 @@ def test_what_an_earlier_run_did_not_finish_is_told_in_full() -> None:
 
 @pytest.mark.parametrize("agents", [1, 2])
 def test_one_agent_or_several(agents: int) -> None:
-    """Of a comparison each scenario counts once for each agent."""
+    """In a comparison each scenario counts once per agent."""
     result = run_result(*(replace(cut_short("waits"), agent=f"a{n}") for n in range(agents)), stopped="why")
     counted = ["1 of 1 scenario did not run", "2 of 2 scenarios, with each agent, did not run"]
     assert unfinished_text(result) == counted[agents - 1]
 
 
 def test_github_has_one_annotation_for_it(tmp_path: Path) -> None:
-    """One command about the run instead of one for each scenario; the summary has the count, no rows."""
+    """One annotation covers all; the summary has the count and no rows."""
     lines: list[str] = []
     path = tmp_path / "summary.md"
     reporter = GitHubActionsReporter(lines.append, tmp_path, path, next_step="agentest run --resume")

@@ -1,4 +1,4 @@
-"""A turn whose answer nobody waits for any more is hung up: over real HTTP."""
+"""A turn that nobody waits for any more closes its connection, over real HTTP."""
 
 from __future__ import annotations
 

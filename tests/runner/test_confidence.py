@@ -1,4 +1,4 @@
-"""How sure the numbers of a scenario and of a run are, from their conversations."""
+"""Confidence of a scenario's and a run's figures, computed from their conversations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentest.support.statistics.intervals import wilson
 
 
 def passing(count: int, failing: int = 0) -> list[ConversationResult]:
-    """Conversations of which some fail."""
+    """Conversations, `failing` of which fail."""
     return [
         *(conversation_result(f"p{n}") for n in range(count)),
         *(failing_conversation(f"f{n}") for n in range(failing)),
@@ -31,12 +31,12 @@ def passing(count: int, failing: int = 0) -> list[ConversationResult]:
 
 
 def errored(id: str = "e") -> ConversationResult:
-    """A conversation that the user's model ended."""
+    """A conversation that the user's model broke off."""
     return conversation_result(id, held=conversation(id, [], failure(Blame.MODEL)))
 
 
 def test_a_scenario_whose_conversations_disagree() -> None:
-    """Two of three passed: the rate has Wilson's interval, pass^k falls, and the scenario is flaky."""
+    """If two of three pass, the rate has Wilson's interval, pass^k falls, and the scenario is flaky."""
     found = scenario_result(conversations=passing(2, 1))
     sure = wilson(2, 3)
     assert sure
@@ -47,18 +47,18 @@ def test_a_scenario_whose_conversations_disagree() -> None:
 
 @pytest.mark.parametrize(("count", "failing"), [(3, 0), (0, 3), (1, 0)])
 def test_conversations_that_agree_are_not_flaky(count: int, failing: int) -> None:
-    """All passed or all failed: whatever the verdict, nothing is flaky."""
+    """If all pass or all fail, a scenario is not flaky, whatever its verdict."""
     assert not scenario_result(conversations=passing(count, failing)).flaky
 
 
 def test_a_scenario_may_pass_and_be_flaky() -> None:
-    """With a pass rate that holds the scenario passes, and is flaky all the same."""
+    """A scenario that meets its pass rate can still be flaky."""
     found = scenario_result(conversations=passing(3, 1), thresholds={"pass_rate": 0.5})
     assert (found.verdict.passed, found.flaky) == (True, True)
 
 
-def test_what_is_unknown_counts_for_nothing() -> None:
-    """Errored and invalid conversations neither passed nor failed: not in n, and no reason to be flaky."""
+def test_unknown_conversations_do_not_count() -> None:
+    """Errored and invalid conversations are not in n and do not make a scenario flaky."""
     invalid = replace(failing_conversation("i"), invalid="made up a booking")
     found = pass_rate([*passing(2), errored(), invalid])
     assert found
@@ -69,20 +69,20 @@ def test_what_is_unknown_counts_for_nothing() -> None:
 
 
 def test_a_case_of_an_evaluation_set_has_no_pass_rate() -> None:
-    """Its runs are averaged and none passes by itself; its averages have their intervals."""
+    """Its runs are averaged and do not pass individually; its averages have intervals."""
     found = scenario_result(conversations=passing(2, 1), case=CaseId("set", "case"))
     assert (found.pass_rate, found.pass_hat_k, found.flaky) == (None, {}, False)
     assert found.intervals.keys() == found.averages.keys()
 
 
 def judged(*values: float, metric: str = "helpfulness", id: str = "c") -> ConversationResult:
-    """A conversation with a score for each of its turns, and no goal."""
+    """A conversation with one score per turn and no goal."""
     turns = [turn_evaluation(n, {metric: scored(value)}) for n, value in enumerate(values)]
     return conversation_result(id, turns, {})
 
 
 def test_each_average_has_its_figure() -> None:
-    """The value is today's average, n counts what was scored, and the interval is one over conversations."""
+    """The value is the average, n the number of scores, and the interval one over conversations."""
     held = [judged(3, 3), judged(4, 4), judged(5, 5), replace(judged(1), invalid="made up a fact")]
     found = intervals(held, averages(held))["helpfulness"]
     assert (found.value, found.n) == (4.0, 6)
@@ -91,15 +91,15 @@ def test_each_average_has_its_figure() -> None:
 
 
 def test_equal_scores_are_not_certain() -> None:
-    """Three equal scores leave room; in a metric of one's own, whose scale is not known, for anything."""
+    """Three equal scores still have an interval; for a custom metric, whose scale is unknown, none."""
     held = [judged(5), judged(5), judged(5)]
     assert intervals(held, averages(held))["helpfulness"].low == pytest.approx(2.754, abs=1e-3)
     own = [judged(7, metric="politeness"), judged(7, metric="politeness")]
     assert intervals(own, averages(own)) == {"politeness": Figure(7.0, 2)}
 
 
-def test_yes_and_no_are_a_rate() -> None:
-    """Zeros and ones, one a conversation, have Wilson's interval, in one's own metrics too."""
+def test_zeros_and_ones_are_a_rate() -> None:
+    """Zeros and ones, one per conversation, have Wilson's interval, also for custom metrics."""
     goal = [conversation_result(str(n), [], {"goal_completion": scored(n % 2)}) for n in range(4)]
     own = [judged(n % 2, metric="solved") for n in range(4)]
     sure = wilson(2, 4)
@@ -109,13 +109,13 @@ def test_yes_and_no_are_a_rate() -> None:
 
 
 def test_labels_have_no_figure() -> None:
-    """A metric with labels has no average, and so no interval."""
+    """A metric with labels has no average, so it has no interval."""
     held = [judged("no failure", metric="agent_behavior_failure")]  # type: ignore[arg-type]
     assert intervals(held, averages(held)) == {}
 
 
 def test_the_rate_of_a_run() -> None:
-    """A rate is over all conversations; those of one scenario go together, whichever agent held them."""
+    """A rate covers all conversations, clustered by scenario across agents."""
     good, bad = passing(6), passing(0, 6)
     differing = [scenario_result("a", good), scenario_result("b", bad), scenario_result("c", good)]
     alike = [scenario_result(name, passing(4, 2)) for name in "abc"]
@@ -134,7 +134,7 @@ def test_the_rate_of_a_run() -> None:
 
 
 def test_pass_hat_k_of_a_run() -> None:
-    """It is the mean over scenarios of several conversations, for as many as each of them has."""
+    """It is the mean over scenarios of several conversations, for every k that each of them has."""
     several = [scenario_result("a", passing(3)), scenario_result("b", passing(1, 1))]
     assert run_pass_hat_k([*several, scenario_result("script", passing(1))]) == {1: 0.75, 2: 0.5}
     assert run_pass_hat_k([scenario_result("script", passing(1))]) == {}

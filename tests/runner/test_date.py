@@ -35,8 +35,8 @@ NOON = "2024-05-15T12:00:00+02:00"
         (datetime.datetime(2024, 5, 15, 12), "2024-05-15T12:00:00"),
     ],
 )
-def test_dates_that_are_read(given: Any, known: str) -> None:
-    """A scenario takes ISO 8601 as a text, and Python's own dates."""
+def test_valid_dates(given: Any, known: str) -> None:
+    """A scenario takes ISO 8601 text and Python dates."""
     assert scenario("s", goal="Book.", date=given).date == known
 
 
@@ -44,7 +44,7 @@ def test_dates_that_are_read(given: Any, known: str) -> None:
     "given", ["15.05.2024", "2024-13-01", "today", "", "2024-W20", "20240515", 20240515, True]
 )
 def test_other_dates_are_refused_with_file_and_key(given: Any, tmp_path: Path) -> None:
-    """Scenario and configuration say which key is wrong, where, and what is expected."""
+    """Scenario and configuration errors have the key, the place and what is expected."""
     with pytest.raises(
         ScenarioError, match=r"test_date\.py:\d+: scenario 's': date: expected a date or date-time"
     ):
@@ -58,7 +58,7 @@ def test_other_dates_are_refused_with_file_and_key(given: Any, tmp_path: Path) -
 
 
 def test_the_configuration_reads_dates_of_yaml(tmp_path: Path) -> None:
-    """YAML makes a date of `2024-05-15`, which is as good as the text."""
+    """YAML turns `2024-05-15` into a date, which counts like the text."""
     file = tmp_path / "agentest.config.yaml"
     for written, known in ((MAY, MAY), ("2024-05-15T12:00:00", "2024-05-15T12:00:00")):
         file.write_text(f"agent: {{endpoint: 'http://localhost:1'}}\ndate: {written}\n", encoding="utf-8")
@@ -83,7 +83,7 @@ def run(made: Scenario, **config: Any) -> tuple[ScriptedModel, ScriptedAgent]:
 
 
 def test_users_judges_and_requests_see_the_date() -> None:
-    """The scenario's date comes before the configuration's, everywhere."""
+    """The scenario's date takes precedence over the configuration's everywhere."""
     model, agent = run(scenario("s", goal="Book.", date=MAY), date="2001-01-01")
     assert all(f"For you it is now {MAY} (Wednesday)." in text for text in texts(model, "user"))
     assert all(f'<data name="date_and_time">\n{MAY} (Wednesday)\n</data>' in t for t in texts(model, "judge"))
@@ -94,14 +94,14 @@ def test_users_judges_and_requests_see_the_date() -> None:
 
 
 def test_the_configurations_date_is_for_scenarios_without_one() -> None:
-    """Without a date of its own, a scenario has the configuration's."""
+    """A scenario without a date has the configuration's."""
     model, agent = run(scenario("s", goal="Book."), date=NOON)
     assert all(NOON in text for text in (*texts(model, "user"), *texts(model, "judge")))
     assert {request["when"] for request in agent.requests} == {NOON}
 
 
 def test_without_a_date_it_is_today() -> None:
-    """`{{date}}` is today, users are told now, and judges when the conversation began."""
+    """`{{date}}` is today, users see the current time, and judges the start of the conversation."""
     before = datetime.datetime.now().astimezone().date().isoformat()
     model, agent = run(scenario("s", goal="Book."))
     after = datetime.datetime.now().astimezone().date().isoformat()
@@ -112,14 +112,14 @@ def test_without_a_date_it_is_today() -> None:
 
 
 def test_a_persona_may_name_the_date() -> None:
-    """In `user_prompt_template` the placeholder has the date, which is then told once."""
+    """If `user_prompt_template` has the placeholder, the date appears only there."""
     made = scenario("s", goal="Book.", date=MAY, user_prompt_template="It is {{date}}. {{goal}}")
     assert user_prompt(made).startswith(f"It is {MAY} (Wednesday). Book.")
     assert user_prompt(made).count(MAY) == 1
 
 
 def test_a_configured_date_is_part_of_a_recorded_question() -> None:
-    """A recording answers on any other day, but for no other configured date."""
+    """A recording replays on any other day, but not with another configured date."""
     assert mask_moments(format_date(NOON)) == format_date(NOON)
     assert mask_moments(format_date(None, NOON)) == mask_moments(
         format_date(None, "2026-01-01T08:00:00+01:00")
@@ -127,7 +127,7 @@ def test_a_configured_date_is_part_of_a_recorded_question() -> None:
 
 
 def test_instructions_outrank_the_date() -> None:
-    """Judges are told that a time in the instructions or a tool result counts, not the date beside it."""
+    """Judges are told that times in instructions or tool results count more than the shown date."""
     ranked = [
         "tool results",
         "the assistant's instructions",

@@ -17,7 +17,7 @@ from agentest.testing import ScriptedAgent, arun_scenarios
 
 
 class UnderWay:
-    """Counts the conversations of two turns that are under way together."""
+    """Counts the concurrent conversations of two turns."""
 
     def __init__(self) -> None:
         self.now: set[str] = set()
@@ -42,8 +42,8 @@ def run(scenarios: list[Scenario], **keys: Any) -> RunResult:
 
 
 def test_one_conversation_at_a_time() -> None:
-    """Conversations of an exclusive agent are held one after another, those of all its scenarios in their
-    order. It takes one place: another agent's go on meanwhile, all at once."""
+    """An exclusive agent's conversations run one by one, in order over all its scenarios, and use one place,
+    while another agent's run concurrently."""
     alone, beside = UnderWay(), UnderWay()
     all_here = anyio.Event()
 
@@ -73,7 +73,7 @@ def test_one_conversation_at_a_time() -> None:
 
 
 def test_one_conversation_at_a_time_over_all_workers(tmp_path: Path) -> None:
-    """So it is with several workers, for an agent and the override of `compare` that is at its address."""
+    """This also holds with several workers, and for an override of `compare` at the same address."""
     seen = UnderWay()
 
     def answer(body: dict[str, Any]) -> str:
@@ -94,8 +94,8 @@ def test_one_conversation_at_a_time_over_all_workers(tmp_path: Path) -> None:
     assert (len(seen.order), seen.most) == (12, 1)
 
 
-def test_whose_line_it_is() -> None:
-    """Agents at one address share a line, handlers have one each; who is not exclusive needs none."""
+def test_which_agents_share_a_queue() -> None:
+    """Agents at one address share a queue, handlers have their own; others need none."""
     http = {"endpoint": "http://h/v1", "exclusive": True}
     handler = {"type": "custom", "handler": "a:b", "exclusive": True}
     agents = Config.model_validate(

@@ -1,4 +1,4 @@
-"""Free ports: each is somebody's until they are done with it, in whichever process they are."""
+"""Free ports: each has one owner at a time, across processes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ that the system gives."""
 
 @pytest.fixture
 def three() -> list[int]:
-    """All the ports that there are; nobody has them."""
+    """The only ports available, none of them taken."""
     with free_ports(3, among=UNUSED) as found:
         return sorted(found)
 
 
 def test_no_port_is_given_twice(three: list[int]) -> None:
-    """Neither by this process nor by another; it is free again once its taker has died without a word."""
+    """A port is given to one process at a time, and is free again once its owner has died."""
     command = [sys.executable, "-c", TAKER, json.dumps(three)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -47,7 +47,7 @@ def test_no_port_is_given_twice(three: list[int]) -> None:
         assert sorted(ports) == three
 
 
-def test_where_somebody_listens_is_not_free(three: list[int]) -> None:
-    """A port of any other program is left out."""
+def test_a_port_with_a_listener_is_not_free(three: list[int]) -> None:
+    """Ports of other programs are skipped."""
     with socket.create_server(("127.0.0.1", three[1])), free_ports(2, among=three) as ports:
         assert sorted(ports) == [three[0], three[2]]

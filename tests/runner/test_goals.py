@@ -1,4 +1,4 @@
-"""The goal decides, whatever calls and states say; warnings about goals and expected outcomes."""
+"""The goal decides, whatever calls and states show; warnings about goals and expected outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WITHIN = {"match_mode": "within", "expected": ["book"]}
 def ran(
     goal: int, agent: list[Any], trajectory: Any = BOOKS, threshold: float | None = None, **options: Any
 ) -> ScenarioResult:
-    """A scenario whose judge gives the goal 1 or 0; the configuration has a threshold on the goal or none."""
+    """Run a scenario whose judge scores the goal 1 or 0, with or without a threshold on it."""
     made = scenario(
         "books",
         goal="Book.",
@@ -64,7 +64,7 @@ DOES, FAILS = [tool_call("book"), "Booked."], ["Booked."]
 def test_a_missed_goal_fails_whatever_the_calls_say(
     goal: int, agent: list[Any], options: Any, status: Status, warns: str | None, threshold: float | None
 ) -> None:
-    """A required call overrules neither the default nor a configured threshold; it only explains."""
+    """Matching calls change neither the default nor a configured threshold; they only add a warning."""
     found = ran(goal, agent, threshold=threshold, **options)
     assert found.verdict.status is status
     assert found.totals.passed == (status is Status.PASSED)
@@ -76,7 +76,7 @@ def test_a_missed_goal_fails_whatever_the_calls_say(
 
 
 def test_a_met_threshold_forgives_missed_goals() -> None:
-    """The threshold decides alone; the conversation still counts as not passed."""
+    """Only the threshold decides; the conversation still counts as not passed."""
     found = ran(0, DOES, threshold=0)
     assert found.verdict.status is Status.PASSED
     assert found.totals.passed == 0
@@ -115,15 +115,15 @@ REACHED, RIGHTLY, MISSED = GoalOutcome.REACHED, GoalOutcome.RIGHTLY_NOT_REACHED,
         (judged(None, state=check(passed=False)), None),
     ],
 )
-def test_what_is_a_disagreement(found: ConversationResult, warns: str | None) -> None:
-    """Only a goal that is known on both sides, and differs; a right refusal contradicts nothing."""
+def test_goal_and_calls_disagree(found: ConversationResult, warns: str | None) -> None:
+    """Only if both are known and differ; a correct refusal is not a disagreement."""
     warnings = disagreements(BY_STATE, [found])
     assert [warns in text for text in warnings if warns] == ([True] if warns else [])
     assert bool(warnings) is (warns is not None)
 
 
 def test_an_outcome_without_a_goal_has_its_threshold() -> None:
-    """A script with an expected outcome alone is held to the configuration's threshold on the goal."""
+    """The configuration's threshold on the goal applies to a script with only an expected outcome."""
     by_outcome = scenario("s", turns=["hi"], expected_outcome="It is refused.")
     with ScriptedAgent(["no"]) as agent:
         run = run_scenarios([by_outcome], agent=agent, thresholds={"goal_completion": 1, "helpfulness": 4})
@@ -136,7 +136,7 @@ def test_an_outcome_without_a_goal_has_its_threshold() -> None:
     ids=["missed", "came about", "missed, metric not named"],
 )
 def test_an_expected_outcome_decides(goal: int, metrics: list[str] | None, status: Status) -> None:
-    """It is judged even if `metrics` leaves the goal out: its author says what success is."""
+    """It is judged even if `metrics` omits the goal, because it defines success."""
     made = scenario("refused", turns=["hi"], expected_outcome="It is refused.", metrics=metrics)
     model = ScriptedModel(scores={"goal_completion": goal})
     with ScriptedAgent(["no"]) as agent:
@@ -145,7 +145,7 @@ def test_an_expected_outcome_decides(goal: int, metrics: list[str] | None, statu
 
 
 def test_an_expected_outcome_without_a_model_is_errored() -> None:
-    """Nobody can judge it: the scenario has not passed, and the conversation counts in no rate."""
+    """No model can judge it, so the scenario does not pass, and no rate counts the conversation."""
     made = scenario("refused", turns=["hi"], expected_outcome="It is refused.")
     with ScriptedAgent(["no"]) as agent:
         [found] = run_scenarios([made], agent=agent).scenarios
@@ -168,10 +168,10 @@ def test_an_expected_outcome_without_a_model_is_errored() -> None:
     ],
     ids=["threshold", "no goal"],
 )
-def test_what_nobody_judges_is_told(
+def test_an_unjudged_outcome_is_a_warning(
     options: dict[str, Any], settings: dict[str, Any], warning: str | None
 ) -> None:
-    """A scenario that says what should happen is warned where nobody judges it."""
+    """A scenario that describes its outcome has a warning if no judge evaluates it."""
     made = scenario("s", turns=["hi"], expected_outcome="It is refused.", **options)
     model = ScriptedModel(scores={"goal_completion": "not reached"})
     with ScriptedAgent([tool_call("x"), "no"]) as agent:
@@ -193,10 +193,10 @@ def test_what_nobody_judges_is_told(
     ],
     ids=["named", "tool known", "call seen", "another", "by default"],
 )
-def test_a_named_metric_that_no_turn_is_asked_for_is_told(
+def test_a_named_metric_judged_in_no_turn_is_a_warning(
     agent: list[Any], options: dict[str, Any], warns: bool
 ) -> None:
-    """Whoever names the metric of tool calls learns that nothing was judged, as no tool is known."""
+    """If `metrics` names the metric of tool calls and no tool is known, a warning says so."""
     made = scenario("s", goal="g", turns=["hi"], **options)
     with ScriptedAgent(agent) as opened:
         found = run_scenarios([made], agent=opened, model=ScriptedModel(), unmocked_tools="passthrough")

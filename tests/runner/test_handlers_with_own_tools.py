@@ -1,4 +1,4 @@
-"""Handlers that run tools which a scenario mocks."""
+"""Handlers that run tools that a scenario mocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def suite(*turns: str, more: str = "") -> str:
 
 
 def test_a_handler_that_runs_a_mocked_tool(project: Project) -> None:
-    """A handler that records a call of its own to a mocked tool has run the real one."""
+    """A handler that records its own call of a mocked tool has bypassed the mock."""
     project.write(
         "shop.py",
         """

@@ -1,4 +1,4 @@
-"""A run that is stopped for longer than its time-outs, in a process of its own, against a real server."""
+"""A run that is suspended for longer than its timeouts, in its own process, against a real server."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ print(json.dumps([
 
 
 class Stopping(ThreadingHTTPServer):
-    """An agent that stops whoever asks it for longer than they wait, and then answers, or hangs up within
-    the answer where the user wants it cut."""
+    """An agent that suspends its client for longer than its timeout and then answers, or closes the
+    connection within the answer if the user message asks for that."""
 
     daemon_threads = True
 
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, tuple[str, Any]]:
-    """What became of the scenarios of a run that was stopped: status, and latency in ms or the failure."""
+    """Scenarios of a suspended run, with their status, and latency in ms or failure."""
     server = Stopping()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     command = [sys.executable, "-c", PROGRAM, f"http://127.0.0.1:{server.server_address[1]}"]
@@ -89,14 +89,14 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody c
 
 @pytest.mark.slow
 def test_a_stopped_run_blames_nobody(told: dict[str, tuple[str, Any]]) -> None:
-    """Agents that answered in time, while the run was stopped for longer than that, pass."""
+    """Agents that answer in time pass, even if the run was suspended for longer."""
     found = [told[f"whole {n}"] for n in (1, 2)]
     assert [status for status, _ in found] == ["passed"] * 2, found
     assert all(latency < 3000 for _, latency in found)
 
 
 def test_a_connection_that_is_lost_while_the_run_was_stopped(told: dict[str, tuple[str, Any]]) -> None:
-    """An answer that was cut while the run was stopped is nobody's fault: errored, with the reason."""
+    """An answer cut during a suspension blames nobody: errored, with the reason."""
     found = [told[f"cut {n}"] for n in (1, 2)]
     assert [status for status, _ in found] == ["errored"] * 2, found
     held_up = [re.search(r"this program itself did not run for (\d+)\.\d+ s", said) for _, said in found]

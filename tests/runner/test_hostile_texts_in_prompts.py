@@ -1,4 +1,4 @@
-"""Every prompt about a conversation: what others wrote stays in its block, and prompts are bounded."""
+"""Every prompt about a conversation is bounded and keeps foreign text inside its blocks."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ PROMPTS: dict[str, Callable[[str], Sequence[Message]]] = {
 @settings(max_examples=25, deadline=None)
 @given(text=texts)
 def test_texts_of_others_stay_in_blocks(name: str, text: str) -> None:
-    """Whatever is said, called, wanted, or written by a judge before: outside of blocks stands the same."""
+    """The text outside of blocks does not depend on messages, calls, goals or earlier judgements."""
     assert outside(PROMPTS[name](text)) == outside(PROMPTS[name]("plain"))
 
 
 @settings(max_examples=50, deadline=None)
 @given(text=texts)
 def test_a_record_is_one_line(text: str) -> None:
-    """Who groups failures has a line for each, each conversation and each turn, whatever stands in them."""
+    """The grouping prompt has one line per failure, conversation and turn, whatever they contain."""
     content = PROMPTS["grouping"](text)[1]["content"]
     for name, lines in (("failures", 1), ("conversations", 1), ("turns", 1)):
         [inside] = re.findall(rf'<data name="{name}">\n(.*?)\n</data>', content, re.S)
@@ -90,7 +90,7 @@ def test_a_record_is_one_line(text: str) -> None:
 @settings(max_examples=50, deadline=None)
 @given(text=texts)
 def test_a_tool_is_one_line(text: str) -> None:
-    """A tool's name, description and arguments, which servers and agents write, begin no further tool."""
+    """The name, description and arguments of a tool cannot add another tool."""
     schema = {"properties": {text: {"type": text, "description": text, "enum": [text]}}}
     lines = tool_lines([KnownTool(name=f"a{text}", description=text, parameters=schema)] * 2)
     assert ["\n".join(lines).splitlines()[n][:1] for n in range(2)] == ["a", "a"]
@@ -99,7 +99,7 @@ def test_a_tool_is_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_prompts_are_bounded(name: str) -> None:
-    """Long texts at every place, in hundreds of turns, calls and remarks, make no prompt of megabytes."""
+    """Long texts everywhere, in hundreds of turns, calls and remarks, do not make huge prompts."""
     many = long_turns()
     conversation = Conversation("c-1", many, Ending.GAVE_UP)
     result = ConversationResult(conversation)

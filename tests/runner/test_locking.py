@@ -1,4 +1,4 @@
-"""A folder that is locked is one process's alone; runs have folders of their own."""
+"""Locks: one process at a time uses a locked folder, and each run has its own folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from agentest.support.locking import LOCK, FolderLocked, is_locked, locked
 from agentest.testing import ScriptedAgent
 
 
-def test_a_lock_is_held_once(tmp_path: Path) -> None:
-    """A folder that is locked cannot be locked again until it is let go; afterwards nothing is left in it."""
+def test_a_lock_is_exclusive(tmp_path: Path) -> None:
+    """A locked folder cannot be locked again until it is released; then nothing is left in it."""
     with locked(tmp_path, "2026-01-02T03:04:05"):
         with pytest.raises(FolderLocked) as raised, locked(tmp_path, "later"):
             pass
@@ -31,8 +31,8 @@ def test_a_lock_is_held_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"process": "x"}'])
-def test_who_has_it_may_not_be_known(tmp_path: Path, content: bytes) -> None:
-    """Whatever stands in the file, the lock holds, or not, by itself."""
+def test_a_lock_with_any_content(tmp_path: Path, content: bytes) -> None:
+    """The lock does not depend on the content of its file."""
     (tmp_path / LOCK).write_bytes(content)
     with locked(tmp_path, "now"):
         (tmp_path / LOCK).write_bytes(content)
@@ -41,7 +41,7 @@ def test_who_has_it_may_not_be_known(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """A link in the place of the lock is an error of the folder, and what it leads to stays as it was."""
+    """A symlink in place of the lock is an error, and its target is unchanged."""
     (tmp_path / "mine").write_text("mine")
     (tmp_path / LOCK).symlink_to(tmp_path / "mine")
     with pytest.raises(OSError), locked(tmp_path, "now"):
@@ -49,8 +49,8 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_who_looks_is_not_taken_for_a_run(tmp_path: Path) -> None:
-    """What a killed run has left is no run to any of those who look at the same time; a run is one to all."""
+def test_checking_a_lock_does_not_look_like_a_run(tmp_path: Path) -> None:
+    """Threads that check a stale lock at once all find it free; a real lock is seen by all."""
     (tmp_path / LOCK).write_text("{}")
     seen: list[bool] = []
 
@@ -68,8 +68,8 @@ def test_who_looks_is_not_taken_for_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
-def test_a_forked_process_does_not_keep_it(tmp_path: Path) -> None:
-    """A worker that outlives its run for a moment does not lock the next run out."""
+def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A worker that briefly outlives its run does not block the next run."""
     ours, theirs = os.pipe()
     with locked(tmp_path, "now"):
         child = os.fork()
@@ -86,7 +86,7 @@ def test_a_forked_process_does_not_keep_it(tmp_path: Path) -> None:
 
 @contextmanager
 def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
-    """A run whose second scenario is under way, for ever; its first has finished."""
+    """A run whose first scenario has finished and whose second never ends."""
     stuck, over = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
@@ -110,8 +110,8 @@ def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("judge", "old.json")])
-def test_two_runs_at_once(project: Project, arguments: tuple[str, ...]) -> None:
-    """Each has a folder of its own: the second goes on beside the first, and neither loses anything."""
+def test_two_concurrent_runs(project: Project, arguments: tuple[str, ...]) -> None:
+    """Each has its own folder, and neither loses anything."""
     folder = project.root / ".agentest"
     with running(project) as process:
         if arguments[0] == "judge":
@@ -134,7 +134,7 @@ def test_two_runs_at_once(project: Project, arguments: tuple[str, ...]) -> None:
 
 
 def test_two_runs_do_not_record_to_one_folder(project: Project) -> None:
-    """The second of them ends with status 2 and says who records there, and what to do."""
+    """The second exits with status 2, and names the other run and what to do."""
     folder = project.root / ".agentest" / "cassettes"
     folder.mkdir(parents=True)
     project.scenario('scenario("s", turns=["x"])')
@@ -147,8 +147,8 @@ def test_two_runs_do_not_record_to_one_folder(project: Project) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_killed_run_locks_nobody_out(project: Project, workers: str) -> None:
-    """After kill -9 the next run begins at once."""
+def test_a_killed_run_does_not_block_the_next(project: Project, workers: str) -> None:
+    """After kill -9 the next run starts at once."""
     with running(project, "--workers", workers) as process:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Which of the models that files name are asked, and what is said of the others."""
+"""Models named in files: which are called, and the notes about the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wish(model: str | None, sampling: Sampling = COLD, **more: Any) -> Requested
 def configured(
     environ: Mapping[str, str] | None = None, recorded: str = "", *, replay: bool = False, **keys: Any
 ) -> ConfiguredModels:
-    """A configuration's models, with whatever keys the environment holds."""
+    """The models of a configuration, with these keys in the environment."""
     config, environ = Config.model_validate({"agent": {"endpoint": "http://h"}, **keys}), environ or {}
     roles = (resolve(config, role, environ) for role in (config.user, config.judge))
     return ConfiguredModels(config, environ, *roles, recorded=[recorded], replay=replay)
@@ -38,7 +38,7 @@ KEYS = {"OPENAI_API_KEY": "sk-openai", "GOOGLE_API_KEY": "key-of-gemini"}
 
 
 def asked(of: RequestedModel, among: ConfiguredModels) -> ModelSpec | None:
-    """Who is asked in place of the configured model."""
+    """Return the model that is called instead of the configured one, if any."""
     return named_models([of], among)[0].get(of)
 
 
@@ -49,8 +49,8 @@ def noted(of: RequestedModel, among: ConfiguredModels) -> str:
     return note
 
 
-def test_a_model_whose_key_is_there_is_asked() -> None:
-    """A named model is asked at its own provider, with that provider's key and the sampling of the file."""
+def test_a_named_model_with_a_key_is_called() -> None:
+    """It is called at its own provider, with that key and the file's sampling."""
     spec = asked(wish("gpt-4"), configured(KEYS, **LOCAL))
     assert spec is not None
     assert (spec.name, spec.base_url, spec.api_key) == (
@@ -61,8 +61,8 @@ def test_a_model_whose_key_is_there_is_asked() -> None:
     assert spec.temperature == 0.0
 
 
-def test_the_settings_of_its_role_hold() -> None:
-    """Patience, limits and sampling of `judge` hold for a named judge, where the file says nothing else."""
+def test_the_settings_of_its_role_apply() -> None:
+    """Deadlines, limits and sampling of `judge` apply to a named judge unless the file overrides them."""
     judge = {"max_concurrency": 3, "retries": 1, "temperature": 0.9, "max_tokens": 7}
     spec = asked(wish("gpt-4"), configured(KEYS, judge=judge, user={"retries": 9}, **LOCAL))
     assert spec is not None
@@ -73,7 +73,7 @@ def test_the_settings_of_its_role_hold() -> None:
 
 
 def test_the_key_of_a_provider_is_for_its_models_alone() -> None:
-    """Key and base URL of the configuration reach a named model of the same provider, and no other."""
+    """The configured key and base URL are used only for named models of the same provider."""
     options = {"base_url": "http://gateway/v1", "api_key": "sk-of-the-gateway"}
     gateway = configured(model="openai/gpt-5-mini", provider_options=options)
     spec = asked(wish("gpt-4"), gateway)
@@ -86,7 +86,7 @@ def test_the_key_of_a_provider_is_for_its_models_alone() -> None:
 
 @pytest.mark.parametrize("written", ["openai/gpt-5-mini", "gpt-5-mini", "models/gpt-5-mini"])
 def test_the_configured_model_by_its_name(written: str) -> None:
-    """A file that names the configured model is answered by it; its sampling alone makes it another one."""
+    """A file that names the configured model uses it; different sampling makes it a separate model."""
     among = configured(KEYS, model="openai/gpt-5-mini")
     assert named_models([wish(written, Sampling())], among) == ({}, ())
     spec = asked(wish(written), among)
@@ -95,21 +95,21 @@ def test_the_configured_model_by_its_name(written: str) -> None:
 
 
 def test_a_gateways_own_name_for_a_model() -> None:
-    """A name that the configured gateway goes by is that gateway's, whoever else has a model of that name."""
+    """A name that the configured gateway uses means its model, even if others have one of that name."""
     options = {"base_url": "http://gateway/v1"}
     among = configured(KEYS, provider="openai-compatible", model="gpt-4", provider_options=options)
     assert named_models([wish("gpt-4", Sampling())], among) == ({}, ())
 
 
 def test_sampling_alone() -> None:
-    """A file that names no model asks the configured one, as it wants it asked."""
+    """A file without a model uses the configured one with the file's sampling."""
     spec = asked(wish(None, Sampling(top_p=0.9, seed=3)), configured(**LOCAL))
     assert spec is not None
     assert (spec.name, spec.sampling) == ("ollama/llama3.2", {"top_p": 0.9, "seed": 3})
 
 
-def test_the_user_alone_is_a_model() -> None:
-    """A run in which a model plays the user has a model: a named judge is asked, though no other is."""
+def test_a_user_model_enables_named_judges() -> None:
+    """If only a user model is configured, a named judge is still called."""
     among = configured(KEYS, user={"model": "ollama/llama3.2"})
     assert among.judge is None
     assert asked(wish("gpt-4"), among) is not None
@@ -119,7 +119,7 @@ def test_the_user_alone_is_a_model() -> None:
 
 
 def test_places_of_one_model_share_a_note() -> None:
-    """One note names all places where a model stands that cannot be asked, the first three of many."""
+    """One note lists the places that name an unavailable model, up to three."""
     wishes = [wish("gpt-4", key=f"criteria.m{n}") for n in range(5)]
     _, notes = named_models([*wishes, wish("gemini-2.5-flash")], configured(**LOCAL))
     instead = [
@@ -133,7 +133,7 @@ def test_places_of_one_model_share_a_note() -> None:
 
 
 def test_a_key_that_cannot_be_sent() -> None:
-    """A key that HTTP does not allow is an error with file and criterion, and is not shown."""
+    """A key that HTTP does not allow is an error with file and criterion, but without the key."""
     with pytest.raises(
         ConfigError, match=r"c\.json: criteria\.safety_v1: model openai/gpt-4: the key"
     ) as told:
@@ -141,8 +141,8 @@ def test_a_key_that_cannot_be_sent() -> None:
     assert "secret" not in str(told.value)
 
 
-def test_a_replay_asks_who_was_recorded() -> None:
-    """A replay asks for the answers of a named model where there are any, whatever keys are there now."""
+def test_a_replay_uses_recorded_models() -> None:
+    """A replay uses the recorded answers of a named model, whatever keys exist now."""
     taped = configured(KEYS, "openai/gpt-4", replay=True, **LOCAL)
     spec = asked(wish("gpt-4"), taped)
     assert spec is not None
@@ -151,7 +151,7 @@ def test_a_replay_asks_who_was_recorded() -> None:
 
 
 def test_a_recording_is_not_completed_by_another() -> None:
-    """A recording of a named model is completed by that model or not at all: nobody takes its place in it."""
+    """No other model may complete the recording of a named model."""
     with pytest.raises(
         ConfigError, match=r"c\.json: criteria\.safety_v1: answers of openai/gpt-4 are recorded"
     ):
@@ -160,8 +160,8 @@ def test_a_recording_is_not_completed_by_another() -> None:
     assert "needs GROQ_API_KEY" in noted(wish("groq/llama"), configured({}, "openai/gpt-4", **LOCAL))
 
 
-def test_nobody_is_asked_without_a_model() -> None:
-    """In a run without a model nobody is asked, whatever keys are there; a note says how to ask."""
+def test_without_a_model_no_named_model_is_called() -> None:
+    """This does not depend on keys; a note says how to configure one."""
     assert named_models([wish("gpt-4"), wish(None)], configured(KEYS)) == (
         {},
         (

@@ -1,4 +1,4 @@
-"""`parallel`: whether conversations of one scenario are held at the same time."""
+"""`parallel`: whether conversations of one scenario run concurrently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def four(name: str, **options: Any) -> Scenario:
 
 
 class BackEnd:
-    """An agent that notes which conversations of a scenario are under way together.
+    """An agent that counts the concurrent conversations of each scenario.
 
     Those of scenarios in `together` wait for each other at their first turn.
     """
@@ -63,7 +63,7 @@ def run(scenarios: list[Scenario], agent: Any, **keys: Any) -> RunResult:
 
 @pytest.mark.parametrize("configured", [True, False])
 def test_a_scenario_overrides_the_configuration(configured: bool) -> None:
-    """`parallel` of a scenario counts, else the configuration's; the others are held together as ever."""
+    """A scenario's `parallel` counts, or else the configuration's; the default is concurrent."""
     agent = BackEnd(together="beside")
     own = {"beside": True, "turns": False} if configured is False else {"beside": None, "turns": False}
     scenarios = [four(name, parallel=parallel) for name, parallel in own.items()]
@@ -74,7 +74,7 @@ def test_a_scenario_overrides_the_configuration(configured: bool) -> None:
 
 
 def test_every_scenario_has_a_place_of_its_own() -> None:
-    """Conversations of different scenarios are held at the same time, as many as `concurrency` allows."""
+    """Conversations of different scenarios run concurrently, up to `concurrency`."""
     here, all_here = 0, anyio.Event()
 
     async def agent(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -90,7 +90,7 @@ def test_every_scenario_has_a_place_of_its_own() -> None:
 
 
 def test_the_next_one_does_not_wait_for_judges() -> None:
-    """A conversation starts when the one before has been held, though no judge has answered yet."""
+    """A conversation starts when the previous one ends, before any judge has answered."""
     agent, released = BackEnd(), anyio.Event()
 
     class Late:
@@ -119,7 +119,7 @@ def test_the_next_one_does_not_wait_for_judges() -> None:
 
 
 def test_a_stop_starts_no_further_one() -> None:
-    """What had been held when a run is stopped is kept, and the rest of the row never begins."""
+    """After a stop, finished conversations are kept and no further one starts."""
     begun = []
 
     async def agent(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -145,16 +145,16 @@ def test_a_stop_starts_no_further_one() -> None:
     assert result.scenarios[0].verdict.status is Status.ERRORED
 
 
-def test_other_than_yes_or_no_is_refused() -> None:
-    """`parallel` is True or False: an error names file, line, scenario, option and what was found."""
+def test_values_other_than_booleans_are_refused() -> None:
+    """The error has file, line, scenario, option and the value."""
     with pytest.raises(ScenarioError, match=r"test_parallel.py:\d+: scenario 's': parallel: expected True"):
         four("s", parallel="no")
     with pytest.raises(ScenarioError, match="unknown option `paralel`; did you mean `parallel`"):
         four("s", paralel=False)
 
 
-def test_workers_and_judging_again_keep_to_it(tmp_path: Any) -> None:
-    """A row is held in one worker, one conversation at a time; judged again, it is complete."""
+def test_workers_run_a_sequence_in_order(tmp_path: Any) -> None:
+    """A sequence runs in one worker, one conversation at a time, and is complete when judged again."""
     project, now, most = Project(tmp_path), Counter[str](), Counter[str]()
 
     def answer(body: dict[str, Any]) -> str:

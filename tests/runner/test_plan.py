@@ -1,4 +1,4 @@
-"""What a run will do: filters, agents, conversations, metrics, thresholds, all resolved before it."""
+"""The plan of a run: filters, agents, conversations, metrics and thresholds, resolved before it starts."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Helpfulness(Politeness):
 
 
 class PassRate(Politeness):
-    """One with the name of a threshold that is not a metric's."""
+    """One with the name of a threshold that is not on a metric."""
 
 
 class Needy(ConversationMetric):
-    """One that cannot be made without help."""
+    """One whose constructor needs an argument."""
 
     def __init__(self, what: int) -> None:
         self.what = what
@@ -77,7 +77,7 @@ def unit(scenario: Scenario, options: Options | None = None, **config: Any) -> U
 
 
 def errored(scenario: Scenario, **config: Any) -> str:
-    """The message of a scenario that cannot be run."""
+    """Return the error message of a scenario that cannot run."""
     [entry] = plan([scenario], **config).entries
     assert isinstance(entry, ScenarioResult)
     assert entry.verdict.status is Status.ERRORED
@@ -112,12 +112,12 @@ MANY = [
     ],
 )
 def test_filters(options: Options, names: list[str]) -> None:
-    """Names are filtered by parts of them, whatever the case; tags by the whole; both must let it by."""
+    """Names match by substring in any case, tags exactly; a scenario must pass both filters."""
     assert [name for name, _ in ran(plan(MANY, options=options))] == names
 
 
 def test_order() -> None:
-    """Entries come by file and line; what shares a line, as from a loop, keeps its order."""
+    """Entries are sorted by file and line; those of one line, as from a loop, keep their order."""
     loop = [made(name, 4) for name in ("z", "y")]
     both = plan([*loop, made("first", 2), made("last", 1, file="b.sim.py")], compare=[{"name": "a"}])
     expected = ["first", "z", "y", "last"]
@@ -140,12 +140,12 @@ def test_order() -> None:
     ],
 )
 def test_conversations(scenario: Scenario, options: Options, conversations: int) -> None:
-    """--conversations comes before the scenario's own number, that before the configured one; scripts: 1."""
+    """--conversations comes before the scenario's number, then the configured one; scripts have 1."""
     assert unit(scenario, options, conversations_per_scenario=5).conversations == conversations
 
 
 def test_turns() -> None:
-    """A scenario's own limit comes before the configuration's; a script is never cut off."""
+    """A scenario's limit takes precedence over the configuration's; a script is never cut."""
     assert unit(made(), max_turns=4).max_turns == 4
     assert unit(made(max_turns=2), max_turns=4).max_turns == 2
     assert unit(scripted(turns=9), max_turns=4).max_turns > 9
@@ -165,12 +165,12 @@ def test_turns() -> None:
     ],
 )
 def test_metrics(own: tuple[str, ...] | None, configured: list[str] | None, chosen: tuple[str, ...]) -> None:
-    """All eight metrics run unless the scenario, or else the configuration, names fewer."""
+    """All eight metrics run unless the scenario or the configuration names fewer."""
     assert unit(made(metrics=own), metrics=configured).metrics == chosen
 
 
 def test_thresholds_of_the_configuration() -> None:
-    """A configured threshold is for the scenarios in which its metric is judged at all."""
+    """A configured threshold applies to scenarios in which its metric is judged."""
     least = {"helpfulness": 4, "goal_completion": 1, "pass_rate": 0.5, "politeness": 0.1}
     config: Any = {"thresholds": least, "custom_metrics": [Politeness]}
     assert unit(made(), **config).thresholds == least
@@ -180,7 +180,7 @@ def test_thresholds_of_the_configuration() -> None:
 
 
 def test_thresholds_of_a_scenario() -> None:
-    """A scenario's own threshold replaces the configured one, and stands where nothing is judged too."""
+    """A scenario's threshold replaces the configured one, even if nothing is judged."""
     assert unit(made(thresholds={"helpfulness": 2}), thresholds={"helpfulness": 4}).thresholds == {
         "helpfulness": 2
     }
@@ -207,14 +207,14 @@ WRONG = [
 
 @pytest.mark.parametrize(("given_keys", "said"), WRONG)
 def test_wrong_configured_metrics(given_keys: dict[str, Any], said: str) -> None:
-    """A metric or threshold of the configuration that cannot be is an error of the whole run."""
+    """An invalid metric or threshold in the configuration is an error of the whole run."""
     with pytest.raises(ConfigError, match=re.escape(said)):
         plan([made()], **given_keys)
 
 
 @pytest.mark.parametrize(("given_keys", "said"), WRONG)
 def test_wrong_metrics_of_a_scenario(given_keys: dict[str, Any], said: str) -> None:
-    """One of a scenario makes that scenario errored, with its place; the others run."""
+    """An invalid metric makes its scenario errored, with its place; the others run."""
     options: Any = {key: v if key == "thresholds" else tuple(v) for key, v in given_keys.items()}
     wrong = made("wrong", 7, **options)
     message = errored(wrong)
@@ -227,7 +227,7 @@ def test_wrong_metrics_of_a_scenario(given_keys: dict[str, Any], said: str) -> N
 
 
 def test_custom_metrics(tmp_path: Path) -> None:
-    """Custom metrics are import paths, classes or instances, and are named by their class unless they say."""
+    """Custom metrics are import paths, classes or instances, named by class unless they set a name."""
     (tmp_path / "plan_metrics.py").write_text(
         "from agentest import QualitativeMetric\nclass HasTone(QualitativeMetric):\n    name = 'tone'\n"
         "    def evaluate(self, _):\n        return 'warm'\n"
@@ -249,7 +249,7 @@ def test_custom_metrics(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_custom_metrics(metric: Any, said: str) -> None:
-    """A custom metric that cannot be had is told with its place in the list."""
+    """An invalid custom metric is reported with its position in the list."""
     with pytest.raises(ConfigError, match=re.escape(said)):
         plan([made()], custom_metrics=[metric])
 
@@ -266,7 +266,7 @@ AGENTS: dict[str, Any] = {"agents": {"js": {"endpoint": "http://js"}, "other": {
 
 
 def test_one_agent() -> None:
-    """Without more, every scenario runs against the agent, and only agents that are used are in the plan."""
+    """By default every scenario runs with the agent, and the plan has only agents that are used."""
     found = plan([made()], **AGENTS)
     assert ran(found) == [("s", "agent")]
     assert list(found.agents) == ["agent"]
@@ -274,7 +274,7 @@ def test_one_agent() -> None:
 
 
 def test_a_named_agent() -> None:
-    """A scenario that names an agent runs against that one."""
+    """A scenario that names an agent runs with that one."""
     found = plan([made("a", agent="js"), made("b", 2)], **AGENTS)
     assert ran(found) == [("a", "js"), ("b", "agent")]
     assert {name: str(getattr(agent, "endpoint", "")) for name, agent in found.agents.items()} == {
@@ -284,15 +284,15 @@ def test_a_named_agent() -> None:
     assert not found.comparison
 
 
-def test_an_agent_that_is_not_there() -> None:
-    """A scenario whose agent does not exist is errored, with the nearest name; such an --agent is refused."""
+def test_an_unknown_agent() -> None:
+    """A scenario with an unknown agent is errored with the nearest name; an unknown --agent is refused."""
     assert "there is no agent 'jss'; did you mean `js`?" in errored(made(agent="jss"), **AGENTS)
     with pytest.raises(ConfigError, match="there is no agent 'jss'; did you mean `js`"):
         plan([made()], options=Options(agent="jss"), **AGENTS)
 
 
 def test_comparison() -> None:
-    """With agents to compare, every scenario runs against each of them, in the order of the configuration."""
+    """With agents to compare, every scenario runs with each of them, in configuration order."""
     compare = [{"name": "z", "body": {"model": "z"}}, {"name": "b", "endpoint": "http://b"}]
     found = plan([made("s"), made("t", 2, agent="js")], compare=compare, **AGENTS)
     assert ran(found) == [("s", "agent"), ("s", "z"), ("s", "b"), ("t", "js")]
@@ -301,7 +301,7 @@ def test_comparison() -> None:
 
 @pytest.mark.parametrize("name", ["agent", "z", "js"])
 def test_one_agent_of_several(name: str) -> None:
-    """--agent takes one of all the agents there are, and then nothing is compared."""
+    """--agent selects one of all agents, and nothing is compared."""
     found = plan([made()], options=Options(agent=name), compare=[{"name": "z"}], **AGENTS)
     assert ran(found) == [("s", name)]
     assert not found.comparison
@@ -311,7 +311,7 @@ def test_one_agent_of_several(name: str) -> None:
 
 
 def test_skipped() -> None:
-    """A skipped scenario stands among the entries with its reason, once, and is not checked any further."""
+    """A skipped scenario has one entry with its reason, and is not checked further."""
     found = plan([made(skip="later", metrics=("nope",), tags=("t",))], compare=[{"name": "b"}])
     [entry] = found.entries
     assert isinstance(entry, ScenarioResult)
@@ -321,7 +321,7 @@ def test_skipped() -> None:
 
 
 def test_broken_files() -> None:
-    """What could not be loaded is errored at its place, whatever the filters."""
+    """A file that failed to load is errored at its place, whatever the filters."""
     broken = [
         BrokenFile(f"{ROOT}/b.sim.py", 3, "importing failed"),
         BrokenFile(f"{ROOT}/a.sim.py", 9, "importing failed, too"),
@@ -339,7 +339,7 @@ def test_broken_files() -> None:
 
 
 def test_refused_scenarios() -> None:
-    """A refused scenario is errored at its place, skipped or not, and filters select it like any other.
+    """A refused scenario is errored at its place, skipped or not, and filters apply to it.
 
     It belongs to no agent, even if it names one.
     """
@@ -358,8 +358,8 @@ def test_refused_scenarios() -> None:
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8, unique=True), st.booleans())
-def test_names_of_their_own(names: list[str], compared: bool) -> None:
-    """Every scenario and agent has a slug of its own, however alike the names are, and a scope of its own."""
+def test_slugs_and_scopes_are_unique(names: list[str], compared: bool) -> None:
+    """Scenarios and agents with similar names still have different slugs and scopes."""
     agents = [{"name": name} for name in ("Agent!", "a@b", "a b")] if compared else []
     units = plan([made(name) for name in names], compare=agents).units
     assert len({u.slug for u in units}) == len({u.scope for u in units}) == len(units)
@@ -367,7 +367,7 @@ def test_names_of_their_own(names: list[str], compared: bool) -> None:
 
 
 def test_scopes() -> None:
-    """Names that run into each other are still told apart."""
+    """Names that concatenate to the same text still have different scopes."""
     scenarios = [made("a"), made("a @ b")]
     units = plan(scenarios, agent={"name": "b @ c", "endpoint": "http://h"}, compare=[{"name": "c"}]).units
     assert len({u.scope for u in units}) == 4
@@ -385,7 +385,7 @@ def test_scopes() -> None:
     ],
 )
 def test_slugs(name: str, slug: str) -> None:
-    """A slug is the name's words in lower case, and not long."""
+    """A slug is the name in lowercase words, shortened."""
     assert slugify(name) == slug
 
 
@@ -398,7 +398,7 @@ plugin.metric("tone", f"{__name__}:Politeness")
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this module be the only plug-in."""
+    """Make this module the only plug-in."""
     registry = PluginRegistry([lambda: iter([(__name__, "a test")])])
     monkeypatch.setattr("agentest.plugin.PLUGINS", registry)
 
@@ -408,7 +408,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
     "config", [{"metrics": ["kindness"]}, {"thresholds": {"kindness": 3}}, {"custom_metrics": ["kindness"]}]
 )
 def test_a_configured_metric_of_a_plugin_is_measured_everywhere(config: dict[str, Any]) -> None:
-    """It has the name by which it was handed in, whatever its class is called."""
+    """It has the name it was registered with, whatever its class is called."""
     made_plan = plan([made("one"), made("two", 2)], **config)
     assert [metric.name for metric in made_plan.custom] == ["kindness"]
     assert [unit.unmeasured for unit in made_plan.units] == [frozenset()] * 2
@@ -416,7 +416,7 @@ def test_a_configured_metric_of_a_plugin_is_measured_everywhere(config: dict[str
 
 @pytest.mark.usefixtures("plugged")
 def test_a_metric_of_a_plugin_is_measured_where_a_scenario_names_it() -> None:
-    """Other scenarios are spared its cost."""
+    """Other scenarios do not pay its cost."""
     by_metrics, by_threshold = made("one", metrics=("kindness",)), made("two", 2, thresholds={"tone": 1.0})
     made_plan = plan([by_metrics, by_threshold, made("three", 3)])
     assert [metric.name for metric in made_plan.custom] == ["kindness", "tone"]

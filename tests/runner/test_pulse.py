@@ -1,4 +1,4 @@
-"""Signs of life: while a run goes on or waits, something is said."""
+"""Progress messages while a run goes on or waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentest.runner.session import report_wait, ticking
 
 
 def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:
-    """Whatever else happens, and no longer than the block lasts."""
+    """The events stop when the block ends."""
     told: list[object] = []
 
     async def go() -> None:
@@ -23,8 +23,8 @@ def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:
     assert told == [TimePassed()] * 3
 
 
-def test_what_is_awaited_is_said_after_some_seconds() -> None:
-    """Nothing of what is quick, then after 5 s, and every 30 s from then on."""
+def test_long_waits_are_reported() -> None:
+    """A short wait prints nothing; a longer one is reported after 5 s, then every 30 s."""
     said: list[str] = []
 
     async def go() -> None:
@@ -41,7 +41,7 @@ def test_what_is_awaited_is_said_after_some_seconds() -> None:
 
 
 def test_an_error_comes_out_of_the_block_as_it_is() -> None:
-    """Whoever catches a UsageError finds it, and no group of errors."""
+    """An exception leaves the block unchanged, not inside an exception group."""
 
     async def go() -> None:
         async with report_wait("for nobody", print):

@@ -1,4 +1,4 @@
-"""What workers on other machines cannot reach, told before the start."""
+"""Addresses that workers on other machines cannot reach, reported before the start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prepared(
 
 @pytest.mark.parametrize("url", LOCAL.values(), ids=LOCAL)
 def test_an_agent_on_loopback(tmp_path: Path, url: str) -> None:
-    """The sentence names agent, key, endpoint and nodes, and says what to do; here alone all is well."""
+    """The message has agent, key, endpoint, nodes and a solution; a run on one machine has none."""
     run = prepared(tmp_path, {"endpoint": url})
     assert unreachable(run, NODES) == (
         f"agent 'bot' (`endpoint`: {url}) cannot be reached from node 10.0.0.7: a loopback address "
@@ -50,8 +50,8 @@ def test_an_agent_on_loopback(tmp_path: Path, url: str) -> None:
         check_reach(run, ["a", "b", "c", "d"])
 
 
-def test_what_can_be_reached(tmp_path: Path) -> None:
-    """Addresses elsewhere, and agents that live in each worker or are started by it."""
+def test_reachable_agents(tmp_path: Path) -> None:
+    """Other addresses, and agents that run in or are started by each worker."""
     fine: list[dict[str, Any]] = [
         {"endpoint": "https://bot.example.com/v1"},
         {"endpoint": "http://localhost.example.com/v1"},
@@ -72,8 +72,8 @@ def test_what_can_be_reached(tmp_path: Path) -> None:
     assert unreachable(run, NODES) == ()
 
 
-def test_what_else_is_on_loopback(tmp_path: Path) -> None:
-    """Further addresses of an agent, a server started once, models, `servers`."""
+def test_other_loopback_addresses(tmp_path: Path) -> None:
+    """Other addresses of an agent, a server started once, models, and `servers`."""
     step = [{"endpoint": "/login"}, {"endpoint": "http://127.0.0.1:8/begin"}]
     http = {"type": "http", "endpoint": "http://bot.example.com/", "body": "{{message}}", "setup": step}
     (told,) = unreachable(prepared(tmp_path, http), NODES)
@@ -97,7 +97,7 @@ def test_what_else_is_on_loopback(tmp_path: Path) -> None:
     assert told.startswith("`server` of agent 'bot' (`ready`: tcp://localhost:5) cannot be reached")
 
 
-def test_no_secret_is_told(tmp_path: Path) -> None:
-    """An address may have a password in it."""
+def test_messages_show_no_secrets(tmp_path: Path) -> None:
+    """A password in an address is redacted."""
     (told,) = unreachable(prepared(tmp_path, {"endpoint": "http://me:hunter2hunter2@localhost:1/v1"}), NODES)
     assert "hunter2" not in told

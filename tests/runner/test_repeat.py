@@ -1,4 +1,4 @@
-"""`repeat`: conversations are added until the verdict is decided, and no longer."""
+"""`repeat`: conversations run until the verdict is decided, and no longer."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ RATE = {"pass_rate": 0.8}
 
 
 class Planted:
-    """An agent whose conversations pass (p) or fail (f) as planted, the last letter for all further ones.
+    """An agent whose conversations pass (p) or fail (f) as planned; the last letter repeats.
 
-    It notes how many of a scenario's were under way together.
+    It records how many conversations of a scenario ran concurrently.
     """
 
     def __init__(self, **plans: str) -> None:
@@ -90,10 +90,10 @@ def held(plan: str, repeat: Any = "3..20", thresholds: Any = RATE, **more: Any) 
         ("ppf", {"pass_rate": 1.0}, Status.FAILED, 3, "decided after 3 of at most 20"),
     ],
 )
-def test_it_is_held_until_the_verdict_is_decided(
+def test_it_runs_until_the_verdict_is_decided(
     plan: str, thresholds: dict[str, float], status: Status, count: int, words: str
 ) -> None:
-    """And no longer; where the test does not decide, the share decides as ever, and the words say so."""
+    """If the test does not decide, the share decides as usual, and the text says so."""
     result = held(plan, thresholds=thresholds)
     assert (result.verdict.status, result.totals.conversations) == (status, count)
     assert decided(result).startswith(words)
@@ -102,8 +102,8 @@ def test_it_is_held_until_the_verdict_is_decided(
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_none_is_begun_that_may_not_be_needed(parallel: bool) -> None:
-    """A batch is as many as are needed at the least; conversations in a row come to the same."""
+def test_no_unnecessary_conversation_starts(parallel: bool) -> None:
+    """A batch has only as many as are certainly needed; sequential conversations give the same count."""
     agent = Planted(s="ppf")
     made = scenario("s", turns=YES, repeat="2..20", thresholds=RATE, parallel=parallel)
     result = run([made], agent, concurrency=8)
@@ -112,8 +112,8 @@ def test_none_is_begun_that_may_not_be_needed(parallel: bool) -> None:
     assert agent.most == (4 if parallel else 1)
 
 
-def test_those_in_a_row_wait_for_what_decides() -> None:
-    """The next conversation begins when judges have said of the last whether one is needed."""
+def test_sequential_conversations_wait_for_judges() -> None:
+    """The next conversation starts only when judging shows that it is needed."""
     agent = Planted(s="p")
     made = scenario("s", turns=YES, goal="g", repeat="1..4", thresholds={"helpfulness": 5.0}, parallel=False)
 
@@ -129,7 +129,7 @@ def test_those_in_a_row_wait_for_what_decides() -> None:
 
 
 def test_averages_are_decided_too() -> None:
-    """A threshold on a score decides by the conversations' own averages, which lie between 1 and 5."""
+    """A threshold on a score is decided by the conversations' averages, from 1 to 5."""
 
     def decided_by(scores: dict[str, int], **thresholds: float) -> tuple[Status, int | None]:
         made = scenario("s", turns=["hi", "bye"], goal="g", repeat="3..20", thresholds=thresholds)
@@ -144,8 +144,8 @@ def test_averages_are_decided_too() -> None:
     assert decided_by({"goal_completion": 1}, goal_completion=0.5) == (Status.PASSED, 6)
 
 
-def test_what_says_nothing_takes_a_place_and_no_part() -> None:
-    """Conversations that a model kept from being judged count towards the most; all of them are errored."""
+def test_errored_conversations_count_toward_the_maximum() -> None:
+    """If all are errored, so is the scenario."""
     unknown = Schedule(repeat=Repeat(min=2, max=4), thresholds=RATE)
     assert [unknown.more(told("?" * n)) for n in (2, 3, 4)] == [2, 1, 0]
     result = result_of(conversations=told("?" * 4), thresholds=RATE, repeat=Repeat(min=2, max=4))
@@ -155,7 +155,7 @@ def test_what_says_nothing_takes_a_place_and_no_part() -> None:
 
 
 def told(*kinds: str) -> list[ConversationResult]:
-    """Conversations that passed (p), failed (f), or say nothing (?)."""
+    """Conversations that passed (p), failed (f) or are errored (?)."""
     broken = conversation(failure=failure(Blame.MODEL, "the model is down"))
     made = {"p": conversation_result(), "f": failing_conversation(), "?": conversation_result(held=broken)}
     return [made[kind] for kind in "".join(kinds)]
@@ -174,13 +174,13 @@ def told(*kinds: str) -> list[ConversationResult]:
         ("?" * 19, 1),
     ],
 )
-def test_how_many_come_next(kinds: str, more: int) -> None:
-    """As many as it takes at the least, of those that are left."""
+def test_the_size_of_a_batch(kinds: str, more: int) -> None:
+    """It is the fewest that can decide, up to the number left."""
     assert Schedule(repeat=Repeat(), thresholds=RATE).more(told(kinds)) == more
 
 
 def test_a_stop_keeps_what_had_finished() -> None:
-    """A run that is ended in a repeated scenario has not decided it, and says of how many at most."""
+    """A run stopped in a repeated scenario leaves it undecided and reports the maximum."""
 
     async def go() -> RunResult:
         stop = Stop()
@@ -198,9 +198,9 @@ def test_a_stop_keeps_what_had_finished() -> None:
     assert (result.planned, result.decided_after, decided(result)) == (20, None, "")
 
 
-def test_who_says_it_first() -> None:
-    """The command line comes before the scenario, the scenario before the configuration; a script is not
-    repeated unless one of the first two says it."""
+def test_precedence() -> None:
+    """The command line comes before the scenario, then the configuration; a script repeats only by one of the
+    first two."""
     scripted, own = scenario("script", turns=YES), scenario("own", turns=YES, repeat="2..3")
     fixed, free = scenario("fixed", goal="g", conversations_per_scenario=2), scenario("free", goal="g")
     made, agent = [scripted, own, fixed, free], Planted(script="p", own="p", fixed="p", free="p")
@@ -214,8 +214,8 @@ def test_who_says_it_first() -> None:
     assert counts(repeat="1..4", options=Options(conversations=1)) == [1, 1, 1, 1]
 
 
-def test_what_cannot_be_decided_is_told_before() -> None:
-    """One note for each threshold that the most conversations cannot decide as met, with how many could."""
+def test_undecidable_thresholds_are_noted() -> None:
+    """A note names each threshold that the maximum cannot decide as met, and a sufficient number."""
     events: list[Event] = []
     made = [scenario(n, turns=YES, repeat="3..20", thresholds={"pass_rate": 0.9}) for n in ("a", "b")]
     run(made, Planted(a="f", b="f"), on_event=events.append)
@@ -235,7 +235,7 @@ def test_what_cannot_be_decided_is_told_before() -> None:
 
 
 def test_the_least_that_the_note_names_is_enough() -> None:
-    """With so many conversations that all pass, the verdict is decided; with one fewer it is not."""
+    """That many passing conversations decide the verdict; one fewer does not."""
     for most, after in ((29, 29), (28, None)):
         repeat = {"min": 3, "max": most}
         assert held("p", repeat=repeat, thresholds={"pass_rate": 0.9}).decided_after == after
@@ -254,8 +254,8 @@ def test_the_least_that_the_note_names_is_enough() -> None:
         (7, 'expected {"min": 3, "max": 20} or "3..20", found 7'),
     ],
 )
-def test_what_cannot_be_meant_is_refused(value: Any, message: str) -> None:
-    """In scenario and configuration alike, with what was expected."""
+def test_invalid_values_are_refused(value: Any, message: str) -> None:
+    """Scenario and configuration errors both say what was expected."""
     with pytest.raises(ScenarioError, match=r"test_repeat.py:\d+: scenario 's': repeat: ") as in_scenario:
         scenario("s", goal="g", repeat=value)
     with pytest.raises(ConfigError) as in_configuration:
@@ -264,16 +264,16 @@ def test_what_cannot_be_meant_is_refused(value: Any, message: str) -> None:
     assert message in str(in_configuration.value)
 
 
-def test_a_fixed_number_beside_it_is_refused() -> None:
-    """In one place only one of them can be meant."""
+def test_a_fixed_number_with_repeat_is_refused() -> None:
+    """One place may set only one of them."""
     with pytest.raises(ScenarioError, match="repeat: excludes `conversations_per_scenario`"):
         scenario("s", goal="g", repeat="3..5", conversationsPerScenario=3)
     with pytest.raises(ConfigError, match="repeat: excludes `conversations_per_scenario`"):
         run([scenario("s", goal="g")], Planted(s="p"), repeat="3..5", conversationsPerScenario=3)
 
 
-def test_forms_of_it() -> None:
-    """A range, some of the keys, the value itself; nothing is nothing."""
+def test_forms_of_repeat() -> None:
+    """A range, a mapping with some keys, or a Repeat; None is unset."""
     assert parse_repeat("2..9") == parse_repeat({"min": 2, "max": 9}) == Repeat(min=2, max=9, confidence=0.95)
     assert parse_repeat({"confidence": 0.9}) == Repeat(confidence=0.9)
     assert parse_repeat(Repeat(max=4)) == Repeat(max=4)
@@ -281,8 +281,8 @@ def test_forms_of_it() -> None:
     assert str(Repeat()) == "3..20"
 
 
-def test_a_score_that_is_missing_is_no_value() -> None:
-    """A conversation of which a metric has no number is not a part of that metric's test."""
+def test_a_missing_score_is_not_a_value() -> None:
+    """A conversation without a score is not part of that metric's test."""
     results = [conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(1)})])] * 2
     schedule = Schedule(repeat=Repeat(min=1), thresholds={"helpfulness": 4.0})
     bare = conversation_result(turns=[turn_evaluation(metrics={})])
@@ -290,8 +290,8 @@ def test_a_score_that_is_missing_is_no_value() -> None:
     assert schedule.more([*results, bare, bare]) == 1
 
 
-def test_results_say_it() -> None:
-    """`repeat` and `decidedAfter` stand in results.json where it was used, and nowhere else."""
+def test_results_have_repeat() -> None:
+    """results.json has `repeat` and `decidedAfter` only for scenarios with `repeat`."""
     plain, open_one = result_of(), result_of(repeat=Repeat(), decided_after=None)
     entry = to_json_of(open_one)
     assert entry["repeat"] == {"min": 3, "max": 20, "confidence": 0.95}
@@ -301,7 +301,7 @@ def test_results_say_it() -> None:
 
 
 def test_results_are_read_back(tmp_path: Any) -> None:
-    """What was decided is there again, and what was not; results of older versions say neither."""
+    """The fields are read back, and older results have neither."""
     made = [
         result_of("a", repeat=Repeat(max=9), decided_after=4),
         result_of("b", repeat=Repeat(), decided_after=None),
@@ -323,7 +323,7 @@ def to_json_of(result: ScenarioResult) -> dict[str, Any]:
 
 
 def test_from_the_command_line(tmp_path: Any) -> None:
-    """With planted shares, over two workers: what is held, said, stored, and judged again."""
+    """With two workers and planned results: conversations, console, stored results, and judging again."""
     project = Project(tmp_path)
     project.scenario(
         "for name in ('good', 'bad'):\n"
@@ -352,7 +352,7 @@ def test_from_the_command_line(tmp_path: Any) -> None:
 
 
 def graded(severe: str, severity: str = "high", **options: Any) -> tuple[ScenarioResult, int]:
-    """A scenario repeated up to 20 times in which the judge finds a failure (s) or none (-), as planted.
+    """A scenario repeated up to 20 times in which the judge finds a failure (s) or none (-), as planned.
 
     Returns the result and how often the failures were grouped.
     """
@@ -382,7 +382,7 @@ def test_severe_failures_count_against_the_rate_and_ask_for_more(parallel: bool)
 
 
 def test_missed_goals_count_in_repeated_scenarios() -> None:
-    """Six missed goals of six are no pass rate of 100 %."""
+    """Six missed goals of six are not a pass rate of 100%."""
     made = scenario("s", turns=["hi"], goal="g", repeat="4..6", thresholds={"pass_rate": 0.9})
     model = ScriptedModel(scores={"goal_completion": "not reached"})
     result = run([made], Planted(s="p"), model=model).scenarios[0]

@@ -1,4 +1,4 @@
-"""Root causes of whole runs: many failures of few causes, and what joining them takes."""
+"""Root causes of whole runs: many failures with few causes, and the cost of joining them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOOKING = [call("create_booking", time="10:30")]
 
 
 def booked(number: int) -> Scenario:
-    """A scenario that the agent fails: every fifth user wants a text message, which no mock sends."""
+    """A scenario that the agent fails: every fifth user wants a text message, which has no mock."""
     texted = number % 5 == 0
     return scenario(
         f"s{number}",
@@ -42,7 +42,7 @@ def booked(number: int) -> Scenario:
 
 
 def wrong_agent(body: dict[str, Any]) -> Any:
-    """Books at a time of its own, or sends a text message."""
+    """Book at a wrong time, or send a text message."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         return "Done."
@@ -58,7 +58,7 @@ def counted(result: RunResult) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.slow
 def test_640_failing_scenarios_have_two_causes() -> None:
-    """However many scenarios fail, the run says what went wrong twice, and where to look."""
+    """The run lists two causes for 640 failures, each with an example."""
     with ScriptedAgent(wrong_agent) as server:
         result = run_scenarios([booked(n) for n in range(640)], agent=server, concurrency=40)
     assert len(result.with_status(Status.FAILED)) == 640
@@ -77,7 +77,7 @@ LABEL = {"agent_behavior_failure": "repetition"}
 
 
 class Grouping(ScriptedModel):
-    """Calls the failures of each scenario by a label, and joins the labels of all."""
+    """Labels the failures of each scenario, and joins the labels of all."""
 
     def __init__(self, label: Callable[[str], str], joining: Callable[[list[str]], Any]) -> None:
         super().__init__(user=["hi", "again"], scores=LABEL)
@@ -117,7 +117,7 @@ def asked(model: ScriptedModel, name: str) -> int:
 
 
 def test_one_bug_in_30_scenarios_is_one_cause() -> None:
-    """However differently it is called in each scenario: one further call, which is accounted."""
+    """Different labels are joined by one further call, which usage counts."""
     model = Grouping(lambda scope: f"label of {scope}", together)
     result = ran(model)
     assert counted(result) == {"says it twice": (30, 60)}
@@ -129,7 +129,7 @@ def test_one_bug_in_30_scenarios_is_one_cause() -> None:
 
 
 def test_the_question_is_the_same_whichever_scenario_ends_first() -> None:
-    """A replay finds the recorded answer by the words of the question."""
+    """A replay finds the recorded answer by the text of the question."""
     questions = []
     for scenarios in (talks(4), talks(4)[::-1]):
         model = Grouping(lambda scope: f"label of {scope}", together)
@@ -141,7 +141,7 @@ def test_the_question_is_the_same_whichever_scenario_ends_first() -> None:
 
 
 def test_one_label_needs_no_further_call() -> None:
-    """Groups that are called the same are one cause without a model."""
+    """Groups with the same label are one cause without a model call."""
     model = Grouping(lambda _: "Says it twice.", together)
     result = ran(model, 3)
     assert counted(result) == {"Says it twice.": (3, 6)}
@@ -150,7 +150,7 @@ def test_one_label_needs_no_further_call() -> None:
 
 
 def test_groups_of_one_scenario_need_no_further_call() -> None:
-    """The scenario's own call has told them apart already."""
+    """The scenario's own call has already separated them."""
 
     class Apart(Grouping):
         def _grouped(self, request: ChatRequest, ids: list[str]) -> Any:
@@ -166,7 +166,7 @@ def test_groups_of_one_scenario_need_no_further_call() -> None:
     "answer", [{"causes": []}, {"causes": [{"title": "x", "groups": ["G77"]}]}, "no JSON"]
 )
 def test_a_call_that_fails_changes_no_verdict(answer: Any) -> None:
-    """Groups stay apart, statuses stay what they were, and the run is not stopped."""
+    """Groups stay separate, statuses stay the same, and the run continues."""
     model = Grouping(lambda scope: f"label of {scope}", lambda _: answer)
     result = ran(model, 3)
     assert len(counted(result)) == 3
@@ -177,7 +177,7 @@ def test_a_call_that_fails_changes_no_verdict(answer: Any) -> None:
 
 
 def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
-    """What was not compared stays apart, and nobody takes it for another cause unknowingly."""
+    """Groups that were not compared stay separate, and a note says so."""
     found = [
         builders.scenario_result(
             f"s{n}", (), errors=[UniqueError(f"label {n}", Severity.LOW, (f"s{n}-1-F1",), "why")]
@@ -206,7 +206,7 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
 
 
 def test_a_run_that_was_stopped_joins_nothing() -> None:
-    """What --fail-fast leaves of a run is not worth a call."""
+    """A run stopped by --fail-fast makes no joining call."""
     model = Grouping(lambda scope: f"label of {scope}", together)
     result = ran(model, 6, options=Options(fail_fast=True), concurrency=2)
     assert result.stopped
@@ -214,7 +214,7 @@ def test_a_run_that_was_stopped_joins_nothing() -> None:
 
 
 def test_a_handler_that_breaks_is_one_cause_of_all_scenarios() -> None:
-    """An agent in this process has a cause, too."""
+    """Errors of an agent in this process are grouped, too."""
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         raise UsageError(f"no route for {messages[-1]['content']!r}")

@@ -1,4 +1,4 @@
-"""The runner as a whole, in this process: what runs when, what is kept apart, what an outage costs."""
+"""The whole runner in this process: order, isolation and outages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, 
 
 
 def test_conversations_see_nothing_of_each_other() -> None:
-    """Two hundred conversations at once keep their history, their sequences and their state to themselves."""
+    """Two hundred concurrent conversations have separate histories, sequences and state."""
 
     def stateful(args: dict[str, Any], ctx: Any) -> dict[str, Any]:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -57,7 +57,7 @@ def test_conversations_see_nothing_of_each_other() -> None:
 
 
 def test_concurrency_bounds_conversations_over_the_whole_run() -> None:
-    """Never more conversations are under way than `concurrency` allows, however many scenarios there are."""
+    """At most `concurrency` conversations run at once, over all scenarios."""
     lock, now, most = threading.Lock(), 0, 0
     gate = threading.Event()
 
@@ -81,7 +81,7 @@ def test_concurrency_bounds_conversations_over_the_whole_run() -> None:
 
 
 class Gate:
-    """A judge that waits until it is told to go on."""
+    """A judge that answers only when released."""
 
     name = "gate"
 
@@ -94,8 +94,8 @@ class Gate:
         return await ScriptedModel().complete(request)
 
 
-def test_judging_does_not_hold_conversations_back() -> None:
-    """With one place for conversations, all of them are held although no judge has answered yet."""
+def test_judging_does_not_block_conversations() -> None:
+    """With one place, all conversations run before any judge has answered."""
     talked = 0
 
     async def go() -> Any:
@@ -125,7 +125,7 @@ def test_judging_does_not_hold_conversations_back() -> None:
 
 
 def test_conversations_wait_for_judges_that_are_far_behind() -> None:
-    """Ten conversations for each place may wait for their judges: a night's would fill the memory."""
+    """At most ten conversations per place wait for judges, which limits memory."""
     asked = 0
 
     async def agent(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -157,7 +157,7 @@ def test_conversations_wait_for_judges_that_are_far_behind() -> None:
 
 
 def test_a_dead_judge_errors_but_never_fails() -> None:
-    """With every judge call failing nothing passes, nothing fails, and the transcripts are all there."""
+    """If every judge call fails, nothing passes or fails, and all transcripts are kept."""
 
     def answer(request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user":
@@ -176,7 +176,7 @@ def test_a_dead_judge_errors_but_never_fails() -> None:
 
 
 def test_a_dead_user_errors_but_never_fails() -> None:
-    """A user whose model is down errs the scenario; the trajectory is not held against the agent."""
+    """If the user's model is down, the scenario is errored; the trajectory does not count."""
 
     def answer(request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user" and request.key.turn:
@@ -198,7 +198,7 @@ def _best(request: ChatRequest) -> dict[str, Any]:
 
 
 def test_a_forbidden_call_counts_even_when_the_user_fails_later() -> None:
-    """What the agent has already done wrong is not forgiven because a model failed afterwards."""
+    """A later model failure does not hide what the agent did wrong."""
 
     def answer(request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user" and request.key.turn:
@@ -215,7 +215,7 @@ def test_a_forbidden_call_counts_even_when_the_user_fails_later() -> None:
 
 
 def test_one_bad_conversation_leaves_the_others_alone() -> None:
-    """Whatever an agent sends ends that conversation alone, with a reason."""
+    """Any data from an agent ends only its own conversation, with a reason."""
     bad = [
         Raw(b""),
         Raw(b"[1, 2"),
@@ -243,7 +243,7 @@ def test_one_bad_conversation_leaves_the_others_alone() -> None:
 
 
 def test_transient_faults_of_a_model_are_retried_and_counted() -> None:
-    """A model that fails now and then costs retries, not verdicts."""
+    """Occasional model failures cost retries, not verdicts."""
     seen: set[Any] = set()
 
     def flaky(request: ChatRequest) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def test_transient_faults_of_a_model_are_retried_and_counted() -> None:
 
 
 def test_events_come_in_order() -> None:
-    """A run begins, turns and conversations finish, then their scenario, then the run."""
+    """The run starts, turns and conversations finish, then their scenario, then the run."""
     events: list[Event] = []
     with ScriptedAgent(["ok"]) as server:
         run_scenarios([scenario("s", turns=["a", "b"])], agent=server, on_event=events.append)
@@ -283,14 +283,14 @@ class Crashing(QuantitativeMetric):
 
 
 class CrashingLabel(QualitativeMetric):
-    """A metric with a bug that judges by labels."""
+    """A metric of labels with a bug."""
 
     def evaluate(self, input: Any) -> str:
         raise ZeroDivisionError("a bug")
 
 
 class Asking(QuantitativeMetric):
-    """A metric that asks the judges' model, and wraps what that raises."""
+    """A metric that calls the judge model, and wraps its exceptions."""
 
     async def score(self, input: Any) -> float:
         try:
@@ -301,7 +301,7 @@ class Asking(QuantitativeMetric):
 
 
 def test_a_custom_metric_that_raises() -> None:
-    """A bug in a user's metric errs the scenario where the metric has a threshold; else it is a warning."""
+    """A bug in a custom metric makes the scenario errored if it has a threshold, else it is a warning."""
     with ScriptedAgent(["ok"]) as server:
         metrics = [Crashing, CrashingLabel]
         result = run_scenarios([scenario("s", turns=["x"])], agent=server, custom_metrics=metrics).scenarios[
@@ -321,7 +321,7 @@ def test_a_custom_metric_that_raises() -> None:
 
 
 def test_a_custom_metric_whose_model_failed() -> None:
-    """A model that has no answer errs the scenario, threshold or not, whatever the metric makes of it."""
+    """If its model fails, the scenario is errored, whatever the metric does with the exception."""
 
     def down(request: ChatRequest) -> str:
         raise TransientError("down", retry_after=0.0)
@@ -335,7 +335,7 @@ def test_a_custom_metric_whose_model_failed() -> None:
 
 
 def test_failures_are_grouped_and_decide() -> None:
-    """Labels other than `no failure` go to deduplication once per scenario; its severity decides."""
+    """Failure labels are grouped once per scenario, and the group's severity decides."""
     model = ScriptedModel(
         scores={"agent_behavior_failure": "false information"},
         groups=[
@@ -354,7 +354,7 @@ def test_failures_are_grouped_and_decide() -> None:
 
 
 def test_a_cancelled_run_keeps_what_had_finished() -> None:
-    """Cancelling a run returns the finished conversations of every scenario, and calls it interrupted."""
+    """Cancelling a run returns all finished conversations, marked as interrupted."""
 
     async def go() -> Any:
         stop = Stop()
@@ -382,7 +382,7 @@ def test_a_cancelled_run_keeps_what_had_finished() -> None:
 
 
 def test_argument_matchers_reach_the_verdict() -> None:
-    """Expected arguments may be predicates; what they refuse is a failed trajectory."""
+    """Expected arguments may be predicates; a mismatch fails the trajectory."""
     expected = call("pay", amount=lambda amount: amount < 10)
     with ScriptedAgent([tool_call("pay", amount=50), "paid"]) as server:
         result = run_scenarios(
@@ -400,14 +400,14 @@ def test_argument_matchers_reach_the_verdict() -> None:
 
 
 class Exiting(QuantitativeMetric):
-    """A metric that tries to end the program."""
+    """A metric that tries to exit the program."""
 
     def score(self, input: Any) -> float:
         raise SystemExit(0)
 
 
 def test_user_code_cannot_end_the_run() -> None:
-    """sys.exit() in a metric, or KeyboardInterrupt in a predicate, errs that scenario alone."""
+    """sys.exit() in a metric or KeyboardInterrupt in a predicate affects only that scenario."""
 
     def interrupts(value: Any) -> bool:
         raise KeyboardInterrupt
@@ -434,7 +434,7 @@ def test_user_code_cannot_end_the_run() -> None:
 
 
 def test_a_hanging_mock_is_not_held_against_a_handler() -> None:
-    """A mock that never answers a handler's call is the scenario's fault, as it is over HTTP."""
+    """A mock that never answers a handler's call is the scenario's fault, as over HTTP."""
 
     async def hangs(args: dict[str, Any]) -> None:
         await anyio.sleep_forever()

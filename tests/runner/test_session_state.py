@@ -1,4 +1,4 @@
-"""Session state in runs: handlers, and agents without a place for it."""
+"""Session state in runs: handlers, and agents that cannot take a state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentest.testing import ScriptedAgent, run_scenarios
 
 
 def held(agent: Any, *turns: Any, **options: Any) -> ScenarioResult:
-    """What becomes of a scenario of these turns."""
+    """Run a scenario with these turns and return its result."""
     return run_scenarios([scenario("s", turns=turns, **options)], agent=agent).scenarios[0]
 
 
-def test_agents_that_have_no_place_for_a_state() -> None:
-    """An agent that cannot be given the state is errored before anything is said, and how to send it."""
+def test_agents_that_cannot_take_a_state() -> None:
+    """The scenario is errored before the first message, with the way to send the state."""
     session = {"state": {"tier": "gold"}}
     with ScriptedAgent(["Hello."]) as agent:
         found = held(agent, "Hi", session=session)
@@ -39,8 +39,8 @@ def test_agents_that_have_no_place_for_a_state() -> None:
     assert "cannot be seen: it does not report it" in unseen.verdict.reasons[0].message
 
 
-def test_a_handler_is_given_the_state_and_tells_of_its_own() -> None:
-    """A handler finds the state in ctx.session, and what it records is the state after the turn."""
+def test_a_handler_reads_and_records_state() -> None:
+    """ctx.session has the state, and the recorded one is the state after the turn."""
 
     def handler(messages: list[Any], ctx: TurnContext) -> str:
         assert ctx.session is not None
@@ -69,8 +69,8 @@ def test_a_handler_is_given_the_state_and_tells_of_its_own() -> None:
         ({"a": object()}, "ctx.record_state: the state is not JSON: a object is not JSON-serialisable"),
     ],
 )
-def test_a_handler_that_records_no_state(recorded: Any, says: str) -> None:
-    """What is no state is the handler's error."""
+def test_a_handler_that_records_an_invalid_state(recorded: Any, says: str) -> None:
+    """An invalid state is the handler's error."""
 
     def handler(_messages: list[Any], ctx: TurnContext) -> str:
         ctx.record_state(recorded)

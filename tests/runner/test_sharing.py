@@ -1,4 +1,4 @@
-"""What kept conversations have in common is kept once, and nothing is taken for something else."""
+"""Stored conversations share their common parts, and different values stay separate."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Calls of an agent whose calls are unseen that were seen all the same: they convict, and never acquit."""
+"""Visible calls of an agent with unseen calls: they can fail a scenario but never pass it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSEEN = "calls of agent 'agent' cannot be seen"
 
 
 def looks_and_books(messages: Any, ctx: TurnContext) -> str:
-    """Tells of two calls, of which nobody knows whether they are all."""
+    """Record two calls, which may not be all."""
     ctx.record_tool("look", {"on": "Tuesday"}, ["9:00"])
     ctx.record_tool("book", {"at": "9:00"}, {"ok": True})
     return "Booked."
@@ -77,8 +77,8 @@ UNDECIDED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("of_turn", [False, True], ids=["scenario", "turn"])
 @pytest.mark.parametrize("name", CONVICTED)
-def test_what_was_seen_convicts(name: str, of_turn: bool) -> None:
-    """A ban, a limit or an exact mode that a seen call breaks fails, whatever else the agent did."""
+def test_visible_calls_can_fail(name: str, of_turn: bool) -> None:
+    """A ban, limit or exact mode that a visible call violates fails, whatever else the agent did."""
     trajectory, says = CONVICTED[name]
     found = one(trajectory, of_turn=of_turn)
     assert found.verdict.status is Status.FAILED
@@ -89,8 +89,8 @@ def test_what_was_seen_convicts(name: str, of_turn: bool) -> None:
 
 
 @pytest.mark.parametrize("name", UNDECIDED)
-def test_what_was_seen_never_acquits(name: str) -> None:
-    """What holds, or fails, by the calls that are missing is errored, and shows those that were seen."""
+def test_visible_calls_never_pass(name: str) -> None:
+    """A result that depends on missing calls is errored, and shows the visible ones."""
     found = one(UNDECIDED[name])
     assert found.verdict.status is Status.ERRORED
     [reason] = found.verdict.reasons
@@ -102,7 +102,7 @@ def test_what_was_seen_never_acquits(name: str) -> None:
 
 
 class Telling:
-    """Tells with its answers to all messages but `Hush.` that it reports its calls."""
+    """Reports its calls in every answer except that to `Hush.`"""
 
     name = "agent"
 
@@ -111,8 +111,8 @@ class Telling:
         return AgentReply("Done.", tells_calls=isinstance(said, UserText) and said.text != "Hush.")
 
 
-def test_a_turn_keeps_what_its_answers_told() -> None:
-    """A turn says whether its answers reported calls, a conversation whether all of its turns did."""
+def test_turns_record_whether_calls_were_reported() -> None:
+    """A conversation reports its calls only if all of its turns do."""
 
     async def hold(*said: str) -> list[bool]:
         loop = TurnLoop(
@@ -133,9 +133,9 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_run_whose_answers_told(project: Project) -> None:
-    """Where every turn told, the conversation is judged as that of an agent whose calls are reported, a
-    silent one with a warning; results say `reported`. One turn that did not, and it is errored as before."""
+def test_a_run_whose_answers_report_calls(project: Project) -> None:
+    """If every turn reports calls, they count as reported, and a silent agent gets a warning. With one turn
+    that does not, the conversation is errored."""
     form: dict[str, Any] = {
         "type": "http",
         "body": {"messages": "{{messages}}"},
@@ -183,7 +183,7 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
 
 
 class Blind(HttpAgent):
-    """An agent of which nobody tells, unless `path` says where."""
+    """An agent whose calls are unseen unless `path` is set."""
 
     type: str = "blind"
     path: str | None = None
@@ -197,9 +197,8 @@ class Blind(HttpAgent):
         return ("set `path` to where its answers report them",)
 
 
-def test_what_hands_no_calls_cannot_be_said_to() -> None:
-    """`returned` is refused for settings by which nobody hands calls to us: its mocks would be ignored. The
-    settings' own way comes first."""
+def test_returned_is_refused_for_agents_that_return_no_calls() -> None:
+    """Otherwise its mocks would be ignored. The error starts with the setting that makes calls visible."""
     settings = {"endpoint": "http://h", "tool_visibility": "returned"}
     with pytest.raises(ValidationError) as caught:
         Blind.model_validate(settings)
@@ -224,9 +223,9 @@ WITHOUT_CALLS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("visibility", ["returned", "reported"])
-def test_whatever_held_without_any_call(visibility: str) -> None:
-    """Every ban, limit and mode that held as no call of the whole run was seen has shown nothing, and the
-    warning names their scenarios; what counts turns alone has shown something."""
+def test_checks_that_passed_without_any_call(visibility: str) -> None:
+    """If a run sees no call, every ban, limit and mode that passed has shown nothing, and a warning lists the
+    scenarios; a limit on turns is still valid."""
     specs = [*WITHOUT_CALLS, {"max_turns": 1}]
     made = [scenario(f"s{n}", turns=["Hi."], trajectory=spec) for n, spec in enumerate(specs)]
     handler = {"type": "custom", "handler": lambda messages, ctx: "Fine.", "tool_visibility": visibility}

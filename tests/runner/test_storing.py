@@ -1,4 +1,4 @@
-"""What is kept of long texts: little, with their length said; and nothing passes or fails by it."""
+"""Storage of long texts: shortened with their length, without effect on verdicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAID = f"… ({LONG} characters, shortened)"
 
 
 def test_texts() -> None:
-    """A text of a million characters is kept as it is; of a longer one the beginning and its length."""
+    """A text of up to a million characters is stored as is; a longer one keeps its beginning and length."""
     text = "x" * MAX_CHARS
     assert shortened(text) is text
     assert shortened("x" * LONG) == "x" * MAX_CHARS + SAID
@@ -47,7 +47,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_values(value: Any) -> None:
-    """A value keeps its kind and holds little more than a million characters; a small one is itself."""
+    """A shortened value keeps its type and about a million characters; a small one is unchanged."""
     kept = shortened_value(value)
     size = len(json.dumps(value, ensure_ascii=False))
     assert len(json.dumps(kept, ensure_ascii=False)) <= MAX_CHARS + 2_000
@@ -57,7 +57,7 @@ def test_values(value: Any) -> None:
 
 
 def test_values_of_many_parts() -> None:
-    """Of a long list, or an object of many keys, the first are kept and the rest are counted."""
+    """A long list or object keeps its first items and counts the rest."""
     kept = shortened_value(list(range(LONG)))
     assert kept[:3] == [0, 1, 2]
     assert kept[-1] == f"… ({LONG - len(kept) + 1} more, shortened)"
@@ -67,12 +67,12 @@ def test_values_of_many_parts() -> None:
 
 
 def test_a_long_value_keeps_its_key() -> None:
-    """What is cut off is the value, not the name that it has."""
+    """Shortening cuts the value, not its key."""
     assert list(shortened_value({"blob": "x" * LONG, "next": 1})) == ["blob", "…"]
 
 
 def test_a_key_that_was_cut_off_is_not_missing() -> None:
-    """Of a state that is kept in part, no change is told that nobody made."""
+    """Shortening a state does not produce changes that nobody made."""
     before, after = {"blob": "", "next": 1}, shortened_value({"blob": "x" * LONG, "next": 1})
     change = StateChange.between(before, after)
     assert ([*change.added], [*change.changed], [*change.removed]) == ([], ["blob"], [])
@@ -81,7 +81,7 @@ def test_a_key_that_was_cut_off_is_not_missing() -> None:
 
 
 def test_values_that_contain_themselves() -> None:
-    """A value that contains itself, or is nested as deep as it likes, is cut as well."""
+    """Cyclic and deeply nested values are shortened, too."""
     endless: list[Any] = ["x" * MAX_CHARS]
     endless.append(endless)
     assert len(json.dumps(shortened_value(endless))) < MAX_CHARS + 1000
@@ -92,7 +92,7 @@ def test_values_that_contain_themselves() -> None:
 
 
 def test_a_whole_conversation() -> None:
-    """Every text of a conversation is shortened, and it is marked; one without long texts is itself."""
+    """Every long text is shortened and the conversation marked; without long texts it is unchanged."""
     small = conversation_result()
     assert stored(small) is small
     long = "x" * LONG
@@ -111,7 +111,7 @@ def test_a_whole_conversation() -> None:
 
 
 def test_a_long_trajectory() -> None:
-    """Its texts are shortened to one limit together, and each that lacks something says so."""
+    """Its texts share one limit, and each shortened one says so."""
     long = "x" * LONG
     trajectory = TrajectoryResult(
         matched=False, summary="missing", mode="strict", expected=long, forbidden=None, actual=long
@@ -135,7 +135,7 @@ def run(
 
 
 def test_nothing_is_judged_by_what_is_stored() -> None:
-    """Mocks, checks, trajectories and the agent see whole texts; what is told and kept is shortened."""
+    """Mocks, checks, trajectories and the agent get whole texts; only events and storage are shortened."""
     ends = lambda text: text.endswith("end")  # noqa: E731
     seen: list[str] = []
 
@@ -173,7 +173,7 @@ def test_nothing_is_judged_by_what_is_stored() -> None:
 
 
 def test_models_are_shown_shortened_texts() -> None:
-    """Judges and the simulated user get long texts shortened, with what is missing said."""
+    """Judges and the simulated user get long texts shortened, with the missing length."""
     model = ScriptedModel(user=["Hi.", "Bye."])
     run(goal="Talk.", tools={"find": "z" * LONG}, conversations_per_scenario=1, model=model)
     sizes = {r.key.role: len("".join(m["content"] for m in r.messages)) for r in model.requests}
@@ -188,7 +188,7 @@ def test_models_are_shown_shortened_texts() -> None:
 
 
 def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
-    """A stored conversation that lacks the ends of its texts is errored when it is to be judged again."""
+    """Judging a shortened conversation again makes it errored."""
     result, _ = run(turns=["Hi", "Bye."], tools={"find": 1})
     document = to_json(result)
     assert document["scenarios"][0]["conversations"][0]["shortened"] is True
@@ -199,7 +199,7 @@ def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
 
 
 def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
-    """No turn of a shortened conversation is handed on to be judged, and its trajectory is not compared."""
+    """No turn of it is judged, and its trajectory is not compared."""
     held = replace(conversation_result().conversation, shortened=True)
     unit = SimpleNamespace(scope="s")
     told: list[Any] = []
@@ -218,7 +218,7 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
 
 
 def test_a_key_keeps_its_name_whose_value_is_cut() -> None:
-    """A short key comes before its long value: it is stored as it is."""
+    """A short key before its long value is stored unchanged."""
     kept = shortened_value({"log": "x" * (MAX_CHARS + 1)})
     assert list(kept) == ["log"]
     assert kept["log"].endswith("characters, shortened)")
@@ -228,7 +228,7 @@ KEY = "sk-abcdefgh12345678"
 
 
 def test_the_turn_that_broke_is_stored_with_its_http_exchanges() -> None:
-    """The request and the response stand at the turn that did not pass alone, without secrets, and cut."""
+    """Only the failed turn has request and response, redacted and shortened."""
     script = ["Fine.", fakes.Raw(f'{{"error": "{KEY}"}}'.encode(), status=500)]
     made = scenario("s", turns=["x" * 9_000, "last words"])
     with ScriptedAgent(script) as agent:
@@ -245,7 +245,7 @@ def test_the_turn_that_broke_is_stored_with_its_http_exchanges() -> None:
 
 @pytest.mark.parametrize("at", [8_176, 8_188])
 def test_no_part_of_a_secret_is_stored_where_an_exchange_is_cut(at: int) -> None:
-    """The agent repeats its credentials, in a response and a history that are too long to be remembered."""
+    """This holds even if the agent repeats its credentials in messages over the limit."""
     secret = "Zx91-Quiet-Marigold-77"
     answer = "y" * at + secret + "z" * 9_000
     made = scenario("s", turns=["x" * (32_700 + at % 60) + secret + "x" * 40_000])
@@ -260,7 +260,7 @@ def test_no_part_of_a_secret_is_stored_where_an_exchange_is_cut(at: int) -> None
 
 
 def test_a_check_of_the_whole_conversation_shows_the_last_exchange() -> None:
-    """A fault without a turn is explained by the last one, in the form of results.json."""
+    """A failure without a turn shows the last exchange, as in results.json."""
     made = scenario("s", turns=["hi", "and?"], expect={"says": "Bye"})
     with ScriptedAgent(["Hello.", "Well."]) as agent:
         result = run_scenarios([made], agent=agent)

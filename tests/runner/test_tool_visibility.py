@@ -1,4 +1,4 @@
-"""Visibility of tool calls: what cannot be seen is never judged, and what was never seen is said to be so."""
+"""Visibility of tool calls: invisible calls are never judged, and reported as such."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def agent() -> Iterator[ScriptedAgent]:
-    """An agent that never hands a call to the caller: whatever it does, it does itself."""
+    """An agent that returns no calls and may run its own tools."""
     with ScriptedAgent(["Reserved."]) as opened:
         yield opened
 
 
 def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioResult:
-    """What became of a scenario with an agent whose calls are unseen."""
+    """Run a scenario with an agent whose calls are unseen and return its result."""
     config = {"endpoint": agent.endpoint, "tool_visibility": "unseen"}
     made = scenario("s", **{"turns": ["Reserve it."], **options})
     return run_scenarios([made], agent=config, **more).scenarios[0]
@@ -53,8 +53,8 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 # Configuration
 
 
-def test_the_type_says_how_calls_are_seen() -> None:
-    """Each type has its default, and any agent's configuration may say otherwise."""
+def test_each_type_has_a_default_visibility() -> None:
+    """Any agent's configuration may override it."""
     body = {"message": "{{message}}"}
     places = {
         "custom": {"handler": "a:b"},
@@ -90,8 +90,8 @@ def test_the_type_says_how_calls_are_seen() -> None:
         ({"tool_visibility": "seen"}, "'returned', 'reported', 'par"),
     ],
 )
-def test_what_no_agent_can_be(given: dict[str, Any], says: str) -> None:
-    """A visibility that does not exist, or that the type cannot have, is refused with what there is."""
+def test_invalid_visibilities_are_refused(given: dict[str, Any], says: str) -> None:
+    """The error lists the visibilities that the type can have."""
     with pytest.raises(ValidationError) as caught:
         Config.model_validate({"agent": {"endpoint": "http://h", **given}})
     assert says in str(caught.value)
@@ -114,7 +114,7 @@ TRAJECTORIES: list[dict[str, Any]] = [
 def test_trajectories_of_unseen_calls_are_errored(
     agent: ScriptedAgent, trajectory: dict[str, Any], of_turn: bool
 ) -> None:
-    """A ban, a limit or an expectation of calls that nobody sees neither holds nor fails."""
+    """Bans, limits and expectations of unseen calls neither pass nor fail."""
     turn = {"user_message": "Reserve it.", "trajectory": trajectory}
     found = one(agent, {"turns": [turn]} if of_turn else {"trajectory": trajectory})
     assert found.verdict.status is Status.ERRORED
@@ -124,8 +124,8 @@ def test_trajectories_of_unseen_calls_are_errored(
     assert "tool_visibility: returned" in reason.message
 
 
-def test_turns_are_counted_unseen_too(agent: ScriptedAgent) -> None:
-    """`max_turns` looks at no call: it holds or fails as ever, also beside a ban that cannot be judged."""
+def test_turn_limits_work_with_unseen_calls(agent: ScriptedAgent) -> None:
+    """`max_turns` does not depend on calls, and also fails next to an undecided ban."""
     turns = {"turns": ["a", "b"]}
     held = one(agent, {**turns, "trajectory": {"max_turns": 2}})
     assert held.verdict.passed
@@ -139,7 +139,7 @@ def test_turns_are_counted_unseen_too(agent: ScriptedAgent) -> None:
 
 
 def test_the_metric_of_calls(agent: ScriptedAgent) -> None:
-    """Named, the metric of tool calls is errored; run by default, it is skipped; the others are judged."""
+    """If named, the metric of tool calls is errored; by default it is skipped; others are judged."""
     simulated = {"turns": ["Hi."], "goal": "g"}
     name = "tool_call_behavior_failure"
     by_default = one(agent, simulated, model=ScriptedModel())
@@ -154,8 +154,8 @@ def test_the_metric_of_calls(agent: ScriptedAgent) -> None:
         assert UNSEEN in named.verdict.reasons[0].message
 
 
-def test_a_ban_that_nobody_saw_broken(project: Project, agent: ScriptedAgent) -> None:
-    """On the command line the run is errored and says why; results tell neither that it held nor that not."""
+def test_a_ban_on_unseen_calls(project: Project, agent: ScriptedAgent) -> None:
+    """`agentest run` is errored with a reason; results have neither a pass nor a failure."""
     project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
     project.scenario(QUIET)
     done = project.run("--verbose")
@@ -175,8 +175,8 @@ def test_a_ban_that_nobody_saw_broken(project: Project, agent: ScriptedAgent) ->
 # Mocks that do not reach
 
 
-def test_mocks_that_do_not_reach_from_python(agent: ScriptedAgent) -> None:
-    """So they are for any other agent whose configuration says that it runs its own tools."""
+def test_mocks_that_cannot_reach_the_agent(agent: ScriptedAgent) -> None:
+    """Scenarios with mocks are refused for an agent that runs its own tools."""
     config = {"endpoint": agent.endpoint, "tool_visibility": "unseen"}
     made = [scenario(f"s{i}", turns=["Hi."], tools=TOOLS) for i in range(5)]
     with pytest.raises(ConfigError) as caught:
@@ -194,9 +194,9 @@ TOLD = "not one tool call of agent 'agent' was seen in the whole run, though sce
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_ban_that_held_by_silence(project: Project, agent: ScriptedAgent, workers: str) -> None:
-    """Where not one call was seen though scenarios speak of calls, everybody is told, and what held by that
-    alone is vacuous: in results and in the journal."""
+def test_a_ban_that_passed_without_any_call(project: Project, agent: ScriptedAgent, workers: str) -> None:
+    """If scenarios expect calls and none was seen, a warning says so, and such passes are marked as vacuous
+    in results and journal."""
     project.config(agent.endpoint, reporters=["console", "json", "github-actions"])
     turn = {"user_message": "Hi.", "trajectory": {"expected": []}}
     project.scenario(
@@ -233,7 +233,7 @@ def trajectories_by_name(document: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def test_one_call_anywhere_is_enough(project: Project) -> None:
-    """An agent that was seen to call a tool once in the run can be seen: its bans hold as they are."""
+    """If one call was seen in the run, the agent's calls are visible and its bans count."""
 
     def answer(body: dict[str, Any]) -> Any:
         return tool_call("look") if body["messages"][-1]["content"] == "Look." else "Fine."
@@ -262,16 +262,16 @@ def test_one_call_anywhere_is_enough(project: Project) -> None:
         ({"turns": [{"user_message": "Hi.", "trajectory": {"forbidden": ["x"]}}]}, True),
     ],
 )
-def test_silence_where_nothing_was_said_of_calls(
+def test_no_warning_if_no_scenario_is_about_calls(
     agent: ScriptedAgent, options: dict[str, Any], told: bool
 ) -> None:
-    """Nothing is told where no scenario speaks of calls."""
+    """A silent agent gets a warning only if a scenario is about calls."""
     found = run_scenarios([scenario("s", **{"turns": ["Hi."], **options})], agent=agent)
     assert [warning.agent for warning in found.silent] == (["agent"] if told else [])
 
 
 def test_an_agent_that_only_breaks_down_is_not_silent() -> None:
-    """An agent that never replied had no chance to call anything: its errors say enough."""
+    """An agent that never replied gets no warning, because its errors explain the silence."""
     with ScriptedAgent([Raw(status=500)]) as server:
         found = run_scenarios([scenario("s", turns=["Hi."], tools=TOOLS)], agent=server)
     assert found.scenarios[0].verdict.status is Status.FAILED

@@ -1,4 +1,4 @@
-"""A scenario in numbers, which stay when its conversations are let go."""
+"""Totals of a scenario, which remain when its conversations are released."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from agentest.domain.transcript import TimeSpent, Usage
 
 
 def test_nothing() -> None:
-    """A scenario without conversations counts nothing."""
+    """A scenario without conversations has zero totals."""
     assert totals_of(()) == Totals()
 
 
 def test_counts() -> None:
-    """Conversations, those that passed, turns, calls, requests, retries and tokens are added up."""
+    """Conversations, passes, turns, calls, requests, retries and tokens are summed."""
     turns = [turn(0, tool_calls=(tool_call(), tool_call())), turn(1, requests=4, retries=2)]
     held = [conversation_result("c1", held=conversation("c1", turns)), failing_conversation("c2")]
     found = totals_of(held)
@@ -37,7 +37,7 @@ def test_counts() -> None:
 
 
 def test_a_turn_without_a_reply_counts() -> None:
-    """A turn that never closed counts with its calls and requests, and has no latency."""
+    """An unfinished turn counts with its calls and requests, and has no latency."""
     held = conversation("c1", [], failure(), unfinished_turn(0, "Book it.", tool_call()))
     found = totals_of([conversation_result("c1", held=held)])
     assert (found.passed, found.turns, found.tool_calls, found.agent_calls) == (0, 1, 1, 1)
@@ -45,7 +45,7 @@ def test_a_turn_without_a_reply_counts() -> None:
 
 
 def test_slowest_turns() -> None:
-    """The slowest turns are kept with where they are, the slowest first, and no more than a few."""
+    """A few slowest turns are stored with their place, slowest first."""
     talks = [
         conversation_result(
             f"c{n}", held=conversation(f"c{n}", [turn(i, latency_ms=n + i) for i in range(4)])
@@ -59,7 +59,7 @@ def test_slowest_turns() -> None:
 
 
 def test_a_run_adds_its_scenarios() -> None:
-    """A run's numbers are those of its scenarios, and its slowest turns name them."""
+    """A run's totals are the sums of its scenarios, and its slowest turns have their scenario."""
     slow = conversation_result("c2", held=conversation("c2", [turn(latency_ms=900.0)]))
     result = run_result(scenario_result("a"), scenario_result("b", [slow]))
     assert (result.conversations, result.agent_calls) == (2, 2)
@@ -68,6 +68,6 @@ def test_a_run_adds_its_scenarios() -> None:
 
 
 def test_our_own_time_is_what_is_left() -> None:
-    """Time that nobody else took is our own; clocks that disagree make it nothing, never less."""
+    """Our own time is the unexplained rest, never negative even if clocks disagree."""
     assert TIME.own_ms == 78.0
     assert TimeSpent(10, agent_ms=11).own_ms == 0

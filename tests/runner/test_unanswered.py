@@ -1,4 +1,4 @@
-"""Calls that nothing answers: an error for scenarios, or null and one note a tool."""
+"""Calls without a mock: an error for scenarios, or null and one note per tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NULL = "calls of tool 'get_weather' were answered with null, because no mock ans
 
 
 def forecaster(body: dict[str, Any]) -> Any:
-    """Asks for the weather in the last word but the question mark, and then speaks of rain there."""
+    """Request the weather for the city in the last message, then report rain there."""
     said = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
     city = said.rstrip("?").split()[-1]
     answered = body["messages"][-1]["role"] == "tool"
@@ -31,8 +31,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(tmp_path)
 
 
-def test_scenarios_fail_unless_they_wish_otherwise(project: Project) -> None:
-    """`run` ends such a conversation, unless it is told to pass: then it notes the tool as `eval` does."""
+def test_scenarios_fail_unless_passthrough_is_set(project: Project) -> None:
+    """By default `run` ends the conversation; with passthrough it notes the tool, as `eval` does."""
     project.scenario('scenario("rain", turns=["Rain in Rome?", "And in Pisa?"])')
     with ScriptedAgent(forecaster) as agent:
         project.config(agent.endpoint)
@@ -45,7 +45,7 @@ def test_scenarios_fail_unless_they_wish_otherwise(project: Project) -> None:
 
 
 def test_what_was_answered_is_not_noted() -> None:
-    """Mocks, calls that are no calls, and calls that ended a conversation make no note."""
+    """Mocked calls, invalid calls and calls that ended a conversation give no note."""
 
     def broken(body: dict[str, Any]) -> Any:
         bad = {"type": "function", "function": {"name": "bad", "arguments": "{"}}

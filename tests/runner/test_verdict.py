@@ -69,7 +69,7 @@ def talk(
     trajectory: TrajectoryResult | None = None,
     **metrics: MetricResult,
 ) -> ConversationResult:
-    """A conversation of these turns; with a blame, it ended early in a turn after them."""
+    """A conversation with these turns; with a blame, it ended early in a turn after them."""
     failure = Failure(blame, f"the {blame} ended it") if blame else None
     unfinished = UnfinishedTurn(len(turns), "hi", ()) if blame else None
     said = tuple(Turn(turn.turn_index, "hi", "hello") for turn in turns)
@@ -124,7 +124,7 @@ def group(severity: Severity) -> Deduplication:
     ],
 )
 def test_each_thing_that_can_go_wrong_has_its_status(conversation: Any, status: Status, kind: Any) -> None:
-    """What the agent did fails a scenario, what came from elsewhere errs it, all else passes."""
+    """The agent's problems fail a scenario, others make it errored, and the rest passes."""
     verdict = decided([talk(turn()), conversation])
     assert verdict.status is status
     assert [r.kind for r in verdict.reasons] == ([kind] if kind else [])
@@ -132,14 +132,14 @@ def test_each_thing_that_can_go_wrong_has_its_status(conversation: Any, status: 
 
 
 def test_failing_comes_before_erring_and_reasons_are_all_kept() -> None:
-    """A scenario that failed and erred has failed, with every reason and the failing ones first."""
+    """A failed and errored scenario is failed, with all reasons, failures first."""
     both = decided([talk(turn(helpfulness=DOWN), blame=Blame.MODEL), talk(turn(ok=False))], helpfulness=4)
     assert both.status is Status.FAILED
     assert [r.status for r in both.reasons] == [Status.FAILED] + [Status.ERRORED] * 2
 
 
 def test_reasons_say_where() -> None:
-    """A reason names its conversation and its turn, that of an unfinished turn too."""
+    """A reason has its conversation and turn, even an unfinished one."""
     verdict = decided([talk(turn(), turn(1, ok=False), blame=Blame.AGENT)])
     assert [(r.conversation_id, r.turn_index) for r in verdict.reasons] == [("s-1", 2), ("s-1", 1)]
 
@@ -147,7 +147,7 @@ def test_reasons_say_where() -> None:
 @pytest.mark.parametrize("severity", list(Severity))
 @pytest.mark.parametrize("fail_on", list(Severity))
 def test_an_error_fails_at_its_severity_and_above(severity: Severity, fail_on: Severity) -> None:
-    """An error fails the scenario exactly when it is at least as bad as `fail_on_error_severity`."""
+    """An error fails the scenario if and only if it reaches `fail_on_error_severity`."""
     verdict = decided([talk(turn())], group(severity), fail_on)
     assert verdict.status is (Status.FAILED if severity >= fail_on else Status.PASSED)
     if verdict.reasons:
@@ -155,7 +155,7 @@ def test_an_error_fails_at_its_severity_and_above(severity: Severity, fail_on: S
 
 
 def test_failures_that_could_not_be_grouped_err() -> None:
-    """After a failed grouping a scenario is errored, unless it fails by what is known."""
+    """After a failed grouping a scenario is errored, unless what is known fails it."""
     ungrouped = Deduplication(group(Severity.MEDIUM).groups, "503: down")
     assert decided([talk(turn())], ungrouped).status is Status.ERRORED
     assert decided([talk(turn())], ungrouped, Severity.MEDIUM).status is Status.FAILED
@@ -165,7 +165,7 @@ def test_failures_that_could_not_be_grouped_err() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=4), st.lists(st.integers(0, 1)))
 def test_averages_are_exact_means(by_turn: list[list[int]], goals: list[int]) -> None:
-    """Turn metrics are averaged over all turns of all conversations, and the goal over conversations."""
+    """Turn metrics are averaged over all turns of all conversations, the goal over conversations."""
     talks = [talk(*(turn(i, helpfulness=value) for i, value in enumerate(values))) for values in by_turn]
     talks += [talk(goal_completion=Score(value, "r")) for value in goals]
     found = averages(talks)
@@ -178,13 +178,13 @@ def test_averages_are_exact_means(by_turn: list[list[int]], goals: list[int]) ->
 
 
 def test_labels_and_missing_values_are_in_no_average() -> None:
-    """Labels, unscored and skipped results count neither for an average nor against it."""
+    """Labels, unscored and skipped results are left out of averages."""
     talks = [talk(turn(helpfulness=4, tone="rude"), turn(1, helpfulness=DOWN), turn(2, helpfulness=OFFLINE))]
     assert averages(talks) == {"helpfulness": 4}
 
 
 def test_one_run_of_a_case_is_averaged_as_adk_does() -> None:
-    """To the last digit: summed up turn by turn, where exact arithmetic would round otherwise."""
+    """Scores are added turn by turn, with the same rounding errors as in ADK."""
     held = [talk(*(turn(i, response_match_score=0.1) for i in range(10)))]
     assert averages(held, exact=True) == {"response_match_score": 0.09999999999999999}
     assert averages(held) == averages([*held, *held], exact=True) == {"response_match_score": 0.1}
@@ -195,7 +195,7 @@ def test_one_run_of_a_case_is_averaged_as_adk_does() -> None:
 @example([1, 7], 40)
 @example([0, 0, 3], 10)
 def test_a_threshold_is_met_at_its_very_edge(tenths: list[int], hundredths: int) -> None:
-    """An average that equals its threshold in decimal passes, whatever binary rounding makes of it."""
+    """An average equal to its threshold in decimal passes despite binary rounding."""
     talks = [talk(*(turn(i, m=n / 10) for i, n in enumerate(tenths)))]
     met = Fraction(sum(tenths), 10 * len(tenths)) >= Fraction(hundredths, 100)
     assert decided(talks, m=hundredths / 100).status is (Status.PASSED if met else Status.FAILED)
@@ -218,13 +218,13 @@ def test_a_threshold_is_met_at_its_very_edge(tenths: list[int], hundredths: int)
     ],
 )
 def test_thresholds_and_what_could_not_be_scored(values: Any, least: float, status: Status) -> None:
-    """A threshold is failed only by values, and never passed by a metric that could not be scored."""
+    """Only scores can fail a threshold, and an unscored metric never passes one."""
     talks = [talk(*(turn(i, helpfulness=value) for i, value in enumerate(values)))]
     assert decided(talks, helpfulness=least).status is status
 
 
 def test_a_threshold_on_a_skipped_metric_says_why() -> None:
-    """Offline, a threshold on a judged metric errs with the reason why it was skipped."""
+    """Offline, a threshold on a judged metric is errored with the reason it was skipped."""
     talks = [talk(turn(helpfulness=OFFLINE))]
     [reason] = decided(talks, helpfulness=4).reasons
     assert reason.kind is ReasonKind.THRESHOLD
@@ -232,8 +232,7 @@ def test_a_threshold_on_a_skipped_metric_says_why() -> None:
     assert skipped_metrics(talks) == {"helpfulness": NO_MODEL}
 
 
-def test_an_unscored_metric_is_told_once_with_its_count() -> None:
-    """Several judge failures of one metric are one reason that says how many of how many."""
+def test_an_unscored_metric_is_one_reason_with_its_count() -> None:
     [reason] = decided(
         [talk(turn(helpfulness=DOWN)), talk(turn(helpfulness=4), turn(1, helpfulness=DOWN))]
     ).reasons
@@ -241,7 +240,7 @@ def test_an_unscored_metric_is_told_once_with_its_count() -> None:
 
 
 def test_a_threshold_on_an_unscored_metric_is_one_reason() -> None:
-    """A metric without any score for its threshold is told once, with what went wrong."""
+    """The reason has the threshold and the error."""
     [reason] = decided([talk(turn(helpfulness=DOWN)), talk(turn(helpfulness=DOWN))], helpfulness=4).reasons
     assert reason.kind is ReasonKind.THRESHOLD
     assert reason.message == "helpfulness has a threshold of 4 but could not be scored: 503: down"
@@ -255,7 +254,7 @@ GOOD, BAD, UNKNOWN = talk(turn()), talk(turn(ok=False)), talk(turn(), blame=Blam
 def test_pass_rate_allows_exactly_its_share_of_failures(
     good: int, bad: int, unknown: int, tenths: int
 ) -> None:
-    """With a `pass_rate` a scenario fails when too few can have passed, and errs while that is not known."""
+    """A scenario fails if too few can have passed, and is errored while that is unknown."""
     total = good + bad + unknown
     verdict = decided([GOOD] * good + [BAD] * bad + [UNKNOWN] * unknown, pass_rate=tenths / 10)
     if total and Fraction(good + unknown, total) < Fraction(tenths, 10):
@@ -266,8 +265,8 @@ def test_pass_rate_allows_exactly_its_share_of_failures(
         assert verdict.status is (Status.ERRORED if unknown or not total else Status.PASSED)
 
 
-def test_a_missed_pass_rate_says_the_share_that_reports_say() -> None:
-    """It is of the conversations that passed or failed; those that could not be judged are told apart."""
+def test_a_missed_pass_rate_has_the_share_of_reports() -> None:
+    """The share is of conversations that passed or failed; unjudged ones are counted separately."""
     reason = decided([GOOD] * 2 + [BAD] * 5 + [UNKNOWN], pass_rate=0.5).reasons[0]
     assert reason.actual == pytest.approx(2 / 7)
     said = "2 of 7 conversations passed (1 could not be judged), the threshold is 0.5"
@@ -275,18 +274,18 @@ def test_a_missed_pass_rate_says_the_share_that_reports_say() -> None:
 
 
 def test_a_pass_rate_is_met_at_its_very_edge() -> None:
-    """Three of ten are enough for a rate that was computed as `0.1 + 0.2`."""
+    """Three of ten meet a rate computed as `0.1 + 0.2`."""
     assert decided([GOOD] * 3 + [BAD] * 7, pass_rate=0.1 + 0.2).status is Status.PASSED
 
 
 def test_a_conversation_that_failed_before_its_model_did_has_failed() -> None:
-    """For the rate, a check that did not hold counts although something else ended the conversation later."""
+    """For the rate, a failed check counts even if something else ended the conversation later."""
     broken = talk(turn(ok=False), blame=Blame.MODEL)
     assert decided([broken], pass_rate=0.5).status is Status.FAILED
 
 
 def test_a_pass_rate_forgives_conversations_but_not_averages() -> None:
-    """An average below its threshold fails a scenario whatever share of its conversations passed."""
+    """A low average fails a scenario whatever share of its conversations passed."""
     talks = [talk(turn(helpfulness=5)), talk(turn(helpfulness=2, ok=False))]
     assert decided(talks, pass_rate=0.5).status is Status.PASSED
     assert decided(talks, pass_rate=0.5, helpfulness=4).status is Status.FAILED
@@ -294,7 +293,7 @@ def test_a_pass_rate_forgives_conversations_but_not_averages() -> None:
 
 
 def test_a_severe_failure_counts_against_the_pass_rate() -> None:
-    """The conversation with the failure did not pass; the group fails nothing else."""
+    """Its conversation did not pass; the group fails nothing else."""
     rude = replace(talk(turn()), failures=(LabelledFailure("s-1-F1", "s-1", 0, "m", "rude", "r"),))
     severe = group(Severity.HIGH)
     assert decided([rude, GOOD], severe, Severity.HIGH, pass_rate=0.5).status is Status.PASSED
@@ -304,7 +303,7 @@ def test_a_severe_failure_counts_against_the_pass_rate() -> None:
 
 
 def test_a_severe_failure_is_known_whatever_else_is_not() -> None:
-    """A conversation with a severe failure has failed for the rate, though a criterion could not be told."""
+    """A severe failure fails its conversation for the rate even if a criterion is undecided."""
     unknown = judged(criterion(UNTOLD_CRITERION))
     rude = replace(unknown, failures=(LabelledFailure("s-1-F1", "s-1", 0, "m", "rude", "r"),))
     severe = group(Severity.HIGH)
@@ -314,28 +313,27 @@ def test_a_severe_failure_is_known_whatever_else_is_not() -> None:
 
 @pytest.mark.parametrize("thresholds", [{}, {"pass_rate": 0.1}])
 def test_a_failed_grouping_errs_whatever_the_rate(thresholds: dict[str, float]) -> None:
-    """Each of the failures may be worse than it is known to be."""
+    """Any of the failures may be more severe than is known."""
     failed = replace(group(Severity.MEDIUM), error="503: down", graded=False)
     assert decided([GOOD, GOOD], failed, Severity.HIGH, **thresholds).status is Status.ERRORED
 
 
 @pytest.mark.parametrize("outcome", [GoalOutcome.NOT_REACHED, GoalOutcome.REACHED_WRONGLY])
 def test_a_missed_goal_fails_though_a_check_could_not_be_told(outcome: GoalOutcome) -> None:
-    """What is unknown of a conversation does not hide what failed in it."""
+    """An undecided check does not hide a failure of the same conversation."""
     missed = replace(judged(goal_completion=Score(0, "r", outcome=outcome)), trajectory=UNTOLD)
     assert conversation_status(missed) is Status.FAILED
     assert decided([missed]).status is Status.FAILED
 
 
 def test_a_scenario_whose_conversations_all_broke_says_nothing_of_thresholds() -> None:
-    """The simulated user broke its role in each: that is why nothing was scored."""
+    """If the simulated user broke its role in each, that is the only reason."""
     broken = [replace(judged(), invalid="the user spoke as the assistant") for _ in range(2)]
     found = decided(broken, helpfulness=4)
     assert (found.status, {r.kind for r in found.reasons}) == (Status.ERRORED, {ReasonKind.MODEL})
 
 
-def test_no_conversation_is_no_pass() -> None:
-    """A scenario of which no conversation finished is errored."""
+def test_a_scenario_without_conversations_is_errored() -> None:
     assert [(r.status, r.kind) for r in decided([]).reasons] == [(Status.ERRORED, ReasonKind.INTERRUPTED)]
 
 
@@ -347,7 +345,7 @@ def run_of(*statuses: Status, interrupted: bool = False) -> RunResult:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(list(Status))), st.booleans())
 def test_a_run_is_as_bad_as_its_worst_scenario(statuses: list[Status], interrupted: bool) -> None:
-    """A run failed if a scenario did, else errored if one did or it was stopped; one must have passed."""
+    """A run fails if a scenario did, is errored if one was or it stopped, and needs one pass."""
     status = run_status(run_of(*statuses, interrupted=interrupted))
     if Status.FAILED in statuses:
         assert status is Status.FAILED
@@ -367,7 +365,7 @@ def run(agent: Any = "hello", answer: Any = None, model: bool = True, **options:
 
 
 def test_an_agent_that_answers_with_500_fails() -> None:
-    """In a run, an agent error fails the scenario although no metric of the conversation has a value."""
+    """In a run, an agent error fails the scenario although no metric has a value."""
     found = run(Raw(status=500), thresholds={"goal_completion": 1})
     assert found.verdict.status is Status.FAILED
     assert found.verdict.reasons[0].kind is ReasonKind.CONVERSATION
@@ -375,7 +373,7 @@ def test_an_agent_that_answers_with_500_fails() -> None:
 
 @pytest.mark.parametrize("role", ["user", "judge"])
 def test_a_model_that_is_down_errs(role: str) -> None:
-    """In a run, a failing user's or judge's model makes the scenario errored, not failed."""
+    """In a run, a failed user or judge model makes the scenario errored, not failed."""
 
     def answer(request: ChatRequest) -> Any:
         if request.key.role == role:
@@ -390,14 +388,14 @@ def test_a_model_that_is_down_errs(role: str) -> None:
 
 
 def test_an_offline_run_passes_without_thresholds_and_errs_with_one() -> None:
-    """Offline, skipped metrics neither fail nor err a scenario, but a threshold on one errs it."""
+    """Offline, skipped metrics do not matter, but a threshold on one makes the scenario errored."""
     assert run(model=False).verdict.status is Status.PASSED
     assert set(run(model=False).skipped_metrics) == {"helpfulness", "goal_completion"}
     assert run(model=False, thresholds={"helpfulness": 0}).verdict.status is Status.ERRORED
 
 
 def test_an_interrupted_scenario_has_not_passed() -> None:
-    """A run that is stopped says so, and a scenario of which nothing finished is errored."""
+    """A stopped run is marked, and a scenario without finished conversations is errored."""
 
     async def go() -> RunResult:
         stop = Stop()
@@ -418,7 +416,7 @@ def test_an_interrupted_scenario_has_not_passed() -> None:
 
 
 def test_reasons_carry_what_they_are_about() -> None:
-    """Nobody needs to read a message back: metric, scores, group, check and trajectory are fields."""
+    """Metric, scores, group, check and trajectory are fields, so that no message needs parsing."""
     groups = group(Severity.CRITICAL)
     wrong = talk(turn(ok=False, helpfulness=2), turn(1, trajectory=MISSED, tone=DOWN))
     verdict = decided([wrong], groups, helpfulness=4.5, goal_completion=0.5, pass_rate=1.0)
@@ -436,7 +434,7 @@ def test_reasons_carry_what_they_are_about() -> None:
 
 
 def test_the_status_of_a_metric() -> None:
-    """A score passes from its threshold on, within rounding errors; exactly, where ADK would compare."""
+    """A score passes from its threshold on, within rounding errors, or exactly as in ADK."""
     thresholds = {"a": 0.1 + 0.2, "b": 0.31, "c": 1.0, "pass_rate": 0.5}
     scores = {"a": 0.3, "b": 0.3}
     loose = {verdict.name: verdict.status for verdict in metric_verdicts(scores, thresholds)}
@@ -459,14 +457,14 @@ def test_the_status_of_a_metric() -> None:
 def test_the_status_of_a_metric_in_one_turn(
     result: MetricResult | None, score: float | None, status: Status
 ) -> None:
-    """It is compared to the last digit, as ADK compares it; without a number there is nothing to compare."""
+    """The comparison is exact, as in ADK; without a number there is no status."""
     verdict = turn_verdict("m", 0.1 + 0.2, result)
     assert (verdict.score, verdict.status) == (score, status)
 
 
 @pytest.mark.parametrize("trajectory", [None, HELD, MISSED, UNTOLD])
 def test_the_status_of_a_conversation(trajectory: TrajectoryResult | None) -> None:
-    """It is that of its reasons; one that a pass rate forgives has failed all the same."""
+    """It follows from its reasons; a conversation that a pass rate forgives has still failed."""
     result = talk(turn(), trajectory=trajectory)
     expected = trajectory_status(trajectory) if trajectory else Status.PASSED
     assert conversation_status(result) == expected
@@ -521,7 +519,7 @@ def judged(*criteria: CriterionResult, id: str = "s-1", **metrics: MetricResult)
     ],
 )
 def test_a_required_criterion_decides(found: CriterionResult, status: Status, says: str | None) -> None:
-    """A violated one fails the scenario, one that cannot be told errs it; one that is a wish does neither."""
+    """A violation fails the scenario, `cannot tell` makes it errored; an optional criterion does neither."""
     verdict = decided([judged(found)])
     assert verdict.status is status
     assert conversation_passed(judged(found)) is (status is Status.PASSED)
@@ -529,8 +527,8 @@ def test_a_required_criterion_decides(found: CriterionResult, status: Status, sa
     assert all(r.criterion == found and r.turn_index == 0 for r in verdict.reasons)
 
 
-def test_criteria_without_a_model_are_told_once_a_conversation() -> None:
-    """Offline, criteria are unscored: errored, with what to do, in one sentence whatever their number."""
+def test_criteria_without_a_model_are_one_reason() -> None:
+    """Offline, criteria are errored, in one sentence with advice, whatever their number."""
     criteria = [criterion(UNTOLD_CRITERION, NO_MODEL, text=f"Does {n}") for n in range(20)]
     [reason] = decided([judged(*criteria)]).reasons
     assert reason.status is Status.ERRORED
@@ -539,7 +537,7 @@ def test_criteria_without_a_model_are_told_once_a_conversation() -> None:
 
 
 def test_criteria_count_by_conversations() -> None:
-    """With a pass rate, single conversations may violate a criterion, and none may be unknown."""
+    """With a pass rate, some conversations may violate a criterion, but none may be undecided."""
     good, bad, unknown = (judged(criterion(r), id=f"s-{r}") for r in (MET, VIOLATED, UNTOLD_CRITERION))
     assert decided([good, good, bad], pass_rate=0.6).status is Status.PASSED
     assert decided([good, good, bad], pass_rate=0.7).status is Status.FAILED
@@ -547,14 +545,14 @@ def test_criteria_count_by_conversations() -> None:
 
 
 def test_what_stays_unknown_of_a_failed_conversation_does_not_matter_for_the_rate() -> None:
-    """A conversation that failed counts as failed, so a rate that holds all the same passes."""
+    """A failed conversation counts as failed, even with an undecided criterion."""
     both = judged(criterion(VIOLATED), criterion(UNTOLD_CRITERION, text="Is polite"))
     assert decided([judged(criterion(MET)), both], pass_rate=0.5).status is Status.PASSED
     assert decided([judged(criterion(MET)), both], pass_rate=0.6).status is Status.FAILED
 
 
-def test_what_was_not_asked_any_more_makes_no_noise() -> None:
-    """Where a conversation had failed already, metrics and criteria nobody was asked for are no reason."""
+def test_skipped_questions_of_failed_conversations_are_not_reasons() -> None:
+    """Metrics and criteria that were skipped because a conversation had failed are not reported."""
     missed = replace(
         judged(criterion(UNTOLD_CRITERION, DECIDED), goal_completion=Skipped(DECIDED)), trajectory=MISSED
     )
@@ -565,7 +563,7 @@ def test_what_was_not_asked_any_more_makes_no_noise() -> None:
 
 
 def test_a_missed_goal_says_how_the_conversation_ended() -> None:
-    """The reason of a goal below its threshold reports the conversations that missed it, the first three."""
+    """The reason lists the first three conversations that missed the goal."""
     missed = Score(0, "No refund.", outcome=GoalOutcome.NOT_REACHED)
     found = [judged(id=f"s-{n}", goal_completion=missed) for n in range(5)]
     right = judged(
@@ -603,6 +601,6 @@ def test_latency_and_cost_have_upper_limits(limits: dict[str, float], reasons: l
 
 
 def test_a_limit_of_an_unknown_cost_is_errored() -> None:
-    """Unknown is never pass."""
+    """Unknown never passes."""
     (reason,) = decided([builders.conversation_result()], cost=1).reasons
     assert (reason.status, "is unknown" in reason.message) == (Status.ERRORED, True)

@@ -1,4 +1,4 @@
-"""Warnings that question a verdict: when they are raised, where they are shown, what strict mode does."""
+"""Warnings that question a verdict: conditions, reports and strict mode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BOTH = {"look": {"found": 1}, "book": {"id": "B-1"}}
 
 
 def looking(body: dict[str, Any]) -> Any:
-    """Calls `look` when it is asked to look, and replies otherwise."""
+    """Call `look` if the message requests it, and otherwise reply."""
     return tool_call("look", at="12") if body["messages"][-1]["content"] == "Look." else "Done."
 
 
@@ -66,7 +66,7 @@ def ran(agent: ScriptedAgent, *options: dict[str, Any], **more: Any) -> RunResul
 
 
 def test_a_reply_with_the_session_of_another_conversation_is_reported() -> None:
-    """An agent that keeps the last session for everybody is told to run exclusively; one of many is not."""
+    """An agent that always uses the latest session should be exclusive; a single mix-up is no warning."""
     latest: list[str] = []
 
     def answer(request: Asked) -> Given:
@@ -96,7 +96,7 @@ def codes(found: ScenarioResult) -> list[str]:
 
 
 def test_every_code_is_found_by_a_function_and_documented() -> None:
-    """No warning is declared without what finds it, and docs/warnings.md explains each."""
+    """Every warning has a function that detects it and a section in docs/warnings.md."""
     page = (Path(__file__).parent.parent.parent / "docs" / "warnings.md").read_text(encoding="utf-8")
     assert {*UNIT_WARNINGS, *RUN_WARNINGS} == {*WarningCode}
     assert [code for code in WarningCode if f"`{code}`" not in page] == []
@@ -120,7 +120,7 @@ def test_every_code_is_found_by_a_function_and_documented() -> None:
 def test_a_scenario_that_checks_nothing_but_a_reply(
     agent: ScriptedAgent, options: dict[str, Any], warned: bool
 ) -> None:
-    """It passes with a warning unless something else must hold; skipped metrics check nothing."""
+    """It passes with a warning unless it checks anything else; skipped metrics do not count."""
     found = one(agent, {"turns": ["Hi."], **options})
     assert found.verdict.passed
     assert codes(found) == ["only-replies"] * warned
@@ -129,7 +129,7 @@ def test_a_scenario_that_checks_nothing_but_a_reply(
 
 
 def test_judges_that_decide(agent: ScriptedAgent) -> None:
-    """A judged goal is a check; a score without a threshold decides nothing, so that it is none."""
+    """A judged goal is a check; a score without a threshold is not."""
     options = {"turns": ["Hi."], "goal": "Be greeted."}
     assert codes(one(agent, options, model=ScriptedModel())) == []
     scored = {**options, "metrics": ["helpfulness"]}
@@ -139,7 +139,7 @@ def test_judges_that_decide(agent: ScriptedAgent) -> None:
 
 
 class Length(QuantitativeMetric):
-    """Shown, and without a threshold of no consequence."""
+    """A metric without a threshold, which decides nothing."""
 
     name = "length"
 
@@ -147,7 +147,7 @@ class Length(QuantitativeMetric):
         return len(input.agent_message)
 
 
-def test_a_custom_score_without_a_threshold_is_no_check(agent: ScriptedAgent) -> None:
+def test_a_custom_score_without_a_threshold_is_not_a_check(agent: ScriptedAgent) -> None:
     scored = {"turns": ["Hi."]}
     assert codes(one(agent, scored, custom_metrics=[Length()])) == ["only-replies"]
     with_threshold = {**scored, "thresholds": {"length": 3}}
@@ -186,7 +186,7 @@ def paid(args: Any, ctx: Any) -> None:
     ],
 )
 def test_a_check_that_cannot_fail(agent: ScriptedAgent, options: dict[str, Any], key: str) -> None:
-    """The verdict is questioned, with the key; in strict mode the scenario is errored."""
+    """The warning has the key; in strict mode the scenario is errored."""
     found = one(agent, {"turns": ["Hi."], **options}, model=ScriptedModel())
     [warning] = [each for each in found.verdict_warnings if each.code == "vacuous-check"]
     assert warning.message.startswith((f"{key}: ", f"{key} "))
@@ -236,7 +236,7 @@ def test_a_check_that_can_fail(agent: ScriptedAgent, options: dict[str, Any]) ->
     ],
 )
 def test_a_reply_that_reads_like_an_error(reply: str, options: dict[str, Any], warned: bool) -> None:
-    """An agent answers its own error with status 200, and only a ban looks at it."""
+    """An agent sends its own error with status 200, and only a ban checks the reply."""
     given = {"turns": ["Hi."], "expect": {"never_says": "refund"}, **options}
     models = {"model": given.pop("model")} if "model" in given else {}
     with ScriptedAgent([reply]) as agent:
@@ -249,7 +249,7 @@ def test_a_reply_that_reads_like_an_error(reply: str, options: dict[str, Any], w
 
 
 def test_a_mock_that_takes_no_call_of_its_tool(agent: ScriptedAgent) -> None:
-    """Its parameter is misspelt, so the agent only ever got errors."""
+    """Its parameter is misspelled, so every call is an error."""
     found = one(agent, {"tools": {"look": lambda att: 1}, "expect": {"says": "Done"}})
     assert (found.verdict.passed, codes(found)) == (True, ["mock-misfit"])
     assert "`att` is missing" in found.verdict_warnings[0].message
@@ -260,7 +260,7 @@ def test_a_mock_that_takes_no_call_of_its_tool(agent: ScriptedAgent) -> None:
 
 
 def test_an_agent_that_only_fails_is_not_questioned() -> None:
-    """What the agent never replied to has shown nothing of checks and mocks."""
+    """Without any reply there are no warnings about checks and mocks."""
     with ScriptedAgent([500]) as agent:
         found = one(agent, {"tools": BOTH}, request_timeout_ms=5000)
     assert (found.verdict.status, codes(found)) == (Status.FAILED, [])
@@ -283,8 +283,8 @@ def test_an_agent_that_only_fails_is_not_questioned() -> None:
         ({"forbidden": ["cancel_*"]}, "trajectory.forbidden"),
     ],
 )
-def test_a_tool_that_nothing_knows(agent: ScriptedAgent, trajectory: dict[str, Any], key: str) -> None:
-    """A ban, limit, order or expectation on it holds for the wrong reason, so the verdict is questioned."""
+def test_an_unknown_tool(agent: ScriptedAgent, trajectory: dict[str, Any], key: str) -> None:
+    """A ban, limit, order or expectation on it passes for the wrong reason, so there is a warning."""
     options = {"tools": {"look": 1}, "trajectory": trajectory}
     found = one(agent, options)
     assert found.verdict.passed
@@ -298,7 +298,7 @@ def test_a_tool_that_nothing_knows(agent: ScriptedAgent, trajectory: dict[str, A
 
 
 def test_tools_that_are_known(agent: ScriptedAgent) -> None:
-    """By a mock of any scenario, by the agent's tools or the schemas that it sends, by a call of the run."""
+    """Tools are known from any scenario's mocks, the agent's tools or schemas, or a call in the run."""
     ban = {"trajectory": {"forbidden": ["cancel_everything"]}, "tools": {"look": 1}}
     mocked = ran(agent, ban, {"skip": True, "tools": {"cancel_everything": 1}})
     assert codes(mocked.scenarios[0]) == []
@@ -327,7 +327,7 @@ def test_tools_that_are_known(agent: ScriptedAgent) -> None:
     ],
 )
 def test_a_misspelt_tool_is_refused(agent: ScriptedAgent, trajectory: dict[str, Any], key: str) -> None:
-    """A name within two letters of a mock is an error before the run; the other scenarios run."""
+    """A name within two letters of a mock is an error before the run; other scenarios run."""
     if "before" in trajectory:
         from agentest import before
 
@@ -355,10 +355,10 @@ def test_a_misspelt_tool_is_refused(agent: ScriptedAgent, trajectory: dict[str, 
         ({"get_user": 1}, ["get_orders"]),
     ],
 )
-def test_other_names_are_no_misspellings(
+def test_other_names_are_not_misspellings(
     agent: ScriptedAgent, tools: dict[str, Any], banned: list[str]
 ) -> None:
-    """Nothing is refused where a name is known, or means another tool."""
+    """A known name, or that of a different tool, is accepted."""
     found = one(agent, {"turns": ["Hi."], "tools": tools, "trajectory": {"forbidden": banned}})
     assert found.verdict.passed
 
@@ -367,7 +367,7 @@ def test_other_names_are_no_misspellings(
 
 
 def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
-    """One warning a scenario names them all, be there several conversations."""
+    """One warning per scenario lists them all, even with several conversations."""
     found = one(agent, {"tools": {**BOTH, "pay": 1}, "conversations_per_scenario": 2, "check": print})
     [warning] = found.verdict_warnings
     assert warning.code == "mock-never-called"
@@ -390,14 +390,14 @@ def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
     ],
 )
 def test_mocks_that_need_not_be_called(agent: ScriptedAgent, trajectory: dict[str, Any]) -> None:
-    """A scenario that bans a tool, or has an alternative to it, mocks it for the agent that calls it."""
+    """A mock of a banned tool, or one with an alternative, may stay unused."""
     found = one(agent, {"tools": BOTH, "trajectory": trajectory})
     assert "mock-never-called" not in codes(found)
 
 
 @pytest.mark.parametrize(("last", "warned"), [({"trajectory": {"expected": []}}, False), ({}, True)])
 def test_mocks_of_turns_without_calls(last: dict[str, Any], warned: bool) -> None:
-    """A mock need not be called if no turn may call a tool; one turn that may is enough to ask for it."""
+    """A mock may stay unused if no turn may call a tool, but not if one turn may."""
     first = {"user_message": "Hi.", "trajectory": {"expected": []}}
     with ScriptedAgent(["Hello."]) as quiet:
         found = one(quiet, {"turns": [first, {"user_message": "Bye.", **last}], "tools": {"book": 1}})
@@ -405,7 +405,7 @@ def test_mocks_of_turns_without_calls(last: dict[str, Any], warned: bool) -> Non
 
 
 def test_a_call_without_readable_arguments_is_a_warning() -> None:
-    """It meets no expectation, also if only the tool's name is expected."""
+    """It meets no expectation, even one of only the tool's name."""
     broken = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{broken"}}
     with ScriptedAgent([{"tool_calls": [broken]}, "Done."]) as agent:
         found = one(agent, {"tools": {"look": {}}, "trajectory": {"expected": ["look"]}})
@@ -415,7 +415,7 @@ def test_a_call_without_readable_arguments_is_a_warning() -> None:
 
 
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
-    """A mistake in a mock's code is a warning with its place; a ToolError is not a mistake."""
+    """A bug in a mock is a warning with its place; a ToolError is not a bug."""
 
     def broken(args: dict[str, Any]) -> Any:
         return args["id"]
@@ -439,7 +439,7 @@ def test_mocks_that_raised(agent: ScriptedAgent) -> None:
 
 
 def check_journal(project: Project) -> None:
-    """The journal says the same as results.json, in the order in which scenarios finished."""
+    """Check that the journal equals results.json, apart from the order of scenarios."""
     journal, results = read_json(project.root / ".agentest" / "journal.jsonl"), project.results
     for document in (journal, results):
         document["scenarios"].sort(key=lambda each: each["name"])
@@ -455,7 +455,7 @@ scenario("fine", turns=["Look."], tools={"look": 1}, check=lambda c: bool(c.turn
 
 
 def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None:
-    """Warnings of many scenarios take a few lines; results.json has each of them, and so has the journal."""
+    """Reports summarize warnings of many scenarios; results.json and journal have each of them."""
     summary = project.root / "summary.md"
     project.config(agent.endpoint, reporters=["console", "json", "junit", "github-actions"])
     project.scenario(SCENARIOS)
@@ -491,7 +491,7 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> None:
-    """Each warning makes its scenario errored, those too that only the whole run shows; all reports agree."""
+    """Each warning makes its scenario errored, even one found for the whole run; all reports agree."""
     project.config(agent.endpoint, reporters=["console", "json", "junit"], strict=True)
     project.scenario(SCENARIOS)
     done = project.run("--workers", workers)
@@ -514,7 +514,7 @@ def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> No
 
 
 def test_strict_mode_and_failures(project: Project, agent: ScriptedAgent) -> None:
-    """A failure outranks what is only in question; silence of an agent errs what passed by it alone."""
+    """A failure outranks warnings; a silent agent's vacuous passes are errored."""
     project.config(agent.endpoint)
     project.scenario(
         'scenario("fails", turns=["Hi."], trajectory={"expected": ["look"]}, tools={"look": 1})\n'
@@ -530,7 +530,7 @@ def test_strict_mode_and_failures(project: Project, agent: ScriptedAgent) -> Non
 
 
 def test_a_resumed_run_knows_more(project: Project, agent: ScriptedAgent) -> None:
-    """What a run that ended early questioned is looked at again when the rest has run."""
+    """Warnings of an interrupted run are checked again when the rest has run."""
     project.config(agent.endpoint, strict=True, unmocked_tools="passthrough")
     project.scenario(
         'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
@@ -551,7 +551,7 @@ def test_a_resumed_run_knows_more(project: Project, agent: ScriptedAgent) -> Non
 
 
 def test_shards_that_know_more_together(project: Project, agent: ScriptedAgent) -> None:
-    """A shard errs what it cannot know; merged with the one that has seen the call, it passes."""
+    """A shard is errored if it cannot see a call; merged with the shard that did, it passes."""
     project.config(agent.endpoint, strict=True, unmocked_tools="passthrough")
     project.scenario(
         'scenario("bans", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'
@@ -566,7 +566,7 @@ def test_shards_that_know_more_together(project: Project, agent: ScriptedAgent) 
     check_journal(project)
 
 
-def test_strict_mode_leaves_what_has_no_verdict() -> None:
+def test_strict_mode_ignores_scenarios_without_a_verdict() -> None:
     interrupted = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted")
     result = ScenarioResult(
         agent="agent", name="s", file="a", line=1, tags=(), verdict=Verdict(Status.ERRORED, (interrupted,))

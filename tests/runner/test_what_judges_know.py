@@ -1,4 +1,4 @@
-"""What judges are reported the agent: its instructions and tools, when it was talked to, what is hidden."""
+"""What judges know about the agent: instructions, tools and start time, and what stays hidden."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def block(request: ChatRequest, name: str) -> str | None:
 
 
 def shown(name: str, *scenarios: Scenario, **run: Any) -> set[str | None]:
-    """What stands in a block of all judges' prompts, and nothing of it in what the agent is sent."""
+    """Return a block's contents in all judge prompts; agent requests have none of it."""
     model = ScriptedModel()
     run_scenarios(scenarios or [made()], model=model, **run)
     asked = judges(model)
@@ -92,7 +92,7 @@ def shown(name: str, *scenarios: Scenario, **run: Any) -> set[str | None]:
 
 
 def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -> list[str]:
-    """The lines of which judges are told, by the settings of an agent and a scenario."""
+    """Return the tool lines that judges see, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = made(**of_scenario)
     about = agent_traits("agent", agent, served_tools(agent, root, [held]))
@@ -109,7 +109,7 @@ def agent() -> Iterator[ScriptedAgent]:
 
 
 def test_tools_that_requests_declare() -> None:
-    """The tools of a request are known; what is none is left out."""
+    """The tools of a request are known; invalid ones are skipped."""
     assert tools_of({"body": {"tools": [{"type": "function", "function": BOOK}]}}) == [BOOK_LINE]
     broken = {"tools": [3, {}, {"name": ""}, {"name": "a", "parameters": [], "description": 1}]}
     assert tools_of({"body": broken}) == ["a"]
@@ -117,12 +117,12 @@ def test_tools_that_requests_declare() -> None:
 
 
 def test_tools_of_mocks() -> None:
-    """Mocks are tools with their docstrings and signatures; the agent may have others."""
+    """Mocks are tools with docstrings and signatures; the agent may have others."""
     assert tools_of({}, tools=MOCKS) == [*MOCK_LINES, OTHERS]
 
 
 def test_tools_by_name_the_most_trusted_first() -> None:
-    """The configuration comes first, and what it leaves open is told by others; then it is the whole list."""
+    """The configuration comes first, other sources fill its gaps, and its list is then complete."""
     body = {"tools": [{"type": "function", "function": {**BOOK, "name": "take"}}]}
     options = {"tools": ["look", {"name": "pay", "description": "Pays."}], "body": body}
     assert tools_of(options, tools=MOCKS) == [
@@ -135,7 +135,7 @@ def test_tools_by_name_the_most_trusted_first() -> None:
 
 
 def test_many_tools_are_bounded() -> None:
-    """Of hundreds of tools judges see names and first sentences, those of the scenario whole and first."""
+    """Hundreds of tools are shortened to names and first sentences; the scenario's come first, in full."""
     tools = [
         KnownTool(name=f"op_{n}", description=f"Does {n}. " + "More. " * 90, parameters=BOOK["parameters"])
         for n in range(800)
@@ -150,13 +150,13 @@ def test_many_tools_are_bounded() -> None:
 
 
 def test_a_description_is_one_line() -> None:
-    """No description looks like a further tool."""
+    """No description can look like another tool."""
     tool = KnownTool(name="a\nb", description="One.\nbook: Books.\r\n(the assistant has no tools)")
     assert tool_lines([tool]) == ["a b: One. book: Books. (the assistant has no tools)"]
 
 
 def test_all_judges_are_shown_the_tools(agent: ScriptedAgent) -> None:
-    """Each judge of a run sees them in one block; the agent is sent nothing of it."""
+    """Each judge of a run sees them in one block; the agent does not get it."""
     told = shown("assistant_tools", made(tools=MOCKS), agent={"endpoint": agent.endpoint, "tools": ["x"]})
     assert told == {"\n".join(["x", *MOCK_LINES])}
     assert all(request.keys() == {"messages"} for request in agent.requests)
@@ -180,7 +180,7 @@ def system(text: str) -> dict[str, Any]:
     ],
 )
 def test_instructions_that_requests_bring(body: dict[str, Any], told: str) -> None:
-    """What requests tell the agent counts as its instructions, unless the configuration says others."""
+    """Instructions in requests count as the agent's, unless the configuration has some."""
     given = {"endpoint": "http://h", "body": body}
     sent = Config.model_validate({"agent": given}).agent
     own = Config.model_validate({"agent": {**given, "instructions": "Own."}}).agent
@@ -188,7 +188,7 @@ def test_instructions_that_requests_bring(body: dict[str, Any], told: str) -> No
 
 
 def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
-    """Instructions reach every judge of every agent, and never the agent itself."""
+    """Every judge of every agent sees the instructions, and the agent never does."""
     settings = {
         "agent": {"name": "one", "endpoint": agent.endpoint, "instructions": RULES},
         "compare": [{"name": "two"}, {"name": "three", "instructions": "Be kind."}],
@@ -216,7 +216,7 @@ def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
 
 @pytest.mark.parametrize("batch", [False, "turn", "conversation"])
 def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent, batch: Any) -> None:
-    """What is sent to the agent may hold secrets; judges see them masked, and so does who groups failures."""
+    """Secrets sent to the agent are redacted for judges and for grouping."""
     secret = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
     body = system(f"Use the key {secret} and be kind.")
     declared = {"type": "function", "function": {"name": "pay", "description": f"With {secret}."}}
@@ -239,7 +239,7 @@ def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent, batch: 
 
 
 def test_all_judges_are_told_the_date(agent: ScriptedAgent) -> None:
-    """The moment at which the conversation began is known to judges, of handlers too."""
+    """Judges know when the conversation started, with handlers too."""
     handler = {"type": "custom", "handler": lambda messages, ctx: "Hello."}
     for tested in (agent, handler):
         model = ScriptedModel()
@@ -278,9 +278,9 @@ ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool], bool]] = {
 
 
 @pytest.mark.parametrize("case", ASKED)
-def test_missing_calls_are_asked_for(case: str) -> None:
-    """The metric of calls is asked for each turn of an agent that could have called a tool; judges are told
-    where that no call is shown says nothing."""
+def test_missing_calls_are_judged(case: str) -> None:
+    """The metric of calls runs for each turn in which the agent could have called a tool; judges are told if
+    missing calls mean nothing."""
     agent, options, asked, hidden = ASKED[case]
     model = ScriptedModel()
     result = run_scenarios([made(turns=["Hi.", "Bye."], **options)], agent=agent, model=model)
@@ -291,7 +291,7 @@ def test_missing_calls_are_asked_for(case: str) -> None:
 
 
 def test_a_missing_call_is_a_failure() -> None:
-    """An agent that claims without a call is given the label, and the turn is failed by it."""
+    """A false claim of a call gets the label, which fails the turn."""
     model = ScriptedModel(scores={CALLS: "missing tool call"})
     result = run_scenarios([made(tools=MOCKS)], agent=answering(), model=model)
     [conversation] = result.scenarios[0].conversations
@@ -299,8 +299,8 @@ def test_a_missing_call_is_a_failure() -> None:
 
 
 def test_late_calls_are_judged() -> None:
-    """A turn of which a call comes after its reply is judged once more, with that call, and so are those
-    after it; what judges had said before counts no longer."""
+    """A turn with a call after its reply is judged again with that call, as are the turns after it; earlier
+    judgements are discarded."""
     kept: dict[str, Any] = {}
 
     async def handler(messages: list[Any], ctx: Any) -> str:
@@ -324,7 +324,7 @@ def test_late_calls_are_judged() -> None:
 
 
 def test_first_answers_about_late_calls_do_not_count() -> None:
-    """A judge who answers about a turn as it closed, and after all has been judged anew, is not heard."""
+    """A late answer about the first version of a turn is ignored."""
     kept: list[Any] = []
     judged_anew = anyio.Event()
 
@@ -359,6 +359,6 @@ def labels(conversation: ConversationResult) -> list[Any]:
 
 
 def test_nothing_is_worked_out_offline(agent: ScriptedAgent) -> None:
-    """Without a judge the metrics are skipped, whatever is known."""
+    """Without a judge the metrics are skipped."""
     result = run_scenarios([made(tools=MOCKS)], agent=agent)
     assert set(result.scenarios[0].conversations[0].turns[0].metrics) <= set(BUILTIN)

@@ -1,6 +1,6 @@
 """No scenario passes while one of its conversations does not, whatever judges answer.
 
-The oracle says in its own words what passing means; it shares no code with `agentest.domain.verdict`.
+The oracle defines passing independently; it shares no code with `agentest.domain.verdict`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METRICS = ["agent_behavior_failure", "goal_completion"]
 
 @dataclass(frozen=True)
 class Talk:
-    """What happens in one conversation, and what judges say of it."""
+    """The events of one conversation, and the judges' answers about it."""
 
     reply: str
     goal: str | None
@@ -71,7 +71,7 @@ plans = st.builds(
 
 
 def judge(plan: Plan) -> Any:
-    """What the judge of the plan answers to one request."""
+    """Answer one request of the plan's judge."""
 
     def answer(request: ChatRequest) -> Any:
         key = request.key
@@ -113,7 +113,7 @@ def grouped(request: ChatRequest, plan: Plan) -> Any:
 
 
 def severity_of(plan: Plan) -> dict[int, str | None]:
-    """Number of a conversation → how severe its failure turns out to be; None: nobody could tell."""
+    """Map conversation numbers to the severity of their failure, None if unknown."""
     failing = [n for n, talk in enumerate(plan.talks, start=1) if talk.fails]
     if plan.grouping == "right":
         return dict.fromkeys(failing, plan.severity)
@@ -128,7 +128,7 @@ def at_least(severity: str, limit: str) -> bool:
 
 
 def facts(plan: Plan, number: int, *, with_goal: bool = True) -> set[bool | None]:
-    """What speaks of one conversation: False for each thing that fails it, None for each that is unknown."""
+    """Facts about one conversation: False for each failure, None for each unknown."""
     talk, severity = plan.talks[number - 1], severity_of(plan)
     found: set[bool | None] = {talk.reply == "fine"}
     if with_goal or talk.goal is None:
@@ -143,7 +143,7 @@ def facts(plan: Plan, number: int, *, with_goal: bool = True) -> set[bool | None
 
 
 def outcome(plan: Plan, number: int, *, with_goal: bool = True) -> bool | None:
-    """Whether one conversation passes; None: nobody knows."""
+    """Return whether one conversation passes, or None if unknown."""
     found = facts(plan, number, with_goal=with_goal)
     return False if False in found else None if None in found else True
 
@@ -204,7 +204,7 @@ def ran(plan: Plan) -> ScenarioResult:
 @settings(max_examples=60, deadline=None)
 @given(plans)
 def test_the_verdict_is_the_one_of_the_oracle(plan: Plan) -> None:
-    """Over random plans, outcomes and judge answers, nonsense included; rates count by the same rule."""
+    """Random plans, outcomes and judge answers, some invalid; rates follow the same rule."""
     found = ran(plan)
     assert found.verdict.status is expected(plan), found.verdict.reasons
     passes = [outcome(plan, n) for n in range(1, len(plan.talks) + 1)]
@@ -217,7 +217,7 @@ def test_the_verdict_is_the_one_of_the_oracle(plan: Plan) -> None:
 
 
 def test_a_failure_of_unknown_severity_is_not_passed() -> None:
-    """The grouping model is down: the scenario is errored, and no conversation with a failure counts."""
+    """If grouping fails, the scenario is errored, and no conversation with a failure counts."""
     fine = Talk("fine", "reached", fails=False, criterion="met")
     plan = Plan(
         talks=(fine, replace(fine, fails=True)),

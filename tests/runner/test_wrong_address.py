@@ -1,4 +1,4 @@
-"""Runs whose agent is at another address than the configured one."""
+"""Runs whose agent does not have the configured address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentest.testing import Raw, ScriptedAgent, run_scenarios
     ],
 )
 def test_a_wrong_scheme_and_an_unknown_certificate_err(tmp_path: Path, scheme: str, problem: str) -> None:
-    """Nothing is known about the agent, so no scenario fails, whichever conversation comes first."""
+    """Nothing is known about the agent, so no scenario fails, whatever the order."""
     scenarios = [scenario(f"greeting {n}", turns=["Hello"]) for n in range(3)]
     with tls_server(tmp_path) as place:
         agent = {"endpoint": f"{scheme}://{place}/v1/chat/completions"}
@@ -31,7 +31,7 @@ def test_a_wrong_scheme_and_an_unknown_certificate_err(tmp_path: Path, scheme: s
 
 
 def test_refusals_are_the_agents_failure_if_it_answers_others() -> None:
-    """Whichever comes first: a refused scenario fails if any other is answered, and errs if none is."""
+    """In any order, refused scenarios fail if another one is answered, and are errored otherwise."""
 
     def agent(body: dict[str, Any]) -> Any:
         text = body["messages"][0]["content"]

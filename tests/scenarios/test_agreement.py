@@ -1,4 +1,4 @@
-"""Parts of a scenario that contradict each other: both are named before any conversation is held."""
+"""Contradictory parts of a scenario: both are named before any conversation runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option `approve`, and how trajectories and stores take calls that wait for their user."""
+"""The option `approve`, and how trajectories and stores treat calls that wait for approval."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DENIED = ToolCall("pay", {}, "ok", False, 0, seen_by=SeenBy.AGENT, approval=Appr
     ],
 )
 def test_trajectories(spec: Any, call: ToolCall, of_turn: bool, said: str | None) -> None:
-    """A call that waits breaks bans and limits and meets no expectation; a denied one has no result."""
+    """A waiting call counts for bans and limits and meets no expectation; a denied one has no result."""
     found = TrajectoryMatcher(parse_trajectory(spec)).match([call], 1, CallView(of_turn=of_turn))
     assert found is not None
     assert (found.matched, found.error) == (said is None, None)
@@ -58,7 +58,7 @@ def test_trajectories(spec: Any, call: ToolCall, of_turn: bool, said: str | None
 
 
 def test_how_it_is_stored() -> None:
-    """The state of the approval stands beside the call, and only where the agent asked."""
+    """The state of the approval is stored with the call, only if the agent requested one."""
     codecs: Codecs = CODECS
     stored = codecs.write(waiting(PAID))
     assert stored["approval"] == "pending"

@@ -1,4 +1,4 @@
-"""The words of calls: `call`, `exactly`, `any_of`, `before`, `never_after`."""
+"""The matchers of calls: `call`, `exactly`, `any_of`, `before`, `never_after`."""
 
 from __future__ import annotations
 

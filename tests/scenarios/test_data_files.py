@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_read_is_a_broken_file(tmp_path: Path, text: str, 
 
 
 def test_each_makes_a_scenario_of_every_row(tmp_path: Path) -> None:
-    """Rows stand in the file or in another one; tools are filled before their forms are read."""
+    """Rows are in the file or in another one; tools are filled before their forms are read."""
     (tmp_path / "orders.csv").write_text("id,status\n17,sent\n18,lost\n", encoding="utf-8")
     text = (
         "scenarios:\n"

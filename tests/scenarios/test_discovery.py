@@ -1,4 +1,4 @@
-"""Finding and importing scenario files: what is found, in what order, and what becomes of broken ones."""
+"""Finding and importing scenario files: selection, order, and broken files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INCLUDE = ["**/*.sim.py"]
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Importing users' files changes the process; after each test it is as before."""
+    """Restore what importing user files changed in the process after each test."""
     modules, path = dict(sys.modules), list(sys.path)
     yield
     sys.path[:] = path
@@ -277,7 +277,7 @@ def test_helpers_of_the_configuration_are_tracked(tmp_path: Path) -> None:
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """How many functions are called meanwhile, Python's own included."""
+    """Count the functions called during the block, including Python's own."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:

@@ -1,4 +1,4 @@
-"""Words as data, both ways: what is written is read back as the same, in YAML and JSON."""
+"""Matchers as data: what is written in YAML and JSON is read back unchanged."""
 
 from __future__ import annotations
 

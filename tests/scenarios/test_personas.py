@@ -20,7 +20,7 @@ def built(**options: Any) -> Any:
 
 
 def test_a_persona_is_the_profile_that_the_model_reads() -> None:
-    """Its sentences stand in the prompt, and its patience is that of the scenario unless it has its own."""
+    """The prompt has its sentences, and the scenario its patience unless it sets one."""
     mixed = persona("vague", "impatient", text="You are Ann, a baker.", words=12)
     scenario = built(profile=mixed)
     assert scenario.profile.startswith("You are Ann, a baker. ")

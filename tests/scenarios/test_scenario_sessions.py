@@ -1,4 +1,4 @@
-"""Sessions, their expected states and expected remarks, as a scenario file says them."""
+"""Sessions, expected states and expected remarks in scenario files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario file says: options in both spellings, errors with their place, and where it stands."""
+"""Scenario files: options in both spellings, and errors with their location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options `state`, `check` and `expect` of a scenario: what they take, and what is wrong with them."""
+"""The options `state`, `check` and `expect` of a scenario: valid values and errors."""
 
 from __future__ import annotations
 

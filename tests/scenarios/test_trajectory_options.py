@@ -1,4 +1,4 @@
-"""The options of trajectories: what they are read into, and which contradict each other."""
+"""The options of trajectories: how they are read, and contradictions between them."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_wrong_or_contradictory_options_are_refused(given: Any, words: str) -> N
 
 
 class AnyNumber:
-    """A matcher of somebody's own, as dirty-equals has them."""
+    """A foreign matcher, as in dirty-equals."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -285,7 +285,7 @@ def test_turn_limits_alone_do_not_concern_calls() -> None:
 
 
 class _Raises:
-    """What is anybody's: numpy's arrays raise where they are compared."""
+    """A foreign value that raises when compared, as numpy arrays do."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")

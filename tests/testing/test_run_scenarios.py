@@ -1,4 +1,4 @@
-"""`run_scenarios`: what it takes as agent, configuration and model, and what it says to anything else."""
+"""`run_scenarios`: agents, configurations and models it accepts, and errors for anything else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
 
 
 def greeting() -> ModelServer:
-    """An agent that keeps the headers that it got."""
+    """An agent that records its request headers."""
     return ModelServer(completion("hello"))
 
 
@@ -45,7 +45,7 @@ def configured(folder: Path, **keys: Any) -> Path:
 
 
 def test_whatever_a_configuration_takes_is_an_agent() -> None:
-    """An endpoint, a section with type and headers, an object of `agentest.config`, a function, a fake."""
+    """An endpoint, a mapping, an object of `agentest.config`, a function or a fake is an agent."""
     with ScriptedAgent(["hello"], name="scripted") as server, greeting() as other:
         section = {"type": "chat_completions", "endpoint": other.origin, "headers": {"x-tenant": "salon"}}
         made = ChatCompletionsAgent(endpoint=server.endpoint, name="made")
@@ -57,7 +57,7 @@ def test_whatever_a_configuration_takes_is_an_agent() -> None:
 
 
 def test_a_configuration_of_values() -> None:
-    """A mapping, in either spelling, or a Config; keywords count in place of its keys."""
+    """The configuration is a mapping in either spelling, or a Config; keywords override its keys."""
     elsewhere = {"endpoint": "http://127.0.0.1:9/", "name": "elsewhere"}
     with ScriptedAgent(["hello"], name="scripted") as server:
         mine = {"endpoint": server.endpoint, "name": "mine"}
@@ -74,7 +74,7 @@ def test_a_configuration_of_values() -> None:
 
 
 def test_a_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file, or its folder: with its `.env`, its models, and paths that are relative to it."""
+    """The path of the file or its folder also loads its `.env`, models and relative paths."""
     (tmp_path / ".env").write_text("SALON_TENANT=salon-of-the-file\n")
     (tmp_path / "own_code.py").write_text(
         "from agentest import QuantitativeMetric\n"
@@ -108,7 +108,7 @@ def test_a_configuration_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_model_of_the_environment_is_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AGENTEST_MODEL counts where a configuration file is named, as for `agentest run`, and nowhere else."""
+    """AGENTEST_MODEL counts only with a configuration file, as for `agentest run`."""
     monkeypatch.setenv("AGENTEST_MODEL", "ollama/from-the-environment")
     path = configured(tmp_path, agent={"type": "custom", "handler": "json:dumps"})
 
@@ -139,7 +139,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
 
 
 def test_an_agent_with_a_server(tmp_path: Path) -> None:
-    """The program of `server` is started in the configuration's folder, and ended with the run."""
+    """The command of `server` starts in the configuration's folder and ends with the run."""
     (tmp_path / "serve.py").write_text(SERVER)
     port = free_port()
     server = {"command": [sys.executable, "serve.py", str(port)], "ready": f"tcp://127.0.0.1:{port}"}
@@ -193,14 +193,14 @@ def test_an_agent_with_a_server(tmp_path: Path) -> None:
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[:40],
 )
-def test_what_cannot_be_run_is_said_in_one_sentence(given: dict[str, Any], says: str) -> None:
-    """Whatever is wrong is a ConfigError that names the key, what was found and what was expected."""
+def test_invalid_arguments_are_explained(given: dict[str, Any], says: str) -> None:
+    """The ConfigError has the key, the value and what was expected."""
     with pytest.raises(ConfigError, match=says):
         run_scenarios([GREETS], **given)
 
 
-def test_a_wrong_key_beside_a_file(tmp_path: Path) -> None:
-    """A key of the file is named with its line, a keyword that replaces it without one."""
+def test_a_wrong_key_with_a_file(tmp_path: Path) -> None:
+    """The error has the line for a key of the file, and none for a keyword that replaces it."""
     path = tmp_path / "agentest.config.yaml"
     path.write_text("agent:\n  endpoint: http://127.0.0.1:9/\nmax_turns: 0\n")
     with pytest.raises(ConfigError, match=r"agentest.config.yaml:3: max_turns: found 0"):
@@ -212,8 +212,8 @@ def test_a_wrong_key_beside_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_async_code_is_told_what_to_await() -> None:
-    """Inside a running loop `run_scenarios` names `arun_scenarios`, which takes the same."""
+async def test_in_async_code_the_error_names_arun_scenarios() -> None:
+    """It takes the same arguments."""
     with pytest.raises(UsageError, match="`await arun_scenarios"):
         run_scenarios([GREETS], agent=handler)
     result = await arun_scenarios([GREETS], agent=handler)
