@@ -22,14 +22,14 @@ from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN
-from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.transcript import Conversation
 from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.judge_input import criterion_question
 from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
 from agentest.plugin import PLUGINS
-from agentest.runner.plan import Options, Plan, Unit
+from agentest.runner.plan import Options, Plan, Unit, unrun_result
 from agentest.runner.prepare import Prepared, ReportOptions, prepare
 from agentest.scenarios.model import Criterion
 from agentest.store.reader import conversations_of, read_results
@@ -124,16 +124,13 @@ def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
     status, why = Status.SKIPPED, "the results have no conversation of it"
     if planned:
         status, why = Status.ERRORED, f"of {planned} planned conversations, the earlier run finished none"
-    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
-    return ScenarioResult(
-        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
-    )
+    name, line = unit.scenario.name, unit.scenario.line
+    return unrun_result(name, unit.agent, unit.file, line, why, status=status, planned=planned or 0)
 
 
 def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
     message = f"the results have conversations of {name!r} with agent {agent!r}, but no scenario defines it"
-    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
-    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
+    return unrun_result(name, agent, "", 0, message)
 
 
 def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:

@@ -243,13 +243,9 @@ class _Watcher:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         first = path_from(self._request.here or self._request.root, min(changed))
         tell(f"agentest: {first}{more} changed: running again")
-        prepared = self._prepared
-        missed = self._missed
-        if (
-            prepared is None
-            or _everything in (requested, missed)
-            or any(self._servers.has(path.resolve()) for path in changed)
-        ):
+        prepared, missed = self._prepared, self._missed
+        restarts = any(self._servers.has(path.resolve()) for path in changed)
+        if prepared is None or _everything in (requested, missed) or restarts:
             return _everything
         config = prepared.loaded.path.resolve()
         if changed & {config, config.parent / ".env"}:

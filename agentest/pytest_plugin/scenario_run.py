@@ -27,11 +27,11 @@ from agentest.domain.events import (
     ScenarioAmended,
     ScenarioFinished,
 )
-from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.pytest_plugin.project import Entry, PytestProject, ScenarioItem
 from agentest.report.registry import Broadcast, ReporterContext
 from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Unit, unrun_result
 from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
 from agentest.runner.session import RunSession, Stop, settings_of
@@ -164,16 +164,8 @@ def _problem_message(run: BackgroundRun) -> str:
 def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
     """Yield errored results; only the first contains the full message."""
     for number, unit in enumerate(units):
-        message = why if number == 0 else why.partition("\n")[0]
-        reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
-        yield ScenarioResult(
-            name=unit.scenario.name,
-            agent=unit.agent,
-            file=unit.file,
-            line=unit.scenario.line,
-            verdict=Verdict(Status.ERRORED, (reason,)),
-            tags=unit.scenario.tags,
-        )
+        message, each = why if number == 0 else why.partition("\n")[0], unit.scenario
+        yield unrun_result(each.name, unit.agent, unit.file, each.line, message, tags=each.tags)
 
 
 class BackgroundRun:

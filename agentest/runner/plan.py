@@ -265,7 +265,7 @@ def make_plan(
     entries: list[PlanEntry] = []
     for broken in discovered.broken:
         file = shown_path(broken.file, root)
-        entries.append(_unrun_result(file, "", file, broken.line, broken.message))
+        entries.append(unrun_result(file, "", file, broken.line, broken.message))
     for scenario in chosen:
         is_named = not options.scenarios or matches_name(scenario.name, options.scenarios)
         if is_named and (not options.tags or set(options.tags) & set(scenario.tags)):
@@ -329,7 +329,7 @@ def _entries(
     def unrun(message: str, status: Status = Status.ERRORED) -> list[PlanEntry]:
         agent = "" if scenario.refused is not None else scenario.agent or default[0]
         line, tags = scenario.line, scenario.tags
-        return [_unrun_result(scenario.name, agent, file, line, message, status=status, tags=tags)]
+        return [unrun_result(scenario.name, agent, file, line, message, status=status, tags=tags)]
 
     file = shown_path(scenario.file, root)
     if scenario.refused is not None:
@@ -445,11 +445,11 @@ def _slugs(units: Sequence[Unit]) -> Iterator[str]:
 
 def _errored_result(unit: Unit, message: str) -> ScenarioResult:
     scenario = unit.scenario
-    result = _unrun_result(scenario.name, unit.agent, unit.file, scenario.line, message, tags=scenario.tags)
+    result = unrun_result(scenario.name, unit.agent, unit.file, scenario.line, message, tags=scenario.tags)
     return replace(result, case=scenario.case)
 
 
-def _unrun_result(
+def unrun_result(
     name: str,
     agent: str,
     file: str,
@@ -458,10 +458,11 @@ def _unrun_result(
     *,
     status: Status = Status.ERRORED,
     tags: tuple[str, ...] = (),
+    planned: int = 0,
 ) -> ScenarioResult:
     """Return the result of a scenario that does not run, or of a file that could not be read."""
     verdict = Verdict(status, (Reason(status, ReasonKind.FILE, message),))
-    return ScenarioResult(name, agent, file, line, verdict, tags=tags)
+    return ScenarioResult(name, agent, file, line, verdict, tags=tags, planned=planned)
 
 
 def slugify(name: str) -> str:

@@ -27,7 +27,7 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
-from agentest.plugins.page.talk.talk import ShortTalk
+from agentest.plugins.page.talk.talk import short_talk
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Plan, agents_under_test
@@ -169,7 +169,7 @@ async def _check_protocol(
     """Send a message as a run does. Returns the reply, or None after telling what is wrong."""
     name = subject("protocol", agent)
     try:
-        async with ShortTalk(_one_copy(client)) as talk:
+        async with short_talk(_one_copy(client)) as talk:
             reply = await talk.say(_HELLO)
     except (AgentError, CannotSend) as error:
         problem = shortened(str(error), 600)
@@ -230,7 +230,7 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
         return left_open(name, f"{_INTERLEAVED} were not tried: the agent was running already", advice)
     copy = _one_copy(client)
     try:
-        async with ShortTalk(copy, "agentest-a") as one, ShortTalk(copy, "agentest-b") as other:
+        async with short_talk(copy, "agentest-a") as one, short_talk(copy, "agentest-b") as other:
             for talk, fact in zip((one, other), _FACTS, strict=True):
                 await talk.say(_PLANT.format(fact))
             texts = [(await talk.say(_RECALL)).text or "" for talk in (one, other)]

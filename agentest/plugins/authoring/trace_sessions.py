@@ -185,12 +185,8 @@ def _records(path: Path, found: ReadTraces, forms: TraceForms) -> Iterator[Any]:
                 yield from _unwrapped(_document(file.read(), path, found), forms)
                 return
             file.seek(0)
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    try:
-                        yield from _unwrapped(json.loads(line), forms)
-                    except (ValueError, RecursionError) as error:
-                        _note_broken(found, f"{path}:{number}: {error}")
+            for record in _lines(file, path, found):
+                yield from _unwrapped(record, forms)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -201,22 +197,21 @@ def _document(content: bytes, path: Path, found: ReadTraces) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        lines = content.splitlines()
-        parsed = []
-        for number, line in enumerate(lines, 1):
-            try:
-                parsed += [json.loads(line)] if line.strip() else []
-            except (ValueError, RecursionError) as problem:
-                _note_broken(found, f"{path}:{number}: {problem}")
-        if not parsed:
-            raise UsageError(f"{path} is not JSON: {error}") from None
-        return parsed
+        if parsed := list(_lines(content.splitlines(), path, found)):
+            return parsed
+        raise UsageError(f"{path} is not JSON: {error}") from None
 
 
-def _note_broken(found: ReadTraces, text: str) -> None:
-    found.broken += 1
-    if len(found.broken_lines) < 3:
-        found.broken_lines.append(text)
+def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[Any]:
+    """Yield the JSON value of each line, and note the lines without one."""
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.strip():
+                yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            found.broken += 1
+            if len(found.broken_lines) < 3:
+                found.broken_lines.append(f"{path}:{number}: {error}")
 
 
 _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conversations", "items")

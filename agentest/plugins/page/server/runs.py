@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario, part_of_agent
+from agentest.cli.comparison import read_run
+from agentest.history.compared_runs import MeasuredRun, part_of_agent
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_report import ComparedSubjects, comparison_for_page
 from agentest.plugins.page.html import copyable_scripts
@@ -35,7 +36,6 @@ from agentest.plugins.page.talk.saved_conversation import (
 from agentest.plugins.page.talk.talk import choices
 from agentest.report.agent import rerun
 from agentest.runner.prepare import RunRequest, configure
-from agentest.store.reader import read_results
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.store.spans import spans_of
 from agentest.support.errors import UsageError
@@ -318,6 +318,4 @@ def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
 def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
     """Measure a run; `written` is part of the cache key, so that a changed file is read again."""
     del written
-    result, record = read_results(file), read_record(file.parent)
-    partial = record is not None and record.partial
-    return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)
+    return read_run(file, label)

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, MutableMapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import anyio
 
 from agentest.agents.factory import make_agents
-from agentest.agents.port import Agent, AgentReply, Resources, TurnContext, open_conversation
+from agentest.agents.port import (
+    Agent,
+    AgentReply,
+    Resources,
+    TurnContext,
+    open_conversation,
+)
 from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
@@ -100,41 +104,26 @@ class TalkResult:
     """Warnings about calls that belonged to no conversation."""
 
 
+@dataclass(slots=True)
 class PersonConversation:
-    """A conversation of a person with an agent, from opening the agent to closing it.
+    """A conversation of a person with an agent, from opening the agent to closing it."""
 
-    Args:
-        user: the person.
-        tell: receives events without secrets, in the task that runs the conversation.
-    """
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        unit: Unit,
-        conversation_id: str,
-        user: User,
-        tell: Tell,
-        on_mocks: OnMocks = lambda *_: None,
-    ) -> None:
-        self._prepared = prepared
-        self._unit = unit
-        self._id = conversation_id
-        self._user = user
-        self._tell = tell
-        self._on_mocks = on_mocks
-        self._mocks: MockResolver | None = None
-        self._turns: tuple[Turn, ...] = ()
-        self._said: MessageSent | None = None
-        self.observed = CallObservations()
-        """What the call sources observed outside of the conversation."""
-        self._tasks: anyio.abc.TaskGroup | None = None
-        self._stopped = False
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The turns that have closed."""
-        return self._turns
+    prepared: Prepared
+    unit: Unit
+    id: str
+    user: User
+    """The person."""
+    tell: Tell
+    """Receives events without secrets, in the task that runs the conversation."""
+    on_mocks: OnMocks = lambda *_: None
+    turns: tuple[Turn, ...] = ()
+    """The turns that have closed."""
+    observed: CallObservations = field(default_factory=CallObservations)
+    """What the call sources observed outside of the conversation."""
+    _mocks: MockResolver | None = None
+    _said: MessageSent | None = None
+    _tasks: anyio.abc.TaskGroup | None = None
+    _stopped: bool = False
 
     def stop(self) -> None:
         """Stop immediately in any state, and close everything that was opened."""
@@ -156,57 +145,57 @@ class PersonConversation:
                 problem = error
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
-            raise type(problem)(self._prepared.loaded.redact(str(problem)))
+            raise type(problem)(self.prepared.loaded.redact(str(problem)))
         return result or TalkResult(conversation=self._partial_transcript())
 
     async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> TalkResult:
-        prepared = stack.enter_context(with_ports(self._prepared))
+        prepared = stack.enter_context(with_ports(self.prepared))
         reports = ServerReports(on_note=self._note, observed=self.observed)
         started = await start_servers(prepared, stack, tasks, reports)
         agents = await connected_agents(prepared, started.client, stack, self._note)
-        self._tell(Ready(unit=self._unit))
-        if lacking := without_user_tools(self._unit):
+        self.tell(Ready(unit=self.unit))
+        if lacking := without_user_tools(self.unit):
             self._note(lacking)
         source = LiveConversations(
             prepared,
             agents,
             Models(),
-            pick_user=lambda *_: _ReportingUser(self._user, self._on_message),
+            pick_user=lambda *_: _ReportingUser(self.user, self._on_message),
             call_sources=started.call_sources,
             on_mocks=self._begin,
         )
-        request = ConversationRequest(self._unit, 1, self._id, self._on_turn)
+        request = ConversationRequest(self.unit, 1, self.id, self._on_turn)
         conversation = await source.converse(request)
-        return TalkResult(conversation=conversation, unclaimed=self.observed.warnings(self._prepared))
+        return TalkResult(conversation=conversation, unclaimed=self.observed.warnings(self.prepared))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
         self._mocks = mocks
-        self._on_mocks(conversation_id, mocks)
+        self.on_mocks(conversation_id, mocks)
 
     def _note(self, text: str) -> None:
-        self._tell(TalkNote(text=self._prepared.loaded.redact(text)))
+        self.tell(TalkNote(text=self.prepared.loaded.redact(text)))
 
     def _on_message(self, message: MessageSent) -> None:
         self._said = message
-        self._tell(message)
+        self.tell(message)
 
     def _on_turn(self, turns: tuple[Turn, ...]) -> None:
-        self._turns, self._said = turns, None
-        self._tell(Replied(turn=without_secrets(turns[-1], self._prepared.loaded.redact)))
+        self.turns, self._said = turns, None
+        self.tell(Replied(turn=without_secrets(turns[-1], self.prepared.loaded.redact)))
 
     def _partial_transcript(self) -> Conversation | None:
         if self._mocks is None:
             return None
         calls_of = self._mocks.calls_of
-        turns = tuple(replace(turn, tool_calls=calls_of(turn.turn_index)) for turn in self._turns)
+        turns = tuple(replace(turn, tool_calls=calls_of(turn.turn_index)) for turn in self.turns)
         if self._said is None:
-            ended = Conversation(self._id, turns, Ending.SATISFIED)
-            keeps_state = self._unit.scenario.keeps_state
+            ended = Conversation(self.id, turns, Ending.SATISFIED)
+            keeps_state = self.unit.scenario.keeps_state
             return with_state(ended, self._mocks.end_state()) if keeps_state else ended
         index = self._said.turn_index
         unfinished = UnfinishedTurn(index, self._said.text, calls_of(index))
         failure = Failure(Blame.INTERNAL, STOPPED)
-        return Conversation(self._id, turns, Ending.ERROR, failure, unfinished)
+        return Conversation(self.id, turns, Ending.ERROR, failure, unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,35 +491,32 @@ class CallInbox:
         )
 
 
+@dataclass(slots=True)
 class ShortTalk:
     """One conversation without mocks: tool calls that the agent hands over are not answered."""
 
-    def __init__(self, agent: Agent, name: str = "agentest-1") -> None:
-        self._agent = agent
-        self._name = name
-        self.session_id = new_session_id(name)
-        self._messages: list[Message] = []
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        self._conversation = await self._stack.enter_async_context(open_conversation(self._agent))
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+    conversation: Agent
+    name: str
+    session_id: str
+    _messages: list[Message] = field(default_factory=list)
 
     async def say(self, text: str) -> AgentReply:
         """Send a message and return the reply. Raises AgentError, also for a reply that is empty."""
         turn = sum(isinstance(message, UserText) for message in self._messages) + 1
         self._messages.append(UserText(text))
-        context = TurnContext(self._name, "agentest", turn, session_id=self.session_id)
-        reply = await self._conversation.reply(tuple(self._messages), context)
+        context = TurnContext(self.name, "agentest", turn, session_id=self.session_id)
+        reply = await self.conversation.reply(tuple(self._messages), context)
         if not reply.text and not reply.tool_requests:
             raise AgentError("the reply has neither text nor tool calls")
         self._messages.append(AgentMessage(reply.text))
         return reply
+
+
+@asynccontextmanager
+async def short_talk(agent: Agent, name: str = "agentest-1") -> AsyncIterator[ShortTalk]:
+    """Open a conversation without mocks, and close it when the block ends."""
+    async with open_conversation(agent) as conversation:
+        yield ShortTalk(conversation, name, new_session_id(name))
 
 
 async def first_reply(
@@ -547,7 +533,7 @@ async def first_reply(
             on_note=list(notes).append,
         )
         agents = await make_agents({"agent": agent}, resources)
-        async with ShortTalk(agents["agent"]) as talk:
+        async with short_talk(agents["agent"]) as talk:
             try:
                 return await talk.say(text)
             except (AgentError, CannotSend) as error:
