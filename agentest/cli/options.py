@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from functools import cached_property, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -202,13 +202,7 @@ def _cost(_: click.Context, param: click.Parameter, value: float | None) -> floa
     return value
 
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:
-    _Choice = click.Choice  # not generic in older versions
-
-
-class FeatureChoice(_Choice):
+class FeatureChoice(click.Choice):  # type: ignore[type-arg] # not generic at run time before click 8.2
     """The name of a feature. Plug-ins are read for a name that the core lacks, and for the help.
 
     Options are parsed before the configuration is read, so those that it names are read here.

@@ -56,20 +56,23 @@ RunName = Annotated[str, Field(description="Run: an id, the beginning of one, or
 
 
 class ToolCallArguments(BaseModel):
-    """Arguments of a tool; the schema that clients see is made from the fields."""
+    """Arguments of a tool. Clients see its docstring, and the schema that is made from the fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ListCall(ToolCallArguments):
-    """Arguments of `list_scenarios`."""
+    """List the scenarios with file, line, tags and kind, and files that do not load."""
 
     contains: str = Field("", description="List only scenarios with this text in name, file or tags.")
     max_tokens: MaxTokens = 2_000
 
 
 class ValidateCall(ToolCallArguments):
-    """Arguments of `validate_scenario`."""
+    """Check the source of a scenario file without saving or running it.
+
+    Returns every mistake with its line, and the scenarios that the source defines. The source is imported.
+    """
 
     source: str = Field(description="Source of a scenario file (*.sim.py). It is not saved.", min_length=1)
     path: str = Field(
@@ -79,7 +82,11 @@ class ValidateCall(ToolCallArguments):
 
 
 class RunCall(ToolCallArguments):
-    """Arguments of `run`."""
+    """Run scenarios against the agent and return what did not pass.
+
+    Offline unless `spend` is true: no user or judge model is called. The agent itself is always called, with
+    whatever model it uses. Sends progress; can be cancelled, and keeps what has finished.
+    """
 
     paths: list[str] = Field(
         default_factory=list, description="Run these: PATH, PATH:LINE or PATH::NAME (default: all)."
@@ -106,7 +113,9 @@ class RunCall(ToolCallArguments):
 
 
 class ResultsCall(ToolCallArguments):
-    """Arguments of `results`."""
+    """Return the scenarios of a stored run that did not pass: what was expected, what happened, the turn, the
+    likely cause, and the command that repeats it.
+    """
 
     run: RunName = "latest"
     scenarios: list[str] = Field(
@@ -117,7 +126,7 @@ class ResultsCall(ToolCallArguments):
 
 
 class ConversationCall(ToolCallArguments):
-    """Arguments of `conversation`."""
+    """Return one conversation of a stored run, with calls, checks and judgements."""
 
     scenario: str = Field(description="Name of the scenario.", min_length=1)
     id: str | None = Field(None, description="Id of the conversation (default: the first that did not pass).")
@@ -127,7 +136,7 @@ class ConversationCall(ToolCallArguments):
 
 
 class CompareCall(ToolCallArguments):
-    """Arguments of `compare`."""
+    """Compare two stored runs: what regressed, what improved, what is noise."""
 
     base: str | None = Field(None, description="Earlier run (default: the run before the latest).")
     new: str | None = Field(None, description="Later run (default: the latest).")
@@ -135,7 +144,9 @@ class CompareCall(ToolCallArguments):
 
 
 class ExplainCall(ToolCallArguments):
-    """Arguments of `explain_config`."""
+    """Explain the configuration: its settings and defaults, the agents and whether their tool calls can be
+    seen, the models, and what keeps a run from starting.
+    """
 
     key: str | None = Field(None, description="Explain only this key, such as `thresholds`.")
 
@@ -149,25 +160,24 @@ class AnsweredCall:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProjectTool:
-    """A tool: its arguments, what clients are told about it, and the function that answers."""
+    """A tool: its arguments, which describe it to clients, and the function that answers."""
 
     arguments: type[ToolCallArguments]
-    description: str
     answer: Callable[[Any, Report], Awaitable[AnsweredCall]]
     read_only: bool = True
 
     def entry(self, name: str) -> Json:
         """Return the tool as in `tools/list`."""
         schema = self.arguments.model_json_schema()
-        schema.pop("description", None)
+        about = " ".join(schema.pop("description").split())
         hints = {
             "readOnlyHint": self.read_only,
             "destructiveHint": False,
             "openWorldHint": not self.read_only,
         }
-        return {"name": name, "description": self.description, "inputSchema": schema, "annotations": hints}
+        return {"name": name, "description": about, "inputSchema": schema, "annotations": hints}
 
 
 class ProjectTools:
@@ -184,47 +194,13 @@ class ProjectTools:
         self._web = web
         self._runs = WebRuns(web)
         self.tools: Mapping[str, ProjectTool] = {
-            "list_scenarios": ProjectTool(
-                arguments=ListCall,
-                description="List the scenarios with file, line, tags and kind, and files that do not load.",
-                answer=self._list,
-            ),
-            "validate_scenario": ProjectTool(
-                arguments=ValidateCall,
-                description="Check the source of a scenario file without saving or running it. Returns every "
-                "mistake with its line, and the scenarios that the source defines. The source is imported.",
-                answer=self._validate,
-            ),
-            "run": ProjectTool(
-                arguments=RunCall,
-                description="Run scenarios against the agent and return what did not pass. Offline unless "
-                "`spend` is true: no user or judge model is called. The agent itself is always called, with "
-                "whatever model it uses. Sends progress; can be cancelled, and keeps what has finished.",
-                answer=self._run,
-                read_only=False,
-            ),
-            "results": ProjectTool(
-                arguments=ResultsCall,
-                description="Return the scenarios of a stored run that did not pass: what was expected, what "
-                "happened, the turn, the likely cause, and the command that repeats it.",
-                answer=self._results,
-            ),
-            "conversation": ProjectTool(
-                arguments=ConversationCall,
-                description="Return one conversation of a stored run, with calls, checks and judgements.",
-                answer=self._conversation,
-            ),
-            "compare": ProjectTool(
-                arguments=CompareCall,
-                description="Compare two stored runs: what regressed, what improved, what is noise.",
-                answer=self._compare,
-            ),
-            "explain_config": ProjectTool(
-                arguments=ExplainCall,
-                description="Explain the configuration: its settings and defaults, the agents and whether "
-                "their tool calls can be seen, the models, and what keeps a run from starting.",
-                answer=self._explain,
-            ),
+            "list_scenarios": ProjectTool(ListCall, self._list),
+            "validate_scenario": ProjectTool(ValidateCall, self._validate),
+            "run": ProjectTool(RunCall, self._run, read_only=False),
+            "results": ProjectTool(ResultsCall, self._results),
+            "conversation": ProjectTool(ConversationCall, self._conversation),
+            "compare": ProjectTool(CompareCall, self._compare),
+            "explain_config": ProjectTool(ExplainCall, self._explain),
         }
 
     def close(self) -> None:
