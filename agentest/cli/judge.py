@@ -9,6 +9,7 @@ import click
 
 from agentest.cli.location import Location
 from agentest.cli.options import (
+    choice_option,
     exits,
     model_option,
     offline_option,
@@ -107,10 +108,10 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
 
 @click.command("show-prompts")
 @option("--metric", "NAME", "Show one metric, of evaluation sets, criteria, user.check, attack.")
-@click.option(
+@choice_option(
     "--mode",
-    type=click.Choice(["off", "false", "turn", "true", "conversation"]),
-    help="Show all calls for an example, as this `judge.batch` makes them.",
+    ["off", "false", "turn", "true", "conversation"],
+    "Show all calls for an example, as this `judge.batch` makes them.",
 )
 @exits
 def show_prompts(metric: str | None, mode: str | None) -> ExitCode:

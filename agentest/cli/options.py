@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property, wraps
 from importlib import import_module
@@ -74,40 +74,51 @@ def flag(names: str, about: str) -> Callable[[Command], Command]:
 
 
 def option(
-    names: str,
-    metavar: str,
-    about: str,
-    *,
-    kind: click.ParamType[Any] | None = None,
-    multiple: bool = False,
+    names: str, metavar: str | None, about: str, *, kind: click.ParamType[Any] | None = None, **more: Any
 ) -> Callable[[Command], Command]:
-    """Return an option with a value, by default a text. The names are as for `flag`."""
-    return click.option(*names.split(), type=kind, multiple=multiple, metavar=metavar, help=about)
+    """Return an option with a value, by default a text. The names are as for `flag`, `more` as click's."""
+    return click.option(*names.split(), type=kind, metavar=metavar, help=about, **more)
+
+
+def choice_option(
+    names: str, choices: Sequence[str] | click.Choice[str], about: str, **more: Any
+) -> Callable[[Command], Command]:
+    """Return an option whose value is one of several words. The names are as for `flag`."""
+    kind = choices if isinstance(choices, click.Choice) else click.Choice(choices)
+    return click.option(*names.split(), type=kind, help=about, **more)
+
+
+def optional_value(names: str, metavar: str, about: str) -> Callable[[Command], Command]:
+    """Return an option whose value is "" if the command line names none."""
+    return option(names, f"[{metavar}]", about, is_flag=False, flag_value="")
 
 
 def format_option(*forms: str) -> Callable[[Command], Command]:
     """Return an option for the output format; the first form is the default."""
-    kind, about = click.Choice(forms), "Choose the output format."
-    return click.option("--format", "form", type=kind, default=forms[0], show_default=True, help=about)
+    about = "Choose the output format."
+    return choice_option("--format form", forms, about, default=forms[0], show_default=True)
 
 
-def path_option(names: str, about: str) -> Callable[[Command], Command]:
-    """Return an option that takes a file path. The names are as for `flag`."""
-    return option(names, "PATH", about, kind=click.Path(path_type=Path))
+def path_option(
+    names: str, about: str, *, metavar: str = "PATH", **more: Any
+) -> Callable[[Command], Command]:
+    """Return an option that takes a file path. The names are as for `flag`, `more` as click's."""
+    return option(names, metavar, about, kind=click.Path(path_type=Path), **more)
 
 
 where = _options(
     path_option("--config", "Use this configuration file."),
-    option("--cwd", "DIR", "Change to DIR first.", kind=click.Path(path_type=Path)),
+    path_option("--cwd", "Change to DIR first.", metavar="DIR"),
 )
 
+names_option = option(
+    "--scenario scenarios",
+    "TEXT",
+    "Select scenarios by a part of the name; =NAME: the whole name.",
+    multiple=True,
+)
 which = _options(
-    option(
-        "--scenario scenarios",
-        "TEXT",
-        "Select scenarios by a part of the name; =NAME: the whole name.",
-        multiple=True,
-    ),
+    names_option,
     option("--file files", "TEXT", "Select files with TEXT in the path.", multiple=True),
     option("--tag tags", "TAG", "Select scenarios with this tag.", multiple=True),
     option("--agent", "NAME", "Test this agent of the configuration."),
@@ -172,19 +183,19 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
     return value if value == "auto" else int(value)
 
 
-repeat_option = click.option(
+repeat_option = option(
     "--repeat",
+    "MIN..MAX",
+    "Run conversations until the verdict is decided, like 3..20.",
     callback=_parsed("agentest.domain.repeat_setting", "parse_repeat"),
-    metavar="MIN..MAX",
-    help="Run conversations until the verdict is decided, like 3..20.",
 )
 
 offline_option = flag("--offline", "Call no model, even if one is configured.")
 
-unmocked_option = click.option(
+unmocked_option = choice_option(
     "--unmocked-tools",
-    type=click.Choice(["error", "passthrough", "simulate"]),
-    help="End the conversation at a call without a mock, answer null, or have a model answer "
+    ["error", "passthrough", "simulate"],
+    "End the conversation at a call without a mock, answer null, or have a model answer "
     "(default: `unmocked_tools`, or else error for run, passthrough for eval).",
 )
 
@@ -224,17 +235,12 @@ class FeatureChoice(click.Choice):  # type: ignore[type-arg] # not generic at ru
 
 
 spread = _options(
-    click.option(
+    choice_option(
         "--engine",
-        type=FeatureChoice("engine"),
-        help="Run conversations here, in worker processes (default with --workers) or on Ray.",
+        FeatureChoice("engine"),
+        "Run conversations here, in worker processes (default with --workers) or on Ray.",
     ),
-    click.option(
-        "--workers",
-        callback=_workers,
-        metavar="N",
-        help="Use N worker processes; auto: one per core.",
-    ),
+    option("--workers", "N", "Use N worker processes; auto: one per core.", callback=_workers),
     option(
         "--ray-address",
         "ADDRESS",
@@ -243,12 +249,12 @@ spread = _options(
 )
 
 budget = _options(
-    click.option(
+    option(
         "--max-cost",
-        type=click.FloatRange(min=0),
+        "USD",
+        "Stop before model calls cost more than this.",
+        kind=click.FloatRange(min=0),
         callback=_cost,
-        metavar="USD",
-        help="Stop before model calls cost more than this.",
     ),
     option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0)),
 )
@@ -263,29 +269,21 @@ limits = _options(
 order = _options(
     flag("--last-failed", "Select scenarios that failed or errored last time; all if none did."),
     flag("--failed-first", "Run scenarios that failed or errored last time first."),
-    click.option(
-        "--shuffle",
-        is_flag=False,
-        flag_value="",
-        metavar="[SEED]",
-        help="Run in random order; repeat an order with its printed seed.",
-    ),
+    optional_value("--shuffle", "SEED", "Run in random order; repeat an order with its printed seed."),
 )
 
-resume_option = click.option(
+resume_option = optional_value(
     "--resume",
-    is_flag=False,
-    flag_value="",
-    metavar="[RUN]",
-    help="Finish an interrupted run, reusing its finished conversations (default: the latest).",
+    "RUN",
+    "Finish an interrupted run, reusing its finished conversations (default: the latest).",
 )
 
 shard_options = _options(
-    click.option(
+    option(
         "--shard",
+        "K/N",
+        "Run part K of N; agentest merge combines the parts.",
         callback=_parsed("agentest.domain.shards", "parse_shard"),
-        metavar="K/N",
-        help="Run part K of N; agentest merge combines the parts.",
     ),
     option(
         "--shard-by", "RUN", "Split by the durations of RUN (default: the latest complete run), or by counts."

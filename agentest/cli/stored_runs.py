@@ -18,6 +18,7 @@ from agentest.cli.options import (
     exits,
     flag,
     format_option,
+    names_option,
     option,
     verbosity_options,
     where,
@@ -77,12 +78,7 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
 @click.command()
 @click.argument("run", default="latest")
 @where
-@option(
-    "--scenario scenarios",
-    "TEXT",
-    "Select scenarios by a part of the name; =NAME: the whole name.",
-    multiple=True,
-)
+@names_option
 @verbosity_options
 @option(
     "--reporter reporters",

@@ -180,13 +180,10 @@ def create(agent: str, set_id: str) -> ExitCode:
 @eval_set.command("add-eval-case")
 @click.argument("agent")
 @click.argument("set_id", metavar="ID")
-@click.option(
-    "--scenarios-file",
-    "scenarios",
-    type=click.Path(path_type=Path),
+@path_option(
+    "--scenarios-file scenarios",
+    'Read scenarios: {"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}.',
     required=True,
-    metavar="PATH",
-    help='Read scenarios: {"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}.',
 )
 @path_option("--session-input-file session", "Read the session of the cases: {app_name, user_id, state}.")
 @exits

@@ -14,6 +14,7 @@ import click
 from agentest.cli.main import RunCommand
 from agentest.cli.options import (
     budget,
+    choice_option,
     exits,
     flag,
     model_option,
@@ -62,18 +63,12 @@ class ExploreCommand(RunCommand):
 @option("--mutations", "NAMES", "Try only these mutations of the user's messages.")
 @option("--conversations most", "N", "Run at most N conversations in all.", kind=click.IntRange(min=1))
 @option("--minutes", "N", "Stop after N minutes.", kind=click.FloatRange(min=0, min_open=True))
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Try in another order (default: 0).",
-)
-@click.option(
+@option("--seed", "N", "Try in another order (default: 0).", kind=click.IntRange(min=0), default=0)
+@choice_option(
     "--fail-on",
-    type=click.Choice(["low", "medium", "high", "critical"]),
+    ["low", "medium", "high", "critical"],
+    "Exit with 1 if a finding has this severity or a higher one (default: high).",
     default="high",
-    help="Exit with 1 if a finding has this severity or a higher one (default: high).",
 )
 @flag("--no-shrink", "Confirm findings, but do not reduce them.")
 @flag("--no-save", "Write no scenarios of findings.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import FeatureChoice, exits, flag, option, path_option
+from agentest.cli.options import FeatureChoice, choice_option, exits, flag, option, path_option
 from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
@@ -18,20 +18,19 @@ from agentest.support.terminal import Output, say, source, tell_notes
 
 @click.command()
 @click.argument("run")
-@click.option(
-    "--to",
-    "form",
-    type=FeatureChoice("export format"),
+@choice_option(
+    "--to form",
+    FeatureChoice("export format"),
+    "Write an evaluation set, scenarios in Python, or scenarios in YAML.",
     required=True,
-    help="Write an evaluation set, scenarios in Python, or scenarios in YAML.",
 )
 @option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
 @option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
-@click.option(
+@choice_option(
     "--expect",
-    type=click.Choice(["calls", "scenario"]),
+    ["calls", "scenario"],
+    "Expect the same calls (default), or what the scenario's file expects.",
     default="calls",
-    help="Expect the same calls (default), or what the scenario's file expects.",
 )
 @path_option("--output", "Write to this file (default: standard output).")
 @camel_case_option

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from agentest.cli.location import Location
-from agentest.cli.options import budget, exits, flag, option, recording, where
+from agentest.cli.options import budget, exits, flag, option, path_option, recording, where
 from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
@@ -200,17 +200,10 @@ def _calibration(figures: Figures, model: str) -> JudgeCalibration:
 @click.command()
 @click.argument("results")
 @where
-@click.option(
-    "--to",
-    type=click.Path(path_type=Path),
-    default="labels.jsonl",
-    show_default=True,
-    metavar="PATH",
-    help="Add to this file of labels.",
-)
+@path_option("--to", "Add to this file of labels.", default="labels.jsonl", show_default=True)
 @_METRIC
 @option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
-@click.option("--by", default="", metavar="NAME", help="Store your name, if several people label.")
+@option("--by", "NAME", "Store your name, if several people label.", default="")
 @exits
 def label(
     location: Location,

@@ -8,7 +8,7 @@ import anyio
 import click
 
 from agentest.cli.location import Location
-from agentest.cli.options import exits, flag, where
+from agentest.cli.options import exits, flag, option, where
 from agentest.domain.results import Status
 from agentest.plugins.page.server.guard import ListeningSockets
 from agentest.plugins.page.server.json_routes import WebProject
@@ -21,11 +21,12 @@ from agentest.support.terminal import open_in_browser, say, tell
 @click.command()
 @click.argument("run", required=False)
 @where
-@click.option(
+@option(
     "--port",
-    type=click.IntRange(0, 65535),
+    None,
+    "Listen on this port (default: 8321; 0: any free one).",
+    kind=click.IntRange(0, 65535),
     default=8321,
-    help="Listen on this port (default: 8321; 0: any free one).",
 )
 @flag("--no-open", "Do not open the browser.")
 @exits
