@@ -23,11 +23,10 @@ from agentest.cli.options import (
     verbosity_options,
     where,
 )
-from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
 from agentest.runner.environment import check_can_be_written
-from agentest.runner.prepare import ReportOptions
+from agentest.runner.prepare import ReportOptions, requested_reports
 from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
@@ -149,14 +148,6 @@ def _page_of(results: Path, *, whole: bool) -> Path:
     is_stored = whole and read_record(results.parent) is not None
     folder = results.parent if is_stored else Path(mkdtemp(prefix="agentest-"))
     return folder.resolve() / report_file("html")
-
-
-def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
-    """Return the reports that `--reporter` requests. Raises UsageError."""
-    try:
-        return parse_reports(words, folder)
-    except ValueError as error:
-        raise UsageError(f"--reporter: {error}") from None
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:

@@ -333,7 +333,7 @@ def is_configured(request: RunRequest) -> bool:
 def configure(request: RunRequest, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
     """Load and check the configuration, and the reporters of the request. Raises ConfigError."""
     loaded = load(request.config or find_config(request.root), environ)
-    requested_reports(request)
+    requested_reports(request.reports.reporters, request.here or request.root)
     return loaded
 
 
@@ -351,10 +351,10 @@ def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredS
     return discovered.redacted(loaded.redact)
 
 
-def requested_reports(request: RunRequest) -> tuple[ReportRequest, ...]:
+def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
     """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
     try:
-        return parse_reports(request.reports.reporters, request.here or request.root)
+        return parse_reports(words, folder)
     except ValueError as error:
         raise ConfigError(f"--reporter: {error}") from None
 
@@ -397,7 +397,9 @@ def prepared_for(
             f"{loaded.path}: `user.check` has a judge check the simulated user, but no model judges: "
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
-    reports = requested_reports(request) or parse_reports(config.reporters, request.root)
+    reports = requested_reports(request.reports.reporters, request.here or request.root) or parse_reports(
+        config.reporters, request.root
+    )
     calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,

@@ -88,7 +88,7 @@ def prepare_eval(
         configured: the configuration and the name of its agent, if the caller has loaded them already.
     """
     request = eval_request.request
-    requested_reports(request)
+    requested_reports(request.reports.reporters, request.here or request.root)
     if configured is None:
         configured, targets = load_configuration(eval_request, environ)
         eval_request = replace(eval_request, targets=targets)

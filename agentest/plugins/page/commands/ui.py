@@ -46,14 +46,14 @@ def ui(location: Location, run: str | None, port: int, no_open: bool) -> ExitCod
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    door = ListeningSockets.at(port)
+    listener = ListeningSockets.at(port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
-    address = door.address(project)
+    address = listener.address(project)
     say(f"  {address}")
     say("Keep the address private: it allows anyone on this machine to see and start runs. Ctrl-C stops it.")
     if not no_open:
         open_in_browser(address)
-    run_event_loop(_serve, project, door)
+    run_event_loop(_serve, project, listener)
     return ExitCode.PASSED
 
 
@@ -65,14 +65,14 @@ def _latest_unpassed(output_dir: Path) -> Path | None:
     return stored[-1].file
 
 
-async def _serve(project: WebProject, door: ListeningSockets) -> None:
+async def _serve(project: WebProject, listener: ListeningSockets) -> None:
     from agentest.plugins.page.server.app import (
         serve_on_sockets,  # slow import, started after the address is printed
     )
 
     ending = anyio.Event()
     with handled_signals(ending.set, str):
-        async with serve_on_sockets(project, door, _report_waiting):
+        async with serve_on_sockets(project, listener, _report_waiting):
             await ending.wait()
     exit_immediately()  # a thread may hang while it imports a scenario file
 

@@ -42,10 +42,10 @@ from agentest.plugins.page.labels.labels import (
     parse_value,
     questions_of,
 )
+from agentest.report.console.transcript import value_text
 from agentest.scenarios.discovery import matches_name
 from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
-from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import wilson
 from agentest.support.terminal import clean_rows
@@ -403,8 +403,7 @@ def displayed_turns(conversation: LabelledConversation, turn: int | None) -> Ite
 def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
     yield "user", turn.user_message
     for call in turn.tool_calls:
-        result = call.result if isinstance(call.result, str) else _json(call.result)
-        yield "tool", f"{call_text(call)} → {_cut(result, limit)}"
+        yield "tool", f"{call_text(call)} → {_cut(value_text(call.result), limit)}"
         if call.error:
             yield "error", _cut(call.error, limit)
     for remark in turn.remarks:
@@ -419,17 +418,10 @@ def _state_text(turn: Turn, before: Turn | None) -> str:
     if not turn.state_after:
         return ""
     if before is None or before.state_after is None:
-        return _json(turn.state_after)
+        return value_text(turn.state_after)
     change = StateChange.between(before.state_after, turn.state_after)
     changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
-    return "\n".join(f"{what}: {_json(values)}" for what, values in changes.items() if values)
-
-
-def _json(value: object) -> str:
-    try:
-        return json_text(value)
-    except NotJson:
-        return repr(value)
+    return "\n".join(f"{what}: {value_text(values)}" for what, values in changes.items() if values)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -84,7 +84,7 @@ class WebRuns:
         return folder.name if is_stored else CHOSEN
 
     def find(self, name: str) -> RequestedRun:
-        """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
+        """Find a run by id, `latest` or `chosen`. Raises ItemNotFound with a message for the page."""
         if name == CHOSEN and self._project.chosen:
             return RequestedRun(id=CHOSEN, file=_journal_or(self._project.chosen), stored=None)
         if name == LATEST:
@@ -145,7 +145,7 @@ class WebRuns:
     def mark(self, name: str) -> tuple[str, bool]:
         """Return a text that changes whenever the run does, and True if the run is in progress.
 
-        Only file sizes and times are read. Raises Missing.
+        Only file sizes and times are read. Raises ItemNotFound.
         """
         requested = self.find(name)
         state = self.state(requested)

@@ -73,7 +73,7 @@ class PageTalk:
         self.began = time()
         """Unix time in seconds."""
         self.events: list[Event] = []
-        self.desk = CallInbox(self._call)
+        self.inbox = CallInbox(self._call)
         self.visitor = PersonUser(lambda: self._add({"type": "listening"}))
         self._conversation_id = f"{chosen.unit.slug}-talk-{self.id[:6]}"
         self._talking = PersonConversation(
@@ -82,7 +82,7 @@ class PageTalk:
             self._conversation_id,
             self.visitor,
             self._add_happening,
-            lambda _, mocks: mocks.attended_by(self.desk),
+            lambda _, mocks: mocks.attended_by(self.inbox),
         )
         self._outcome: TalkResult | None = None
         self.ended = False
@@ -127,7 +127,7 @@ class PageTalk:
 
     def hold(self, *, calls: bool) -> None:
         """Set whether tool calls wait for the person."""
-        self.desk.hold(calls=calls)
+        self.inbox.hold(calls=calls)
         self._add({"type": "hold", "calls": calls})
 
     def note(self, text: str) -> None:
@@ -274,7 +274,7 @@ class Talks:
         return [talk for talk in self if not talk.ended]
 
     def begin(self, chosen: PreparedTalk) -> PageTalk:
-        """Start a talk. Raises NotNow if other talks have to end first."""
+        """Start a talk. Raises ActionNotPossible if other talks have to end first."""
         under_way = self.under_way
         if len(under_way) >= MOST_UNDER_WAY:
             raise ActionNotPossible(
@@ -402,7 +402,7 @@ async def _answer(request: web.Request, body: Values) -> Json:
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
-    talk.desk.give(number, _requested_result(body))
+    talk.inbox.give(number, _requested_result(body))
     return {}
 
 

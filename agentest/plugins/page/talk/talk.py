@@ -379,7 +379,7 @@ class PersonUser:
         return await self._next
 
     def say(self, text: str) -> None:
-        """Send a message. Raises NotNow if the conversation does not wait for one."""
+        """Send a message. Raises ActionNotPossible if the conversation does not wait for one."""
         if self._next is None or self._next.done():
             raise ActionNotPossible(
                 "the agent is at work on the message before: wait for its reply, or stop it"

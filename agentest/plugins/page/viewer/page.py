@@ -74,10 +74,10 @@ class Page:
     policy: str
 
 
-def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
+def page(variant: PageVariant, title: str, *, plain: str = "") -> Page:
     """Build one variant of the page."""
-    script, style = joined(coat), _style(*_STYLES[coat])
-    policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
+    script, style = joined(variant), _style(*_STYLES[variant])
+    policy = _policy(script, style, connect="'none'" if variant is PageVariant.FILE else "'self'")
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
@@ -97,9 +97,9 @@ def data_element(id: str, text: str) -> str:
 
 
 @cache
-def joined(coat: PageVariant) -> str:
+def joined(variant: PageVariant) -> str:
     """Join all modules of a variant into one script that starts it. Raises ValueError."""
-    order = modules(coat)
+    order = modules(variant)
     exported = Counter(name for text in order.values() for name in _exported(text))
     if twice := [name for name, times in exported.items() if times > 1]:
         raise ValueError(f"several modules export {', '.join(twice)}")
@@ -112,10 +112,10 @@ def joined(coat: PageVariant) -> str:
     return without_layout(f'"use strict";\n(() => {{\n{"".join(parts)}start();\n}})();\n')
 
 
-def modules(coat: PageVariant) -> dict[str, str]:
+def modules(variant: PageVariant) -> dict[str, str]:
     """Return the modules of a variant with their texts, imported ones first. Raises ValueError."""
     order: dict[str, str] = {}
-    _collect(coat.value, order, ())
+    _collect(variant.value, order, ())
     return order
 
 
