@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from functools import cached_property, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -73,15 +73,32 @@ def flag(names: str, about: str) -> Callable[[Command], Command]:
     return click.option(*names.split(), is_flag=True, help=about)
 
 
+class OptionSettings(TypedDict, total=False):
+    """What few options set, as click names it."""
+
+    multiple: bool
+    required: bool
+    default: object
+    show_default: bool
+    callback: Callable[..., object]
+    is_flag: bool
+    flag_value: str
+
+
 def option(
-    names: str, metavar: str | None, about: str, *, kind: click.ParamType[Any] | None = None, **more: Any
+    names: str,
+    metavar: str | None,
+    about: str,
+    *,
+    kind: click.ParamType[Any] | None = None,
+    **more: Unpack[OptionSettings],
 ) -> Callable[[Command], Command]:
     """Return an option with a value, by default a text. The names are as for `flag`, `more` as click's."""
     return click.option(*names.split(), type=kind, metavar=metavar, help=about, **more)
 
 
 def choice_option(
-    names: str, choices: Sequence[str] | click.Choice[str], about: str, **more: Any
+    names: str, choices: Sequence[str] | click.Choice[str], about: str, **more: Unpack[OptionSettings]
 ) -> Callable[[Command], Command]:
     """Return an option whose value is one of several words. The names are as for `flag`."""
     kind = choices if isinstance(choices, click.Choice) else click.Choice(choices)
@@ -100,7 +117,7 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def path_option(
-    names: str, about: str, *, metavar: str = "PATH", **more: Any
+    names: str, about: str, *, metavar: str = "PATH", **more: Unpack[OptionSettings]
 ) -> Callable[[Command], Command]:
     """Return an option that takes a file path. The names are as for `flag`, `more` as click's."""
     return option(names, metavar, about, kind=click.Path(path_type=Path), **more)
