@@ -182,24 +182,13 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     return Usage(prompt, output + read_count(used, "thoughtsTokenCount"), cached)
 
 
-def read_value(value: Any) -> Any:
-    """Return the JSON value in a result that was sent as text, or as parts with a text; else the text."""
-    if isinstance(value, list) and value and all(isinstance(texts_in(part), str) for part in value):
-        value = texts_of(value)
-    return json_or(value, value) if isinstance(value, str) else value
-
-
-def texts_in(part: Any) -> Any:
-    """Return what a part of a message has as text."""
-    return part.get("text") if isinstance(part, Mapping) else None
-
-
 def texts_of(content: Any) -> str:
     """Return the text of a message's content: a text, or a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    return "".join(text for part in parts if isinstance(text := texts_in(part), str))
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def inner(value: Any, key: str) -> Json:
@@ -242,8 +231,9 @@ class StreamedBlocks:
     def blocks(self) -> list[Json]:
         """The blocks with parsed `input`; text that is not JSON stays text."""
         return [
-            {**block, "input": read_value(text)} if (text := self._inputs.get(place, "")).strip() else block
+            {**block, "input": json_or(text, text)} if text.strip() else block
             for place, block in enumerate(self._blocks)
+            for text in (self._inputs.get(place, ""),)
         ]
 
     def place(self, index: int) -> int:

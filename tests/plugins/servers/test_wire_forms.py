@@ -77,3 +77,28 @@ def test_odd_events_are_read(form: WireForm, events: list[Any]) -> None:
         return
     read = form.answer(body)
     stream.end(form.shown(form.request({}, ""), read, read.calls, 1))
+
+
+_PICTURE = {"type": "image", "source": {"type": "base64", "data": "iVBO"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [("5", 5), ("ok", "ok"), ([{"type": "text", "text": '{"n": 1}'}, _PICTURE], {"n": 1}), ([_PICTURE], "")],
+    ids=["JSON", "text", "parts", "picture"],
+)
+def test_the_text_of_a_result_is_read(content: Any, result: Any) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    answer = {"type": "tool_result", "tool_use_id": "t1", "content": content, "is_error": True}
+    messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    (read,) = AnthropicMessages().request({"messages": messages}, "").results
+    assert (read.name, read.result, read.failed) == ("look", result, True)
+
+
+@pytest.mark.parametrize(
+    ("response", "failed"), [({"error": "none"}, True), ({"n": 1}, False), (5, False), (None, False)]
+)
+def test_a_result_of_gemini_may_be_any_value(response: Any, failed: bool) -> None:
+    part = {"functionResponse": {"name": "look", "response": response}}
+    (read,) = Gemini().request({"contents": [{"parts": [part]}]}, "").results
+    assert (read.name, read.result, read.failed) == ("look", response, failed)

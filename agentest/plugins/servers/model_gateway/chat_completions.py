@@ -33,6 +33,7 @@ class ChatCompletions(WireForm):
     """Requests and answers of chat completions."""
 
     name = "chat completions"
+    finds_calls_in_text = True
 
     def declared(self, body: Json) -> list[Json]:
         return [*map(_function, objects(body.get("tools"))), *objects(body.get("functions"))]

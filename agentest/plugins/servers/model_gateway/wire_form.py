@@ -26,7 +26,7 @@ from agentest.plugins.protocols.model_messages import (
     messages_of,
     objects,
     read_message,
-    read_value,
+    texts_of,
     usage_of,
 )
 from agentest.support.http.sse import Event
@@ -219,6 +219,8 @@ class WireForm(ABC):
     """The key of a request's messages."""
     identifies_calls = False
     """True if calls need not have ids, so that an answer is identified by them, too."""
+    finds_calls_in_text = False
+    """True if frameworks that use this API write calls with their ids as text."""
     schema_keys: tuple[str, ...] = ("parameters",)
     """The keys of a declared tool that may have the schema of its arguments."""
 
@@ -306,9 +308,9 @@ class WireForm(ABC):
             parts = [part for each in messages for part in each.parts]
             text, ids = self.text_of(parts), [known for each in messages for known in each.ids]
             calls = any(part.kind == "call" and part.id for part in parts)
-            # Some frameworks write calls with their ids as text.
-            written = [] if ids else [known for each in answers for known in each.shown.ids if known in text]
-            seen.append(SeenMessage((*ids, *written), text, user_text, calls=calls))
+            if self.finds_calls_in_text and not ids:
+                ids = [known for each in answers for known in each.shown.ids if known in text]
+            seen.append(SeenMessage(tuple(ids), text, user_text, calls=calls))
         return seen
 
     def text_of(self, parts: Iterable[MessagePart]) -> str:
@@ -434,15 +436,13 @@ def _model_call(part: MessagePart) -> ModelCall:
 
 
 def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
-    value = part.value
-    failed = part.raw.get("is_error") is True or (
-        "response" in inner(part.raw, "functionResponse") and "error" in value
-    )
+    response = inner(part.raw, "functionResponse").get("response")
+    value = texts_of(part.value) if isinstance(part.value, list) else part.value
     return CallResult(
         name=part.name or names.get(str(part.id), ""),
-        result=read_value(value),
+        result=json_or(value, value) if isinstance(value, str) else value,
         call_id=part.id,
-        failed=failed,
+        failed=part.raw.get("is_error") is True or (isinstance(response, dict) and "error" in response),
     )
 
 
