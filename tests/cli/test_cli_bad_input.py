@@ -1,4 +1,4 @@
-"""Every wrong thing a user can hand over: one clear message, exit status 2, no traceback, nothing lost."""
+"""Invalid input of every kind: one clear message, exit status 2, no traceback, nothing lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_wrong_configurations_are_explained(project: Project, name: str) -> None
 
 
 def test_no_configuration_and_no_scenario(project: Project) -> None:
-    """Without a configuration, or without scenarios, the message says what to write."""
+    """Without a configuration or scenarios, the message says what to write."""
     missing = project.run()
     assert missing.returncode == 2
     assert "agentest.config.yaml" in missing.stderr
@@ -113,7 +113,7 @@ def test_a_mock_result_that_is_not_json_is_an_error(project: Project) -> None:
 
 
 def test_secrets_are_never_shown(project: Project) -> None:
-    """A key that comes back in an agent's error is redacted everywhere."""
+    """A key repeated in an agent's error is redacted everywhere."""
     from agentest.testing import Raw
 
     project.scenario('scenario("s", turns=["x"])')
@@ -132,7 +132,7 @@ def test_secrets_are_never_shown(project: Project) -> None:
 
 
 def test_secrets_of_scenarios_and_mocks_are_never_shown(project: Project) -> None:
-    """A secret in a broken file's error, a mock's error or far into an agent's answer is redacted, uncut."""
+    """Secrets in errors of files and mocks, or deep inside an answer, are redacted in full."""
     from agentest.testing import Raw, tool_call
 
     secret = "zq-very-secret-value-91"
@@ -162,7 +162,7 @@ def test_secrets_of_scenarios_and_mocks_are_never_shown(project: Project) -> Non
 
 
 def limited(project: Project, descriptors: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`agentest run` where a process may have so many file descriptors."""
+    """Run `agentest run` with a limit on file descriptors."""
     command = shlex.join([*COMMAND, "run", *arguments])
     return subprocess.run(
         ["sh", "-c", f"ulimit {descriptors}; exec {command}"],
@@ -177,7 +177,7 @@ def limited(project: Project, descriptors: str, *arguments: str) -> subprocess.C
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.slow
 def test_more_conversations_than_file_descriptors(project: Project, workers: str) -> None:
-    """Where 200 conversations at once cannot all have a connection, fewer run, and a note says so."""
+    """If connections do not suffice for 200 conversations, fewer run at once, and a note says so."""
     project.scenario("for n in range(20):\n    scenario(f's{n}', turns=['x', 'y'])")
     asked, many = itertools.count(1), threading.Event()
 
@@ -202,7 +202,7 @@ def test_more_conversations_than_file_descriptors(project: Project, workers: str
 
 @pytest.mark.slow
 def test_models_share_the_file_descriptors(project: Project) -> None:
-    """Judges' connections count, too: a judged run within a low limit passes."""
+    """Judge connections count, too: a judged run within a low limit passes."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', goal='Get help.')")
     with ScriptedAgent(lambda body: "fine") as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, **model_keys(model), max_concurrency=500)

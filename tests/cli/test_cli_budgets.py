@@ -1,4 +1,4 @@
-"""Budgets from outside: a run with one finishes what it pays for, and `--resume` pays for nothing twice."""
+"""Budgets on the command line: a run finishes what it starts, and `--resume` repeats no calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def forget_runs(project: Project) -> None:
 
 
 def repeating(received: Received) -> Answer:
-    """Asks about behaviour alone: finds each answer repetitive, which is not severe."""
+    """Answer only behavior questions: each reply is repetitive, which is not severe."""
     form = received.body["response_format"]["json_schema"]["schema"]["properties"]
     if "should_stop" in form:
         return best(received)
@@ -56,7 +56,7 @@ def repeating(received: Received) -> Answer:
 def test_a_budget_buys_conversations_and_nothing_is_paid_twice(
     project: Project, options: list[str], keys: dict[str, Any]
 ) -> None:
-    """Half of the calls finish almost half of the conversations, depth first; the rest is run by --resume."""
+    """Half of the calls finish almost half of the conversations, in order; --resume runs the rest."""
     project.scenario(SCENARIOS.format(4, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         about = {"endpoint": agent.endpoint, **({"exclusive": True} if keys.pop("exclusive", 0) else {})}
@@ -90,7 +90,7 @@ def test_a_budget_buys_conversations_and_nothing_is_paid_twice(
 def test_a_conversation_that_needs_more_than_the_budget_is_finished_over_several_runs(
     project: Project,
 ) -> None:
-    """What was paid for it is stored and used again, and each run says what it needs."""
+    """Its model responses are stored and reused, and each run says what it still needs."""
     project.scenario(SCENARIOS.format(1, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, conversations_per_scenario=1, **model_keys(model))
@@ -108,7 +108,7 @@ def test_a_conversation_that_needs_more_than_the_budget_is_finished_over_several
 
 
 def test_scripts_that_call_no_model_do_not_make_other_conversations_seem_free(project: Project) -> None:
-    """What a simulated conversation needs is unknown until one has finished: the first one runs alone."""
+    """The need of a simulated conversation is unknown until one has finished, so the first runs alone."""
     script = "scenario('a script', turns=['Hi'])\n"
     project.scenario(script + SCENARIOS.format(1, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
@@ -123,7 +123,7 @@ def test_scripts_that_call_no_model_do_not_make_other_conversations_seem_free(pr
 
 
 def test_a_killed_run_keeps_model_responses(project: Project) -> None:
-    """Responses are stored at once: a killed run pays again at most for conversations in progress."""
+    """Responses are stored at once: a killed run repeats at most calls of conversations in progress."""
     project.scenario(SCENARIOS.format(2, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, conversations_per_scenario=2, **model_keys(model))
@@ -140,7 +140,7 @@ def test_a_killed_run_keeps_model_responses(project: Project) -> None:
 
 
 def test_the_budget_reserves_a_call_for_grouping(project: Project) -> None:
-    """A scenario that has begun reserves a call for grouping failures: finished ones have a verdict."""
+    """A started scenario reserves a call for grouping, so that finished ones have a verdict."""
     project.scenario(SCENARIOS.format(3, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=repeating) as model:
         keys = {"metrics": ["agent_behavior_failure"], "judge": {"batch": False}}
@@ -156,7 +156,7 @@ def test_the_budget_reserves_a_call_for_grouping(project: Project) -> None:
 
 
 def test_a_sufficient_budget_delays_nothing(project: Project) -> None:
-    """As many conversations run at once as without it, though nothing is known of their cost."""
+    """Concurrency is the same as without a budget, although costs are unknown."""
     together, most, numbers = 0, 0, count()
 
     def watched(body: dict[str, Any]) -> str:
@@ -174,7 +174,7 @@ def test_a_sufficient_budget_delays_nothing(project: Project) -> None:
 
 
 def test_a_run_says_that_it_will_exceed_its_budget(project: Project) -> None:
-    """By the last complete run with a model, from its run.json: no journal is read, no other run counts."""
+    """The forecast uses run.json of the last complete run with a model, and reads no journal."""
     project.scenario(SCENARIOS.format(4, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, conversations_per_scenario=1, **model_keys(model))
@@ -196,7 +196,7 @@ def test_a_run_says_that_it_will_exceed_its_budget(project: Project) -> None:
 
 
 def test_money_buys_conversations(project: Project) -> None:
-    """--max-cost: one conversation tells what the others cost; then as many start as the rest pays for."""
+    """--max-cost: the first conversation gives the cost of the others; then as many start as fit."""
     project.scenario(SCENARIOS.format(8, ""))
 
     def priced(received: Received) -> Answer:

@@ -1,4 +1,4 @@
-"""Answers of models that a project already has: a second run asks only what is new."""
+"""Cached model answers of a project: a second run makes only new calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bench(project: Project) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one process", "workers"])
 def test_a_second_identical_run_calls_no_model(bench: Bench, options: tuple[str, ...]) -> None:
-    """The scores are the same, and console and results.json say how many calls were saved."""
+    """Scores are equal, and console and results.json report the saved calls."""
     calls = bench.run(*options)
     assert calls > 0
     first = [each["averages"] for each in bench.project.results["scenarios"]]
@@ -59,14 +59,14 @@ def test_a_second_identical_run_calls_no_model(bench: Bench, options: tuple[str,
 
 
 def test_a_changed_scenario_costs_what_changed(bench: Bench) -> None:
-    """Only the scenario whose prompts changed is asked about again."""
+    """Only the scenario whose prompts changed makes calls."""
     whole = bench.run()
     bench.project.scenario('scenario("s", goal="Get help.")\nscenario("t", goal="Get something else.")')
     assert bench.run() == whole / 2
 
 
 def test_further_conversations_get_answers_of_their_own(bench: Bench) -> None:
-    """Conversation 3 is not answered with what the model said in conversation 1 or 2."""
+    """Conversation 3 does not reuse answers of conversations 1 or 2."""
     whole = bench.run()
     assert bench.run("--conversations", "3") == whole / 2
 
@@ -85,14 +85,14 @@ def test_further_conversations_get_answers_of_their_own(bench: Bench) -> None:
 def test_answers_are_new(
     bench: Bench, keys: dict[str, Any], options: tuple[str, ...], env: dict[str, str]
 ) -> None:
-    """Without the cache, and with another model or other settings, every question is asked."""
+    """Without the cache, or with another model or settings, every call is made."""
     whole = bench.run()
     bench.configure(**keys)
     assert bench.run(*options, env=env) == whole
 
 
-def test_a_file_that_cannot_be_used_costs_calls_alone(bench: Bench) -> None:
-    """The run goes on without stored answers, and says so."""
+def test_an_unusable_cache_costs_only_calls(bench: Bench) -> None:
+    """The run continues without cached answers, and says so."""
     whole = bench.run()
     (bench.project.root / ".agentest" / FILE).write_bytes(b"not a database" * 1000)
     for name in ("-wal", "-shm"):

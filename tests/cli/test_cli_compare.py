@@ -1,4 +1,4 @@
-"""`agentest compare` and `run --baseline`, as users call them."""
+"""`agentest compare` and `run --baseline` on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mood() -> Mood:
 
 @pytest.fixture
 def agent(mood: Mood) -> Iterator[ScriptedAgent]:
-    """Answers what is expected, unless it is in the mood not to."""
+    """An agent that gives the expected answer unless `mood` says otherwise."""
     with ScriptedAgent(
         lambda body: "no" if body["messages"][-1]["content"] in mood.broken else "fine"
     ) as agent:
@@ -37,8 +37,8 @@ def agent(mood: Mood) -> Iterator[ScriptedAgent]:
 
 
 def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
-    """A run is told against its baseline, in the console, annotations, summary and comparison.json; a
-    regression fails `compare` where that is wanted, and the same runs compared later say the same."""
+    """Console, annotations, summary and comparison.json compare a run with its baseline; on request a
+    regression fails `compare`, and a later comparison gives the same result."""
     project.config(agent.endpoint)
     project.scenario(SCENARIOS)
     assert project.run().returncode == 0
@@ -67,8 +67,8 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
     assert project.agentest("compare", "--fail-on-regression").returncode == 1
 
 
-def test_what_cannot_be_compared(project: Project, agent: ScriptedAgent) -> None:
-    """A baseline that is not there, or has other scenarios, ends a run before it begins; so says compare."""
+def test_invalid_baselines(project: Project, agent: ScriptedAgent) -> None:
+    """A missing baseline, or one with other scenarios, is an error before the run, and of compare."""
     project.config(agent.endpoint)
     project.scenario(SCENARIOS)
     missing = project.run("--baseline", "nowhere")
@@ -88,8 +88,8 @@ def test_what_cannot_be_compared(project: Project, agent: ScriptedAgent) -> None
 
 
 def test_parts_journals_and_judges(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
-    """A journal is a baseline; what --last-failed leaves out is not gone, also with workers; `judge` knows no
-    baseline; without names the latest run is compared with the latest whole one before it."""
+    """A journal is a baseline; scenarios left out by --last-failed are not gone, also with workers; `judge`
+    has no baseline; without names the latest run is compared with the latest complete one before it."""
     project.config(agent.endpoint)
     project.scenario(SCENARIOS)
     assert project.run().returncode == 0
@@ -114,8 +114,8 @@ def test_parts_journals_and_judges(project: Project, agent: ScriptedAgent, mood:
 
 
 def test_agents_of_one_run(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
-    """Agents of `compare` are told against the first, after the run and in the summary, and annotate nothing;
-    --agents says the same later, and not of a run of one agent."""
+    """Agents of `compare` are compared with the first, after the run and in the summary, without annotations;
+    --agents repeats that later, but not for one agent."""
     mood.broken.add("second")
     with ScriptedAgent(lambda _: "fine") as first:
         project.config(first.endpoint, compare=[{"name": "other", "endpoint": agent.endpoint}])

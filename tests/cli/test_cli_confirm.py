@@ -1,4 +1,4 @@
-"""`judge.confirm` from outside: recordings, budgets, counts, workers, fingerprints, wrong configurations."""
+"""`judge.confirm` on the command line: recordings, budgets, counts, workers, fingerprints, errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCENARIO = 'scenario("s", turns=["Book a slot."], goal="Book a slot.", conversat
 
 
 def differing(received: Received) -> Answer:
-    """The judge says that the goal was missed, the second model that it was reached."""
+    """The judge says that the goal was missed, and the second model that it was reached."""
     outcome = "reached" if received.body["model"] == "second" else "not reached"
     return completion({"reason": f"it was {outcome}", "outcome": outcome})
 
@@ -40,7 +40,7 @@ def usage(project: Project) -> Any:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_difference_is_recorded_replayed_and_counted(project: Project, workers: str) -> None:
-    """Calls of the second model count as the judge's; a replay needs neither model; workers ask it, too."""
+    """Calls of the second model count as the judge's, also with workers; a replay needs no model."""
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         configure(project, agent, model)
         done = project.run("--record", "--workers", workers)
@@ -62,7 +62,7 @@ def test_a_difference_is_recorded_replayed_and_counted(project: Project, workers
 
 
 def test_the_budget_counts_the_second_model(project: Project) -> None:
-    """`--max-llm-calls` is for both together: what could not be confirmed is no failure."""
+    """Both models share `--max-llm-calls`; an unconfirmed failure does not count."""
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         configure(project, agent, model)
         done = project.run("--conversations", "1", "--max-llm-calls", "1")
@@ -74,7 +74,7 @@ def test_the_budget_counts_the_second_model(project: Project) -> None:
     ("batch", "judge", "total"), [(False, 2 * 2, 4), ("turn", 2 * 2, 4), ("conversation", 2 * 2, 4)]
 )
 def test_a_dry_run_counts_its_calls(project: Project, batch: Any, judge: int, total: int) -> None:
-    """At most one more call for the whole of each conversation, as nothing about turns can fail."""
+    """It has one more call per conversation, since nothing about turns can fail."""
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         configure(project, agent, model, batch=batch)
         done = project.run("--dry-run")
@@ -85,7 +85,7 @@ def test_a_dry_run_counts_its_calls(project: Project, batch: Any, judge: int, to
 
 
 def test_offline_it_has_no_effect(project: Project) -> None:
-    """No model is asked and no key is looked for; without a judge the run says that nothing confirms."""
+    """No model is called and no key needed; without a judge, a message says that confirm has no effect."""
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         project.scenario('scenario("s", turns=["Hi"])')
         project.config(agent.endpoint, model="openai/gpt-5-mini", judge={"confirm": "anthropic/claude-x"})
@@ -100,7 +100,7 @@ def test_offline_it_has_no_effect(project: Project) -> None:
 
 
 def test_a_missing_key_ends_the_run_before_it_begins(project: Project) -> None:
-    """The error names the file, the key of the configuration and the variable to set."""
+    """The error has the file, the configuration key and the variable to set."""
     with ScriptedAgent(["Done."]) as agent:
         project.scenario('scenario("s", turns=["Hi"])')
         keys = {"model": "openai/gpt-5-mini", "provider_options": {"api_key": "k"}}
@@ -111,7 +111,7 @@ def test_a_missing_key_ends_the_run_before_it_begins(project: Project) -> None:
         assert agent.requests == []
 
 
-def test_the_same_model_is_no_second_opinion(project: Project) -> None:
+def test_the_same_model_cannot_confirm(project: Project) -> None:
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         configure(project, agent, model, confirm="first")
         done = project.run()
@@ -120,7 +120,7 @@ def test_the_same_model_is_no_second_opinion(project: Project) -> None:
 
 
 def test_another_confirming_model_is_another_run(project: Project) -> None:
-    """A run goes on only with conversations that were judged in the same way."""
+    """A run resumes only with conversations judged in the same way."""
     warmer = {"model": "second", "temperature": 0.5}
     with ScriptedAgent(["Done."]) as agent, ModelServer(script=differing) as model:
         found = []
@@ -133,14 +133,14 @@ def test_another_confirming_model_is_another_run(project: Project) -> None:
 
 
 def fingerprint(project: Project) -> str:
-    """The fingerprint of the scenario in the journal of the latest run."""
+    """Return the scenario's fingerprint in the journal of the latest run."""
     lines = (project.root / ".agentest" / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     [planned] = json.loads(lines[0])["planned"]
     return str(planned["fingerprint"])
 
 
 def test_the_key_of_the_confirming_model_is_hidden(project: Project) -> None:
-    """It stands in no report, even where the model's server repeats it."""
+    """No report shows it, even if the model's server repeats it."""
 
     def repeats(received: Received) -> Answer:
         second = received.body["model"] == "second"

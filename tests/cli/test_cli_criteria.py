@@ -1,4 +1,4 @@
-"""Criteria on the command line: exit statuses, what is printed, and judging again by new ones."""
+"""Criteria on the command line: exit statuses, output, and judging again with new ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULTS = {"card number": "violated", "receipt": "cannot tell", "voucher": "viol
 
 
 def judge(received: Received) -> Answer:
-    """A judge who finds of criteria what RESULTS say, the goal rightly not reached, and all else good."""
+    """Judge criteria by RESULTS, the goal as rightly not reached, and everything else as good."""
     question = str(received.body["messages"][-1]["content"]).split("\n\n")[-1]
     asked = json.dumps(received.body["response_format"])
     if '"result"' in asked:
@@ -41,7 +41,7 @@ def configure(project: Project, agent: ScriptedAgent, model: ModelServer, scenar
 
 
 def test_criteria_decide_about_runs(project: Project) -> None:
-    """A violated criterion is exit status 1, one that cannot be told 2, a wish 0, offline 2."""
+    """The exit status is 1 for a violation, 2 for `cannot tell` or offline, 0 if optional."""
     with ScriptedAgent(["Your card number?"]) as agent, ModelServer(script=judge) as model:
         configure(project, agent, model)
         violated = project.run("--scenario", "violates", "--reporter", "github-actions", "--reporter", "json")
@@ -69,7 +69,7 @@ def test_criteria_decide_about_runs(project: Project) -> None:
 
 
 def test_new_criteria_judge_an_earlier_run(project: Project) -> None:
-    """`agentest judge` asks for criteria that the scenario has got since."""
+    """`agentest judge` evaluates criteria added to a scenario after the run."""
     plain = 'scenario("s", goal="Pay.", turns=["I want to pay."])'
     with ScriptedAgent(["Your card number?"]) as agent, ModelServer(script=judge) as model:
         configure(project, agent, model, plain)

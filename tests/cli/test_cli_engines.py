@@ -1,4 +1,4 @@
-"""Engines that exclude each other are refused at once, also where nothing would be run."""
+"""Conflicting engine options are refused at once, even if nothing would run."""
 
 from __future__ import annotations
 

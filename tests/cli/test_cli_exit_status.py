@@ -1,4 +1,4 @@
-"""What the exit status says: 1 is a scenario that failed, and nothing else is."""
+"""Exit statuses: 1 means only that a scenario failed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_closed_pipe_is_not_an_error(project: Project, command: str) -> None:
 
 
 def without_reader(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command that writes to a pipe whose reader has gone."""
+    """Run a command that writes to a pipe without a reader."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
@@ -48,13 +48,13 @@ def without_reader(project: Project, *arguments: str) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("command", ["--help", "run --help", "--version", "show-prompts"])
 def test_help_into_a_closed_pipe(project: Project, command: str) -> None:
-    """A reader that is gone before the first line is not an error either."""
+    """A reader that is gone before the first line is not an error."""
     done = without_reader(project, *command.split())
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_run_goes_on_without_its_reader(project: Project) -> None:
-    """A run whose console nobody reads still ends with its verdict, and its results are written."""
+    """A run without a reader of its console still ends with its verdict and results."""
     project.scenario('scenario("s", turns=[{"user_message": "x", "expect": {"contains": "never"}}])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -69,7 +69,7 @@ def test_a_run_goes_on_without_its_reader(project: Project) -> None:
     ["run --list", "run --dry-run", "--help", "show-prompts", "run"],
 )
 def test_output_that_cannot_be_written_is_status_2(project: Project, command: str) -> None:
-    """A message says so: the reader of the file would miss it."""
+    """A message explains it, because the output is incomplete."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -105,7 +105,7 @@ UNEXPECTED = {
 
 @pytest.mark.parametrize("error", UNEXPECTED)
 def test_an_unexpected_error_is_status_2(project: Project, error: str) -> None:
-    """The message says what it is and where: status 1 would blame the agent."""
+    """The message has the error and its place; status 1 would blame the agent."""
     project.scenario('scenario("s", turns=["x"])')
     # The configuration's own type breaks where no user's code is expected to run.
     project.write(
@@ -256,7 +256,7 @@ def test_user_code_cannot_end_the_run(project: Project, source: str, call: str) 
 
 
 def test_user_code_may_signal_other_processes(project: Project) -> None:
-    """A mock that looks whether its process is there, or ends a child, ends nothing of the run."""
+    """A mock that checks its own process or ends a child does not stop the run."""
     project.scenario(
         """
 import os, signal, subprocess, sys

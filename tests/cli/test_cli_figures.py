@@ -1,4 +1,4 @@
-"""How sure a run's numbers are, from outside: results.json, the console, the summary, and judging again."""
+"""Confidence of a run's figures in results.json, console and summary, and after judging again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ scenario("holds", turns=[{"user_message": "hold", "expect": check}], conversatio
 
 
 def test_reports_show_intervals(project: Project, tmp_path: Path) -> None:
-    """Six of eight and eight of eight pass: rates, pass^k and flaky are in results.json and in every report,
-    and judging the same conversations again, by a file without them, gives the same."""
+    """Six of eight and eight of eight pass: results.json and every report have rates, pass^k and flaky, and
+    judging again, from a file without them, gives the same."""
     project.write("agentest.config.py", CONFIG)
     project.scenario(SCENARIOS)
     summary = tmp_path / "summary.md"

@@ -1,4 +1,4 @@
-"""What a run may take, said before it begins."""
+"""The forecast before a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from project import Project
 from agentest.testing import ScriptedAgent
 
 
-def test_the_latest_run_says_what_the_next_may_take(project: Project) -> None:
-    """Before any run nothing is known; after one, --dry-run and the console name it, and what is new."""
+def test_the_latest_run_forecasts_the_next(project: Project) -> None:
+    """Without a run there is no forecast; then --dry-run and console name the run and new scenarios."""
     project.scenario('scenario("a", turns=["go"])')
     with ScriptedAgent(lambda body: "done") as agent:
         project.config(agent.endpoint)

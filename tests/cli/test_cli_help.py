@@ -1,4 +1,4 @@
-"""Tests for the help: commands and options in sections that a screen of 80 columns can show."""
+"""Help: commands and options in sections that fit a screen of 80 columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_help_names_only_commands_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
 def test_each_command_says_what_it_does_and_what_each_option_is(name: str) -> None:
-    """A text begins with a verb and ends with a full stop, each option has one, and all fits 80 columns."""
+    """Texts start with a verb and end with a period, every option has one, and all fit 80 columns."""
     command = cli.commands[name]
     assert all(len(row) <= 80 for row in help_of(name).splitlines())
     first = (command.help or "").splitlines()[0]
@@ -40,7 +40,7 @@ def test_each_command_says_what_it_does_and_what_each_option_is(name: str) -> No
     "name", sorted(name for name, command in cli.commands.items() if isinstance(command, RunCommand))
 )
 def test_no_option_is_lost_among_sections(name: str) -> None:
-    """Each option of a command with many stands in exactly one section."""
+    """Each option of a command with many is in exactly one section."""
     told = help_of(name).splitlines()
     for option in cli.commands[name].params:
         if isinstance(option, click.Option):

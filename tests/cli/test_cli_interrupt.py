@@ -1,4 +1,4 @@
-"""Killing a run half-way: reports of what had finished, exit status 130, no process left behind."""
+"""Interrupting a run: reports of finished scenarios, exit status 130, no process left behind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 
 @pytest.mark.slow
 def test_ctrl_c_before_there_is_an_event_loop(project: Project) -> None:
-    """Half a loop would print a traceback as it goes: the run is interrupted once there is a whole one."""
+    """A partly created loop would print a traceback, so the interrupt waits for a complete one."""
     check_early_interrupt(project, "run", "--offline")
 
 
 def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
-    """After Ctrl-C the finished scenario is in the reports, the unfinished one is not called passed."""
+    """After Ctrl-C reports have the finished scenario, and the unfinished one is not passed."""
     hanging = threading.Event()
 
     def answer(body: dict) -> str:
@@ -62,7 +62,7 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_agents_server_ends_with_the_run(project: Project, number: signal.Signals) -> None:
-    """However the run is killed, the server it started is gone afterwards."""
+    """However the run is killed, its server is gone afterwards."""
     port = free_port()
     project.write("server.py", SLOW_SERVER)
     project.write(
@@ -80,7 +80,7 @@ def test_the_agents_server_ends_with_the_run(project: Project, number: signal.Si
 
 
 def test_a_server_that_was_running_is_left_running(project: Project) -> None:
-    """With `reuse`, what answered before the run is used and not ended."""
+    """With `reuse`, an existing server is used and not stopped."""
     with ScriptedAgent(["hi"]) as agent:
         project.write(
             "agentest.config.yaml",
@@ -129,7 +129,7 @@ scenario("s", turns=["x"])
 
 
 def test_watch_ends_while_it_prepares(project: Project) -> None:
-    """Ctrl-C ends --watch also where a scenario file takes the exception for one of its own."""
+    """Ctrl-C ends --watch even if a scenario file catches the exception."""
     project.scenario(SWALLOWS)
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)
@@ -140,7 +140,7 @@ def test_watch_ends_while_it_prepares(project: Project) -> None:
 
 
 def test_watch_ends_while_a_server_starts(project: Project) -> None:
-    """Ctrl-C while the agent's server starts, which fails for that reason, is not a mistake to wait for."""
+    """Ctrl-C makes the server's start fail, which is not an error to wait on."""
     project.write("server.py", "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(1000)\n")
     server = {"command": [sys.executable, "server.py"], "ready": f"http://127.0.0.1:{free_port()}/"}
     project.config("http://127.0.0.1:9/v1", agent={"endpoint": "http://127.0.0.1:9/v1", "server": server})
@@ -168,7 +168,7 @@ config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
 
 @pytest.mark.slow
 def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
-    """It ends a run that is blocked at once: the cursor is there again, and what had finished can be read."""
+    """It ends a blocked run at once, with the cursor restored and finished scenarios readable."""
     project.write("agentest.config.py", BLOCKS)
     project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["block"])')
     ours, theirs = os.openpty()
@@ -206,7 +206,7 @@ def drain(terminal: int, into: bytearray) -> None:
 
 
 def test_no_process_is_left_after_a_normal_run(project: Project) -> None:
-    """A server that the run started, and what the server started, are gone when the run has ended."""
+    """A server that the run started, and its children, end with the run."""
     port = free_port()
     project.write(
         "server.py",

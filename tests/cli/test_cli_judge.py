@@ -1,4 +1,4 @@
-"""`agentest judge` from outside."""
+"""`agentest judge` on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results
 
 
 def test_finished_conversations_are_judged_again(project: Project) -> None:
-    """`judge` evaluates transcripts of an earlier run against today's expectations, without the agent."""
+    """`judge` evaluates stored transcripts with the current expectations, without the agent."""
     project.scenario('scenario("s", turns=["x"], trajectory={"match_mode": "strict", "expected": []})')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -35,7 +35,7 @@ def test_finished_conversations_are_judged_again(project: Project) -> None:
 
 
 def test_a_script_of_another_length_is_not_judged_again(project: Project) -> None:
-    """Checks of turns that were never held do not pass for that: the scenario is errored, and says why."""
+    """Checks of turns that never ran do not pass: the scenario is errored with the reason."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -58,7 +58,7 @@ def test_files_that_are_not_results_are_refused(project: Project) -> None:
 
 
 def test_results_that_the_last_run_did_not_write(project: Project) -> None:
-    """Where a run left no results.json, what wants to read it is reported the run's journal."""
+    """If a run left no results.json, the error suggests the run's journal."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     journal = project.write(".agentest/journal.jsonl", "")
@@ -69,7 +69,7 @@ def test_results_that_the_last_run_did_not_write(project: Project) -> None:
 
 
 def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
-    """--metric asks the judges' model for that metric alone, and says which thresholds it leaves out."""
+    """--metric judges only that metric, and lists the thresholds it leaves out."""
     project.scenario('scenario("s", turns=["x"], goal="Get x.", thresholds={"verbosity": 4})')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -90,7 +90,7 @@ def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
 
 
 def test_judging_again_without_a_model(project: Project) -> None:
-    """--offline judges by expectations alone, whatever model is configured."""
+    """--offline judges only by expectations, whatever model is configured."""
     project.scenario('scenario("s", turns=["x"], goal="Get x.")')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)

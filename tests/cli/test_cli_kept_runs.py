@@ -1,4 +1,4 @@
-"""Past runs are listed, shown and used from the command line."""
+"""Stored runs are listed, shown and used on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ scenario(
 
 @pytest.fixture
 def held(project: Project) -> Project:
-    """A project with two runs: the first for the console alone, the second with JSON."""
+    """A project with two runs: the first only with console output, the second with JSON."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(["yes"]) as agent:
         project.config(agent.endpoint)
@@ -38,9 +38,9 @@ def ids(project: Project) -> list[str]:
 
 
 def without_header(text: str) -> list[str]:
-    """What was printed without the first lines, the ids of sessions, which are not stored, and commands.
+    """Return the output without its first lines, the session ids, which are not stored, and commands.
 
-    Sorted, as scenarios are printed when they finish, and shown in the order of their files.
+    It is sorted, because scenarios are printed as they finish but shown in file order.
     """
     lines = text.partition("\n\n")[2].splitlines()
     left_out = ("session ", "rerun ")  # a stored run has no command that runs it again
@@ -48,7 +48,7 @@ def without_header(text: str) -> list[str]:
 
 
 def test_a_past_run_is_shown_as_it_was(held: Project) -> None:
-    """`show` prints what the console printed, of the latest run or of any, and of some scenarios alone."""
+    """`show` repeats the console output of the latest or any run, or of some scenarios."""
     first, second = ((held.root / f"{name}.txt").read_text() for name in ("one", "all"))
     assert without_header(held.agentest("show", "--verbose").stdout) == without_header(second)
     assert without_header(held.agentest("show", ids(held)[0]).stdout) == without_header(first)
@@ -60,7 +60,7 @@ def test_a_past_run_is_shown_as_it_was(held: Project) -> None:
 
 
 def test_runs_are_listed(held: Project) -> None:
-    """The latest first, with how they ended; as JSON, too."""
+    """The list starts with the latest and has their outcome; JSON is available."""
     lines = held.agentest("runs").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["RUN", *reversed(ids(held))]
     assert re.search(r" failed +1 +1 +0 ", lines[1])
@@ -91,8 +91,8 @@ def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], s
     assert done.stderr.count("\n") == 1
 
 
-def test_a_damaged_run_is_told(held: Project) -> None:
-    """What stands in a run's folder and is no run is refused by the schema's words, as any other file is."""
+def test_a_damaged_run_is_refused(held: Project) -> None:
+    """The error about an invalid file in a run's folder is that of the schema."""
     path = held.root / ".agentest" / "runs" / ids(held)[-1] / "results.json"
     whole = json.loads(path.read_text())
     for damage in ([], {**whole, "scenarios": [{"name": 3}]}, {**whole, "mode": "other"}):
@@ -103,7 +103,7 @@ def test_a_damaged_run_is_told(held: Project) -> None:
 
 
 def test_a_project_without_runs(project: Project) -> None:
-    """It is said that there are none, also where the configuration cannot be read."""
+    """The message says that there are none, even if the configuration is invalid."""
     project.write("agentest.config.yaml", "agent: {endpoint: '${NOWHERE}'}\n")
     assert "no run is stored in" in project.agentest("runs").stdout
     done = project.agentest("show")
@@ -111,8 +111,8 @@ def test_a_project_without_runs(project: Project) -> None:
     assert "no run is stored in" in done.stderr
 
 
-def test_the_latest_of_their_kind_stay(held: Project) -> None:
-    """A run that writes no results.json leaves the latest one; each run keeps its own."""
+def test_the_latest_results_stay(held: Project) -> None:
+    """A run without results.json leaves the published one; each run keeps its own."""
     folder = held.root / ".agentest"
     before = (folder / "results.json").read_bytes()
     with ScriptedAgent(["yes"]) as agent:

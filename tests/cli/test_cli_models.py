@@ -1,4 +1,4 @@
-"""Runs with models, from outside: accounting, budgets, recordings, batches, outages."""
+"""Runs with models: usage, budgets, recordings, batches, outages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def configure(project: Project, agent: ScriptedAgent, model: ModelServer | None,
 
 
 def comparable(text: str) -> str:
-    """results.json without its times, and without which turns were slow."""
+    """results.json without times and the slowest turns."""
     timeless = re.sub(r'"(\w+Ms|startedAt)": [^,}\n]+', r'"\1": 0', text)
     return re.sub(r'"slowestTurns": \[[^]]*\]', '"slowestTurns": []', timeless)
 
@@ -48,7 +48,7 @@ def results(project: Project) -> str:
 
 
 def test_a_judged_run_counts_calls_and_tokens(project: Project) -> None:
-    """Calls and tokens are counted by role; a price that is not known is unknown, not 0."""
+    """Calls and tokens are counted by role; an unknown price is not 0."""
     project.scenario('scenario("s", goal="Get help.")')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -65,7 +65,7 @@ def test_a_judged_run_counts_calls_and_tokens(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("batch", "calls"), [(True, 3), ("conversation", 1)], ids=["turn", "conversation"])
-def test_a_batch_asks_once_for_all(project: Project, batch: Any, calls: int) -> None:
+def test_a_batch_takes_one_call(project: Project, batch: Any, calls: int) -> None:
     """With judge.batch a turn or a conversation takes one call, and a replay gives the same."""
     project.scenario('scenario("s", goal="Get help.", criteria=["Is polite"])')
     with ScriptedAgent(["sure"]) as agent:
@@ -86,7 +86,7 @@ def test_a_batch_asks_once_for_all(project: Project, batch: Any, calls: int) -> 
 
 
 def test_a_replay_gives_the_same_results_without_a_model(project: Project) -> None:
-    """A recorded run is replayed to the byte, but for times, with neither model nor key."""
+    """The replay is identical apart from times, without model or key."""
     project.scenario('scenario("s", goal="Get help.")\nscenario("t", goal="Get more.")')
     with ScriptedAgent(["sure"]) as agent:
         with ModelServer(script=best) as model:
@@ -102,8 +102,8 @@ def test_a_replay_gives_the_same_results_without_a_model(project: Project) -> No
     assert not any("sk-secret" in cassette.read_text() for cassette in cassettes)
 
 
-def test_a_replay_fails_clearly_where_it_lacks_an_answer(project: Project) -> None:
-    """When the agent says something else, the replay stops and names the scenario to record again."""
+def test_a_replay_without_an_answer_stops(project: Project) -> None:
+    """If the agent's reply changed, the replay stops and names the scenario to record again."""
     project.scenario('scenario("s", goal="Get help.")')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -122,8 +122,8 @@ def test_a_replay_fails_clearly_where_it_lacks_an_answer(project: Project) -> No
             assert len(model.received) == asked
 
 
-def test_nothing_recorded_is_said(project: Project) -> None:
-    """A replay without a recording, or a recording without a model, is refused with what to do."""
+def test_replay_and_record_need_a_recording_and_a_model(project: Project) -> None:
+    """The error says what to do."""
     project.scenario('scenario("s", goal="g")')
     project.config("http://127.0.0.1:9/")
     assert "agentest run --record" in project.run("--replay").stderr
@@ -132,7 +132,7 @@ def test_nothing_recorded_is_said(project: Project) -> None:
 
 
 def test_a_damaged_cassette_says_where(project: Project) -> None:
-    """A cassette that was cut off is refused with file and line before anything runs."""
+    """A truncated cassette is refused with file and line before the run."""
     project.scenario('scenario("s", goal="g")')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -149,7 +149,7 @@ def test_a_damaged_cassette_says_where(project: Project) -> None:
 
 
 def test_a_number_of_calls_is_never_exceeded(project: Project) -> None:
-    """--max-llm-calls stops the run with what had finished; not one call more is made."""
+    """--max-llm-calls stops the run with all finished scenarios, without one more call."""
     project.scenario('scenario("s", goal="g")\nscenario("script", turns=["x"])')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -162,7 +162,7 @@ def test_a_number_of_calls_is_never_exceeded(project: Project) -> None:
 
 
 def test_a_cost_needs_a_price(project: Project) -> None:
-    """--max-cost is refused where the price of the model is not known, before anything is spent."""
+    """--max-cost is refused if the model's price is unknown, before anything is spent."""
     project.scenario('scenario("s", goal="g")')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -173,14 +173,14 @@ def test_a_cost_needs_a_price(project: Project) -> None:
 
 
 def test_a_cost_is_a_number(project: Project) -> None:
-    """A limit that no cost ever exceeds is refused: it is a mistake, not a wish."""
+    """A limit that no cost can exceed is refused as a mistake."""
     done = project.run("--max-cost", "nan")
     assert done.returncode == 2
     assert "'--max-cost': nan is not a number" in done.stderr
 
 
-def test_a_cost_is_kept_to(project: Project) -> None:
-    """With a known price --max-cost stops the run, and the cost is in the results."""
+def test_a_cost_limit_stops_the_run(project: Project) -> None:
+    """With a known price --max-cost stops the run, and the results have the cost."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=40)')
 
     def expensive(received: Received) -> Answer:
@@ -198,8 +198,8 @@ def test_a_cost_is_kept_to(project: Project) -> None:
     assert 0.05 <= project.results["summary"]["usage"]["cost"] < 10
 
 
-def test_a_dry_run_asks_nobody(project: Project) -> None:
-    """--dry-run tells the most calls there can be, and no agent or model is asked."""
+def test_a_dry_run_makes_no_calls(project: Project) -> None:
+    """--dry-run prints the maximum of calls without calling an agent or model."""
     project.scenario('scenario("s", goal="g", max_turns=4, conversations_per_scenario=3)')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         configure(project, agent, model)
@@ -213,8 +213,7 @@ def test_a_dry_run_asks_nobody(project: Project) -> None:
 @pytest.mark.parametrize("fault", [error(500), error(401), RESET], ids=["500", "401", "reset"])
 @pytest.mark.slow
 def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> None:
-    """With a model that is plainly down, 300 conversations end errored after a bounded number of calls, and
-    after one deadline."""
+    """If a model is clearly down, 300 conversations are errored after few calls and one deadline."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=300)\nscenario("x", turns=["y"])')
     with ScriptedAgent(["sure"]) as agent, ModelServer(fault) as model:
         configure(project, agent, model, user={"deadline_ms": 3000}, judge={"deadline_ms": 3000})
@@ -227,7 +226,7 @@ def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> N
 
 
 class Outage:
-    """Answers for the best, but for some requests in the middle: those never count as answered."""
+    """Gives good answers except to some requests in the middle, which never count as answered."""
 
     def __init__(self, good: int, bad: int, fault: Answer) -> None:
         self.good, self.bad, self.fault = good, bad, fault
@@ -252,7 +251,7 @@ class Outage:
 )
 @pytest.mark.slow
 def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, workers: str) -> None:
-    """A model that answers again after an outage has cost no conversation, whatever it failed with."""
+    """A model that recovers after an outage of any kind costs no conversation."""
     scenarios = "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=3)' for n in range(6))
     project.scenario(scenarios)
     outage = Outage(100, 8, fault)  # those under way fail at once; then one probe at a time does
@@ -268,8 +267,8 @@ def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, worke
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("fault", [error(503), error(500), RESET], ids=["503", "500", "reset"])
 @pytest.mark.slow
-def test_a_model_that_is_away_at_first(project: Project, fault: Answer, workers: str) -> None:
-    """A model that answers nobody at the beginning of a run costs no conversation."""
+def test_a_model_that_is_down_at_first(project: Project, fault: Answer, workers: str) -> None:
+    """A model that is down at the start of a run costs no conversation."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=12)')
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=Outage(0, 16, fault)) as model:
         configure(project, agent, model)
@@ -293,7 +292,7 @@ def test_a_model_that_is_away_at_first(project: Project, fault: Answer, workers:
 def test_one_question_that_is_never_answered(
     project: Project, fault: Answer, expected: str, workers: str
 ) -> None:
-    """A question that fails while others are answered errs its own conversations, and says so."""
+    """A question that always fails while others succeed makes only its conversations errored."""
     project.scenario(
         'scenario("bad", goal="the bad goal", conversations_per_scenario=6)\n'
         'scenario("good", goal="g", conversations_per_scenario=12)'
@@ -316,7 +315,7 @@ def test_one_question_that_is_never_answered(
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.slow
 def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, workers: str) -> None:
-    """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
+    """The run waits once for a model that never recovers, not in each call; stderr says so."""
     project.scenario(
         "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=50)' for n in range(4))
     )
@@ -334,7 +333,7 @@ def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, worke
 
 
 def test_ctrl_c_while_a_model_is_waited_for(project: Project) -> None:
-    """Ctrl-C does not wait for a model that is out; what is waited for has been said by then."""
+    """Ctrl-C does not wait for a model that is down; the wait has been reported by then."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=50)')
     outage = Outage(30, 10**9, error(503))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
@@ -349,7 +348,7 @@ def test_ctrl_c_while_a_model_is_waited_for(project: Project) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_pause_of_an_hour_ends_a_run(project: Project, status: int) -> None:
-    """Where a server asks for an hour, 300 conversations end at once, with that reason."""
+    """If a server requests an hour, 300 conversations fail at once, with that reason."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=300)')
     with (
         ScriptedAgent(["sure"]) as agent,

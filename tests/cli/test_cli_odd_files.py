@@ -1,4 +1,4 @@
-"""Files that a user gives and that are none, never end, or lead out of the project: refused, and not read."""
+"""User files that are not regular, never end, or lead out of the project are refused unread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_pipes_and_devices_are_not_opened(project: Project, name: str, kind: str
 
 
 def test_a_link_out_of_the_project_is_not_imported(project: Project, tmp_path_factory: Any) -> None:
-    """It is errored by name, and its code never runs; a link to a file of the project is imported."""
+    """It is errored by name without running its code; a link inside the project is imported."""
     outside = tmp_path_factory.mktemp("outside") / "b.py"
     outside.write_text(f"open({str(project.root / 'it-ran')!r}, 'w')\n")
     project.write("shared/c.py", "from agentest import scenario\nscenario('shared', turns=['x'])\n")
@@ -49,7 +49,7 @@ def test_a_link_out_of_the_project_is_not_imported(project: Project, tmp_path_fa
 
 
 def test_a_link_to_another_folder_of_the_repository(project: Project) -> None:
-    """The project is the whole repository, if there is one."""
+    """The project is the whole repository, if one exists."""
     project.write("shared/c.py", "from agentest import scenario\nscenario('shared', turns=['x'])\n")
     (project.root / ".git").mkdir()
     (project.root / "one").mkdir()
@@ -60,8 +60,8 @@ def test_a_link_to_another_folder_of_the_repository(project: Project) -> None:
     assert "shared" in done.stdout
 
 
-def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
-    """A file that is too large is not read, and one that does not tell its size is read up to the limit."""
+def test_the_size_is_checked_first(tmp_path: Path) -> None:
+    """A file that is too large is not read; one of unknown size is read up to the limit."""
     large = tmp_path / "large.json"
     with large.open("wb") as file:
         file.truncate(MOST_BYTES + 1)  # it takes no room
@@ -80,7 +80,7 @@ def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
 
 
 def test_a_number_of_very_many_digits(project: Project) -> None:
-    """It is named as that: not with a traceback, nor with advice for programmers."""
+    """The error says so, without a traceback or Python's advice."""
     digits = "9" * 5_000
     project.write("agentest.config.yaml", f"agent: {{endpoint: http://h/}}\nmax_turns: {digits}\n")
     done = project.run()

@@ -1,4 +1,4 @@
-"""Options reach their command as one typed value: each has a field of its type, and none travels untyped."""
+"""Command options are typed values: each has a field of its type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def hints_of(command: click.Command) -> dict[str, Any]:
-    """The types of all arguments of a command, and of the fields of those that group options."""
+    """The types of a command's arguments, and of the fields of those that group options."""
     function = command.callback.__wrapped__  # type: ignore[union-attr]
     groups = groups_of(function)
     found: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def hints_of(command: click.Command) -> dict[str, Any]:
 
 
 def fits(param: click.Parameter, hint: Any) -> bool:
-    """True if every value that click makes of the option is one of the type."""
+    """Return whether every value that click makes of the option has the type."""
     several = getattr(param, "multiple", False) or param.nargs == -1
     if several:
         return bool(hint == tuple[str, ...])

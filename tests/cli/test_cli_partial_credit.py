@@ -1,4 +1,4 @@
-"""Partial credit by the command line, against an agent over HTTP and without a model."""
+"""Partial credit on the command line, with an HTTP agent and without a model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ scenario("none, with a threshold", turns=["hi"], tools=TOOLS, thresholds={"traje
 """
 
 
-def test_calls_decide_by_the_threshold_alone(project: Project) -> None:
-    """Missing calls count; what is forbidden, a limit or cannot be told is as ever."""
+def test_the_threshold_decides_about_calls(project: Project) -> None:
+    """Missing calls count by it; forbidden calls, limits and undecided ones work as usual."""
     with ScriptedAgent([[tool_call("look"), tool_call("book", day="fri")], "Booked."]) as agent:
         project.config(agent.endpoint, thresholds={"trajectory_precision": 0.1})
         project.scenario(SCENARIOS)

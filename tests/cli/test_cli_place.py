@@ -1,4 +1,4 @@
-"""A run that is started below its configuration: which one it finds, and what paths are relative to."""
+"""A run started below its configuration: which one it finds, and what paths are relative to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def below(folder: Path, name: str) -> Path:
 
 
 def test_the_nearest_configuration_counts(tmp_path: Path) -> None:
-    """The folder's own comes first, then that of the nearest folder above it."""
+    """The folder's own configuration comes first, then the nearest above it."""
     deep = below(repository(tmp_path), "a/b")
     assert find_config_above(deep) == tmp_path / CONFIG
     (tmp_path / "a" / "agentest.config.py").touch()
@@ -40,7 +40,7 @@ def test_the_nearest_configuration_counts(tmp_path: Path) -> None:
 
 
 def test_a_repository_is_the_limit(tmp_path: Path) -> None:
-    """What lies above the repository is none of the run's business; in a submodule `.git` is a file."""
+    """Folders above the repository are not searched; in a submodule `.git` is a file."""
     inner = below(repository(tmp_path), "vendor/inner/deep")
     (inner.parent / ".git").write_text("gitdir: elsewhere")
     assert find_config_above(inner) is None
@@ -52,14 +52,13 @@ def test_a_repository_is_the_limit(tmp_path: Path) -> None:
         find_config(inner.parent)
 
 
-def test_without_a_repository_nothing_is_looked_for(tmp_path: Path) -> None:
-    """Outside of any repository only the working directory is looked at."""
+def test_without_a_repository_only_the_folder_is_searched(tmp_path: Path) -> None:
     (tmp_path / CONFIG).touch()
     assert find_config_above(below(tmp_path, "a")) is None
 
 
 def test_paths_of_the_command_line(tmp_path: Path) -> None:
-    """What the user names is relative to where they are, and may be followed by the names of cases."""
+    """User paths are relative to the working directory, and may have case names."""
     here = below(repository(tmp_path), "sets/more")
     place = project_of(here)
     assert place.root == tmp_path
@@ -80,7 +79,7 @@ config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]
 
 
 def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
-    """Every command says which configuration it found, and does what it would have done beside that one."""
+    """Every command prints the configuration it found, and works as if started next to it."""
     top, user = Project(tmp_path), Project(below(tmp_path, "sets/deep"))
     (tmp_path / ".git").mkdir()
     top.write("agentest.config.py", AGENT)
@@ -110,7 +109,7 @@ def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
 
 
 def test_a_named_configuration_moves_nothing(tmp_path: Path) -> None:
-    """With --config the run takes place where the user is, whatever lies above."""
+    """With --config the run stays in the working directory, whatever is above."""
     top, user = Project(repository(tmp_path)), Project(below(tmp_path, "sub"))
     top.write("agentest.config.py", AGENT)
     top.scenario("scenario('top', turns=['hi'])")

@@ -1,4 +1,4 @@
-"""`agentest plugins`, the key `plugins`, and commands of plug-ins: in projects and in installed packages."""
+"""`agentest plugins`, the key `plugins`, and plug-in commands, from projects and installed packages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def install(folder: Path, module: str, text: str) -> dict[str, str]:
 
 @pytest.fixture
 def configured(project: Project) -> Project:
-    """A project whose plug-in is in the last line of its configuration and has a command."""
+    """A project whose plug-in, in the last line of its configuration, has a command."""
     project.config("http://localhost:1/v1", plugins=["my_plugin"])
     project.write("hello.py", COMMAND)
     project.write("my_plugin.py", plugin_module('plugin.command("hello", "hello:hello", help="Say hello.")'))
@@ -63,7 +63,7 @@ def configured(project: Project) -> Project:
 
 
 def test_plugins_are_listed_with_what_they_add(configured: Project) -> None:
-    """Each plug-in has its source and, by kind, the names that it hands in."""
+    """Each plug-in has its source and the names it registers, by kind."""
     done = configured.agentest("plugins")
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.splitlines()
@@ -74,7 +74,7 @@ def test_plugins_are_listed_with_what_they_add(configured: Project) -> None:
 
 
 def test_plugins_are_listed_as_json(configured: Project) -> None:
-    """A program finds each feature with the line where it is handed in."""
+    """Each feature has the line that registers it."""
     listed = json.loads(configured.agentest("plugins", "--json").stdout)
     assert [each["from"] for each in listed] == ["core", *["built in"] * (len(listed) - 2), "configuration"]
     place = str(configured.root / "my_plugin.py") + ":3"
@@ -88,7 +88,7 @@ def test_plugins_are_listed_as_json(configured: Project) -> None:
 
 
 def test_a_project_has_commands(configured: Project) -> None:
-    """A command of the configuration's plug-in is called, listed and suggested."""
+    """A command of the project's plug-in is run, listed and suggested."""
     assert configured.agentest("hello").stdout == "hello\n"
     assert "  hello         Say hello.\n" in configured.agentest("--help").stdout
     assert "Did you mean 'hello'?" in configured.agentest("helo").stderr
@@ -104,7 +104,7 @@ def test_a_project_has_commands(configured: Project) -> None:
     ],
 )
 def test_a_broken_plugin_of_a_project_ends_the_run(configured: Project, text: str | None, why: str) -> None:
-    """The error names file, line, key and module; `agentest plugins` has it, too, and lists the others."""
+    """The error has file, line, key and module; `agentest plugins` shows it and lists the others."""
     file = configured.root / "my_plugin.py"
     file.unlink()
     if text is not None:
@@ -119,7 +119,7 @@ def test_a_broken_plugin_of_a_project_ends_the_run(configured: Project, text: st
     assert "core (core)" in listed.stdout
 
 
-def test_a_name_that_is_taken_is_reported(configured: Project) -> None:
+def test_a_duplicate_name_is_reported(configured: Project) -> None:
     """The first plug-in keeps the name; the message has both, with file and line."""
     configured.write("my_plugin.py", plugin_module('plugin.engine("workers", "a:b", help="Mine.")'))
     done = configured.agentest("plugins")
@@ -128,8 +128,8 @@ def test_a_name_that_is_taken_is_reported(configured: Project) -> None:
     assert "hands in the engine 'workers', which plug-in 'core' has already" in done.stderr
 
 
-def test_plugins_may_stand_in_python(project: Project) -> None:
-    """In an agentest.config.py, an agent may have a type of a plug-in that the same file names."""
+def test_plugins_in_a_python_configuration(project: Project) -> None:
+    """An agent in agentest.config.py may have a type of a plug-in that the file names."""
     project.write("my_type.py", TYPE)
     project.write(
         "agentest.config.py",
@@ -155,7 +155,7 @@ def test_installed_packages_are_found(project: Project, tmp_path_factory: pytest
 def test_a_broken_package_leaves_the_others(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Help and listing say what is wrong; a command of the core reads no installed package."""
+    """Help and listing show the error; commands of the core read no installed package."""
     folder = tmp_path_factory.mktemp("site")
     found = install(folder, "broken", "import nothing_of_that_name")
     problem = "plug-in 'broken' (broken 1.5) cannot be loaded: ModuleNotFoundError: No module named "
@@ -209,7 +209,7 @@ def make_reporter(context, path):
 
 @pytest.fixture
 def spreading(project: Project) -> Project:
-    """A project whose plug-in has an engine, and a reporter with a file in the folder of the run."""
+    """A project whose plug-in has an engine, and a reporter that writes a file."""
     project.write("mine.py", SPREAD)
     project.write(
         "my_plugin.py",
@@ -226,7 +226,7 @@ def spreading(project: Project) -> Project:
 
 
 def test_a_project_has_an_engine(spreading: Project) -> None:
-    """It is found by its name, opened around the run, and refuses options."""
+    """It is selected by name, open during the run, and refuses options."""
     done = spreading.run("--engine", "mine", "--reporter", "json")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "opened\nclosed\n"
@@ -237,7 +237,7 @@ def test_a_project_has_an_engine(spreading: Project) -> None:
 
 
 def test_a_project_has_a_reporter(spreading: Project) -> None:
-    """Its file is in the folder of the run and in `output_dir`, and is named as other reports are."""
+    """Its file is in the run's folder and in `output_dir`, and listed like other reports."""
     done = spreading.run("--reporter", "notes", "--reporter", "junit")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "agentest: passed: 1 passed; .agentest/notes.txt, .agentest/junit.xml\n"

@@ -1,4 +1,4 @@
-"""Agents that a run starts at free ports: `{port}` in their settings."""
+"""Agents that a run starts on free ports: `{port}` in their settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 
 
 def agent(called: str = "agent", **server: Any) -> dict[str, Any]:
-    """An agent of the program above, at a free port."""
+    """An agent that runs the program above on a free port."""
     own = {
         "command": [sys.executable, "agent.py", "{port}", called],
         "ready": "http://127.0.0.1:{{port}}/",
@@ -51,7 +51,7 @@ def configure(project: Project, own: dict[str, Any], **keys: Any) -> None:
 
 
 def said(project: Project) -> list[list[str]]:
-    """What agents have said: each the port by their arguments, by their environment, and their process."""
+    """The replies of agents: their port from arguments and environment, and their process."""
     return [
         turn["agentMessage"].split()
         for scenario in project.results["scenarios"]
@@ -67,7 +67,7 @@ def one(found: list[Any]) -> Any:
 
 @pytest.mark.parametrize("per_worker", [False, True])
 def test_a_run_of_one_process(project: Project, per_worker: bool) -> None:
-    """The agent is started once at a free port, new in each run, and reports show the placeholder."""
+    """The agent starts once on a free port, new in each run, and reports show the placeholder."""
     configure(project, agent(per_worker=per_worker), conversations_per_scenario=2)
     project.scenario('scenario("a", turns=["hi"])\nscenario("b", turns=["hi", "again"])')
     ports: list[str] = []
@@ -89,7 +89,7 @@ def test_a_run_of_one_process(project: Project, per_worker: bool) -> None:
 
 
 def test_agents_of_two_servers(project: Project) -> None:
-    """Servers that differ have a port each, though their settings look alike; an override shares its own."""
+    """Different servers have their own port, even with similar settings; an override shares its agent's."""
     configure(project, agent("one"), compare=[agent("two"), {"name": "three", "body": {"x": 1}}])
     project.scenario('scenario("a", turns=["hi"])')
     done = project.run()
@@ -101,7 +101,7 @@ def test_agents_of_two_servers(project: Project) -> None:
 
 
 def test_resume_ignores_the_port(project: Project) -> None:
-    """A port is not a change: --resume keeps what an earlier run has done."""
+    """A new port is not a change: --resume keeps finished conversations."""
     configure(project, agent(), concurrency=1)
     project.scenario('scenario("a", turns=["hi", "boom"])\nscenario("b", turns=["hi"])')
     assert project.run("--fail-fast").returncode == 1
@@ -114,7 +114,7 @@ def test_resume_ignores_the_port(project: Project) -> None:
 
 
 def test_a_server_that_does_not_start(project: Project) -> None:
-    """Its last lines are told, with the port that it was."""
+    """The error has its last output with the port."""
     project.write("agent.py", "import sys; print('no luck at', sys.argv[1]); raise SystemExit(4)")
     project.config("", agent=agent())
     project.scenario('scenario("a", turns=["hi"])')

@@ -1,4 +1,4 @@
-"""`--reporter NAME=PATH` and the junit reporter from outside: every kind of run, every place."""
+"""`--reporter NAME=PATH` and the junit reporter, for every kind of run and path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentest.testing import ScriptedAgent
 
 
 def cases(path: Path) -> dict[str, str]:
-    """Name → what a consumer of the report takes the case for."""
+    """Map each case to the outcome that a consumer of the report sees."""
     found = {}
     for node in ET.parse(path).iter("testcase"):
         kinds = [child.tag for child in node if child.tag in ("failure", "error", "skipped")]
@@ -22,8 +22,8 @@ def cases(path: Path) -> dict[str, str]:
     return found
 
 
-def test_reports_go_where_they_are_sent(project: Project) -> None:
-    """A comparison is written to all places at once; judged again, the run's own report stays."""
+def test_reports_are_written_to_their_paths(project: Project) -> None:
+    """A comparison is written to all paths; judging again keeps the run's own report."""
     project.scenario(
         'scenario("nine", turns=[{"user_message": "When?", "expect": {"contains": "nine"}}])\n'
         'scenario("ten", turns=[{"user_message": "When?", "expect": {"contains": "ten"}}])\n'
@@ -58,7 +58,7 @@ def test_reports_go_where_they_are_sent(project: Project) -> None:
 
 
 def test_report_paths_are_relative(project: Project) -> None:
-    """On the command line to the working directory, in the configuration to its folder."""
+    """On the command line they are relative to the working directory, in the configuration to its folder."""
     project.write(".git", "")
     project.scenario('scenario("s", turns=["hi"])')
     (project.root / "sub").mkdir()
@@ -121,7 +121,7 @@ def test_an_unwritable_report_path_is_an_error(wanted: str, message: str, projec
 
 
 def test_two_reporters_cannot_share_a_file(project: Project) -> None:
-    """However the path is spelled; the same reporter given twice writes once."""
+    """This holds for any spelling of the path; the same reporter given twice writes once."""
     project.scenario('scenario("s", turns=["hi"])')
     project.config("http://127.0.0.1:1/", reporters=["junit=x", "json=./sub/../x", "junit=x"])
     done = project.run()

@@ -1,4 +1,4 @@
-"""A run that was interrupted or killed is gone on with: nothing is lost, and nothing counted twice."""
+"""Resuming an interrupted or killed run: nothing is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANNED = 13
 
 
 class Gate:
-    """An agent that lets so many requests pass, and keeps the others until it is opened."""
+    """An agent that admits this many requests, and blocks the others until it is opened."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -55,7 +55,7 @@ def journals(project: Project) -> list[Path]:
 
 
 def held(journal: Path) -> Counter[tuple[str, int]]:
-    """How often each conversation is in a journal."""
+    """Count how often each conversation is in a journal."""
     lines = [json.loads(line) for line in journal.read_bytes().split(b"\n")[:-1]]
     return Counter((line["scenario"], line["number"]) for line in lines if line["type"] == "conversation")
 
@@ -74,8 +74,8 @@ def cut_short(
     by: signal.Signals = signal.SIGKILL,
     finished: int = 0,
 ) -> Counter[tuple[str, int]]:
-    """A run that is ended when the agent has answered so often, and so many conversations are in the journal:
-    the next one asks while the last one is still judged. What its journal holds."""
+    """End a run after this many requests, when this many conversations are in the journal; the next one is
+    running while the last is judged. Return the journal's content."""
     before = len(journals(project))
     gate.let(requests)
     process = project.start(*arguments)
@@ -94,7 +94,7 @@ def counted(project: Project) -> dict[str, int]:
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.slow
 def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
-    """However often a run is killed, its last journal has each conversation once; the verdict is of all."""
+    """After any number of kills, the last journal has each conversation once, and the verdict covers all."""
     chance, gate = random.Random(workers), Gate()
     project.scenario(SCENARIOS)
     known: Counter[tuple[str, int]] = Counter()
@@ -152,7 +152,7 @@ def test_changed_scenarios_run_again(project: Project) -> None:
 
 
 def test_a_filtered_run_resumes_with_its_filters(project: Project) -> None:
-    """Without filters the originally selected scenarios run; with others, what is left out is named."""
+    """Without filters the original selection runs; with others, a message lists what is left out."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"])\nscenario("b", turns=["b"])\nscenario("c", turns=["c"])')
     with ScriptedAgent(gate.answer) as agent:

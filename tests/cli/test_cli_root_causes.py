@@ -1,4 +1,4 @@
-"""Root causes from outside: every report has the same list, however a run came about."""
+"""Root causes on the command line: every report has the same list, for any kind of run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def latest(project: Project) -> dict[str, Any]:
     ],
 )
 def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) -> None:
-    """Console, results.json, JUnit, the GitHub summary, and `agentest show`."""
+    """Console, results.json, JUnit, the GitHub summary and `agentest show` have them."""
     project.scenario(SCENARIOS)
     reports = ["console", "json", "junit", "github-actions"]
     with ScriptedAgent(wrong_agent) as agent:
@@ -85,7 +85,7 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
 
 
 def test_a_part_of_a_run_has_its_own_causes(project: Project) -> None:
-    """`agentest show --scenario` counts what is shown."""
+    """`agentest show --scenario` counts only what it shows."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(wrong_agent) as agent:
         project.config(agent.endpoint)
@@ -96,7 +96,7 @@ def test_a_part_of_a_run_has_its_own_causes(project: Project) -> None:
 
 @pytest.mark.slow
 def test_shards_and_resumed_runs_count_everything(project: Project) -> None:
-    """What another process found is part of the list: of shards that are merged, and of what was kept."""
+    """Causes found by other processes are included, from merged shards and resumed runs."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(wrong_agent) as agent:
         project.config(agent.endpoint)
@@ -114,7 +114,7 @@ def test_shards_and_resumed_runs_count_everything(project: Project) -> None:
 
 
 def test_a_killed_run_has_the_causes_of_what_had_finished(project: Project) -> None:
-    """A journal without its end is enough."""
+    """An incomplete journal is enough."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(wrong_agent) as agent:
         project.config(agent.endpoint)
@@ -129,7 +129,7 @@ def test_a_killed_run_has_the_causes_of_what_had_finished(project: Project) -> N
 
 
 def test_compared_agents_are_named(project: Project) -> None:
-    """A cause says which agents show it."""
+    """A cause lists the agents that have it."""
     project.scenario(SCENARIOS)
 
     def answer(body: dict[str, Any]) -> Any:
@@ -151,7 +151,7 @@ JUDGED = 'for n in range(3):\n    scenario(f"s{n}", goal="Get help.", conversati
 
 
 class Judge:
-    """Finds each answer repetitive, and calls the cause by another name in each scenario."""
+    """Finds each reply repetitive, with a different label in each scenario."""
 
     def __init__(self) -> None:
         self.joining = 0
@@ -187,7 +187,7 @@ def configure(project: Project, agent: ScriptedAgent, model: ModelServer | None,
 
 
 def test_a_replay_joins_as_the_recording_did(project: Project) -> None:
-    """One call for the whole run, which is accounted. A recording without it stops nothing."""
+    """Usage counts the one joining call of the run. A replay works without it."""
     project.scenario(JUDGED)
     with ScriptedAgent(["sure"]) as agent:
         judge = Judge()
@@ -216,7 +216,7 @@ def test_a_replay_joins_as_the_recording_did(project: Project) -> None:
 
 
 def test_a_budget_that_is_used_up_by_then_stops_nothing(project: Project) -> None:
-    """The joining call counts in --max-llm-calls; where it is one too many, the groups stay apart."""
+    """The joining call counts toward --max-llm-calls; if it exceeds them, groups stay separate."""
     project.scenario(JUDGED)
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=Judge()) as model:
         configure(project, agent, model)
@@ -232,7 +232,7 @@ def test_a_budget_that_is_used_up_by_then_stops_nothing(project: Project) -> Non
 
 
 def test_ctrl_c_while_causes_are_joined_loses_nothing(project: Project) -> None:
-    """All scenarios had finished: the reports are written, and the exit status says what happened."""
+    """All scenarios had finished: reports are written, and the exit status shows the interrupt."""
     project.scenario(JUDGED)
     judge = Judge()
     judge.waits = True
@@ -247,7 +247,7 @@ def test_ctrl_c_while_causes_are_joined_loses_nothing(project: Project) -> None:
 
 
 def test_the_estimate_counts_the_joining_calls(project: Project) -> None:
-    """`--dry-run` says how many calls there are at most, also those of the whole run."""
+    """`--dry-run` reports the maximum of calls, including those of the whole run."""
     project.scenario(JUDGED)
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=Judge()) as model:
         configure(project, agent, model)

@@ -1,4 +1,4 @@
-"""`agentest run` from outside: a real agent over HTTP, exit status, results.json, annotations."""
+"""`agentest run` with a real agent over HTTP: exit status, results.json, annotations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = [tool_call("book", day="friday"), "Booked as B1."]
 
 
 def test_a_passing_run_ends_with_0_and_valid_results(project: Project) -> None:
-    """A run in which everything holds exits with 0 and writes a results.json that its schema allows."""
+    """A passing run exits with 0 and writes a results.json that matches its schema."""
     project.scenario(PASSING)
     with ScriptedAgent(SCRIPT) as agent:
         project.config(agent.endpoint)
@@ -71,7 +71,7 @@ def test_a_failure_outweighs_an_error(project: Project) -> None:
 
 
 def test_an_offline_run_skips_judged_metrics_and_says_why(project: Project) -> None:
-    """Without a model, LLM metrics are skipped, whatever keys the environment holds, and nothing is asked."""
+    """Without a model, LLM metrics are skipped and no model is called, whatever keys exist."""
     project.scenario('scenario("talks", goal="Get help.", knowledge=["My name is Ada."])')
     with ScriptedAgent(["What is your name?", "Thanks."]) as agent:
         project.config(agent.endpoint, conversations_per_scenario=1)
@@ -85,7 +85,7 @@ def test_an_offline_run_skips_judged_metrics_and_says_why(project: Project) -> N
 
 
 def test_a_threshold_on_a_skipped_metric_errors(project: Project) -> None:
-    """A threshold that an offline run cannot check errors the scenario instead of passing it."""
+    """A threshold that an offline run cannot check makes the scenario errored."""
     project.scenario('scenario("talks", goal="Get help.", thresholds={"helpfulness": 4})')
     with ScriptedAgent(["ok"]) as agent:
         project.config(agent.endpoint)
@@ -95,7 +95,7 @@ def test_a_threshold_on_a_skipped_metric_errors(project: Project) -> None:
 
 
 def test_github_annotations_point_at_the_scenario(project: Project, tmp_path: Path) -> None:
-    """A failed scenario is an error at the line of its `scenario(` call, by its path in the repository."""
+    """A failed scenario is an error at its `scenario(` call, by its path in the repository."""
     (tmp_path / ".git").mkdir()
     inner = Project(tmp_path / "packages" / "bot")
     inner.write(
@@ -113,7 +113,7 @@ def test_github_annotations_point_at_the_scenario(project: Project, tmp_path: Pa
 
 
 def test_filters_select_by_substring_whatever_the_case(project: Project) -> None:
-    """--scenario, --file and --tag select; --list shows what would run without running it."""
+    """--scenario, --file and --tag select; --list shows the selection without running it."""
     project.scenario('scenario("Books a table", turns=["x"], tags=["smoke"])\nscenario("Pays", turns=["x"])')
     project.scenario('scenario("Asks", turns=["x"])', name="more/b.sim.py")
     project.config("http://127.0.0.1:9/never-asked")
@@ -126,7 +126,7 @@ def test_filters_select_by_substring_whatever_the_case(project: Project) -> None
 
 
 def test_conversations_and_concurrency_can_be_set(project: Project) -> None:
-    """--conversations holds for scripted scenarios too; ids tell the conversations apart."""
+    """--conversations also applies to scripts, whose conversations have different ids."""
     project.scenario('scenario("hello", turns=["hi"])')
     with ScriptedAgent(["hello"]) as agent:
         project.config(agent.endpoint)
@@ -136,7 +136,7 @@ def test_conversations_and_concurrency_can_be_set(project: Project) -> None:
 
 
 def test_fail_fast_stops_at_the_first_failure(project: Project) -> None:
-    """After a failure nothing else is started, and what was not run is not reported as passed."""
+    """After a failure nothing else starts, and what did not run is not passed."""
     many = "\n".join(f'scenario("s{i}", turns=["x"])' for i in range(30))
     project.scenario(many)
     with ScriptedAgent([Raw(b"{}", status=500)]) as agent:
@@ -149,7 +149,7 @@ def test_fail_fast_stops_at_the_first_failure(project: Project) -> None:
 
 
 def test_compared_agents_run_side_by_side(project: Project) -> None:
-    """`compare` runs every scenario against each agent; positions of a sequence are not shared."""
+    """`compare` runs every scenario with each agent; sequences are not shared."""
     project.scenario(
         'scenario("s", turns=["x"], tools={"t": sequence("first", "second")},'
         ' trajectory={"match_mode": "strict", "expected": ["t"]})'
@@ -182,7 +182,7 @@ def test_compared_agents_run_side_by_side(project: Project) -> None:
 
 
 def test_a_named_agent_can_be_chosen(project: Project) -> None:
-    """`agent="name"` in a scenario and --agent on the command line choose from `agents`."""
+    """`agent="name"` in a scenario and --agent on the command line select from `agents`."""
     project.scenario('scenario("mine", turns=["x"], agent="second")\nscenario("default", turns=["x"])')
     with ScriptedAgent(["one"]) as first, ScriptedAgent(["two"]) as second:
         project.config(first.endpoint, agents={"second": {"endpoint": second.endpoint}})
@@ -193,7 +193,7 @@ def test_a_named_agent_can_be_chosen(project: Project) -> None:
 
 
 def test_a_python_configuration_can_hold_a_handler(project: Project) -> None:
-    """A custom agent answers in Python and reaches the scenario's mocks."""
+    """A custom agent replies in Python and uses the scenario's mocks."""
     project.write(
         "agentest.config.py",
         "async def handler(messages, ctx):\n"
@@ -209,7 +209,7 @@ def test_a_python_configuration_can_hold_a_handler(project: Project) -> None:
 
 
 def test_transcripts_are_shown_on_request(project: Project) -> None:
-    """--verbose shows what was said."""
+    """--verbose prints the messages."""
     project.scenario('scenario("s", turns=["a question nobody else asks"])')
     with ScriptedAgent(["an answer nobody else gives"]) as agent:
         project.config(agent.endpoint)
@@ -229,14 +229,14 @@ def test_another_working_directory(project: Project, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"]])
 def test_help_and_version(project: Project, arguments: list[str]) -> None:
-    """Help and version are there without a project."""
+    """Help and version work without a project."""
     done = project.agentest(*arguments)
     assert done.returncode == 0
     assert "agentest" in done.stdout
 
 
 def test_prompts_are_shown(project: Project) -> None:
-    """show-prompts shows all prompts or one, and names the nearest for a wrong name."""
+    """show-prompts prints all prompts or one, and suggests the nearest for a wrong name."""
     assert "helpful" in project.agentest("show-prompts").stdout
     one = project.agentest("show-prompts", "--metric", "goal_completion").stdout
     assert "# goal_completion" in one
@@ -247,7 +247,7 @@ def test_prompts_are_shown(project: Project) -> None:
 
 
 def test_a_run_that_cannot_begin_replaces_nothing(project: Project) -> None:
-    """It leaves the latest results and no folder of its own; an output_dir is tried beforehand."""
+    """It keeps the latest results and leaves no folder; output_dir is checked beforehand."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)
@@ -264,7 +264,7 @@ def test_a_run_that_cannot_begin_replaces_nothing(project: Project) -> None:
 
 
 def test_files_without_scenarios_and_reused_servers_are_mentioned(project: Project) -> None:
-    """An empty scenario file and a server that was there before are mentioned; names cannot forge lines."""
+    """Notes report an empty scenario file and a reused server; names cannot forge lines."""
     project.scenario('scenario("a\\n::error::forged", turns=["x"])')
     project.write("empty.sim.py", "x = 1\n")
     with ScriptedAgent(["y"]) as agent:
@@ -291,7 +291,7 @@ def test_a_dry_run_needs_no_key(project: Project) -> None:
 
 
 def test_scenario_files_with_names_that_are_not_utf8(project: Project) -> None:
-    """They are run, listed, reported and annotated like any other."""
+    """They run and are listed, reported and annotated like others."""
     folder = project.root / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     text = 'from agentest import scenario\nscenario("s", turns=["x"], trajectory={"expected": ["t"]})\n'
@@ -315,7 +315,7 @@ def test_scenario_files_with_names_that_are_not_utf8(project: Project) -> None:
 
 
 def test_a_nested_configuration_is_another_run(project: Project) -> None:
-    """A folder with a configuration of its own is left out, with a note, and run from inside."""
+    """A folder with its own configuration is skipped with a note, and runs from inside."""
     project.scenario('scenario("outer", turns=["x"])')
     project.scenario('scenario("inner", turns=["x"])', name="nested/b.sim.py")
     with ScriptedAgent(["y"]) as agent:

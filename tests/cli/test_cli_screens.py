@@ -1,4 +1,4 @@
-"""What `agentest run` prints by default, with -q and with -v, and what changed since the last run."""
+"""Output of `agentest run` by default, with -q and with -v, and changes since the last run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ config = {"agent": {"type": "custom", "handler": answer}, "max_turns": 2}
 
 
 def write(project: Project, *files: int) -> None:
-    """Write files with so many scenarios each."""
+    """Write files with this many scenarios each."""
     project.write("agentest.config.py", CONFIG)
     for number, scenarios in enumerate(files):
         turn = '{{"user_message": "{0}", "expect": {{"contains": "yes"}}}}'
@@ -43,8 +43,8 @@ def test_a_passing_run_fits_a_screen(project: Project, files: tuple[int, ...], m
     assert len(lines(project)) <= most
 
 
-def test_files_are_listed_with_what_failed_in_them(project: Project) -> None:
-    """A run of several files has a line for each, and failures in full before the line of their file."""
+def test_files_are_listed_with_their_failures(project: Project) -> None:
+    """A run of several files has a line for each, after its failures in full."""
     write(project, 10, 10)
     project.write("broken", "1-3")
     found = lines(project, "--concurrency", "1")
@@ -55,7 +55,7 @@ def test_files_are_listed_with_what_failed_in_them(project: Project) -> None:
 
 
 def test_a_quiet_run_prints_a_character_for_each_scenario(project: Project) -> None:
-    """With -q failures follow in full, after the characters, and one line counts."""
+    """With -q, failures in full follow the characters, and one line counts."""
     write(project, 3)
     project.write("broken", "0-1")
     first, *rest = lines(project, "-q", "--concurrency", "1")
@@ -70,7 +70,7 @@ def changes(project: Project) -> dict[str, Any]:
 
 
 def test_a_run_is_compared_with_the_last_one_of_the_same_selection(project: Project) -> None:
-    """Another selection in between does not count; --last-failed is compared with the last verdicts."""
+    """Other selections are ignored; --last-failed is compared with the last verdicts."""
     write(project, 4)
     lines(project, "--reporter", "json")
     assert changes(project) == {}
@@ -91,7 +91,7 @@ def test_a_run_is_compared_with_the_last_one_of_the_same_selection(project: Proj
 
 
 def test_quiet_and_verbose_exclude_each_other(project: Project) -> None:
-    """More and less at once is a mistake."""
+    """The error says so."""
     write(project, 1)
     done = project.run("-q", "-v")
     assert done.returncode == 2

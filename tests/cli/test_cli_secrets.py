@@ -1,4 +1,4 @@
-"""A secret stands in no stream and in no file that a command writes, whatever it was spelt like."""
+"""No command prints or writes a secret, in any spelling."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_run(project: Project) -> None:
-    """Secrets of an endpoint are in no output of a run: not in its header, its errors, its files."""
+    """A run shows no secret of an endpoint in its header, errors or files."""
     project.scenario(
         'scenario("fine", turns=["hello"])\n'
         'scenario("refused", turns=["refuse"])\n'
@@ -76,13 +76,13 @@ def test_a_run(project: Project) -> None:
     assert found_in(everything(project, *done)) == []
 
 
-def test_an_agent_that_is_not_there(project: Project) -> None:
-    """Nor do they stand in the message that nobody answers at the endpoint, or that it may not be asked."""
+def test_an_unreachable_agent(project: Project) -> None:
+    """The error about an unreachable or refused endpoint shows no secret."""
     check_unreachable(project, "run")
 
 
 def test_a_server_that_dies(project: Project) -> None:
-    """Nor in the last output of a server, where the cut goes through one."""
+    """The last output of a server shows no secret, even if shortened inside one."""
     project.scenario('scenario("s", turns=["x"])')
     project.write("server.py", "import os\nprint('x' * 100 + os.environ['PLAIN_TOKEN'] + 'y' * 3995)\n")
     url = f"http://127.0.0.1:{free_port()}/"
@@ -101,7 +101,7 @@ def test_a_server_that_dies(project: Project) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer ${PLAIN_TOKEN}"}])
 def test_a_server_and_an_agent_that_want_a_password(project: Project, headers: dict[str, str]) -> None:
-    """A password in an address is sent to a server, too; a header of one's own goes before it."""
+    """A password in an address is sent to a server, too; a configured header takes precedence."""
     project.scenario('scenario("s", turns=["x"])')
     project.write("server.py", SERVER)
     port = free_port()
@@ -117,7 +117,7 @@ def test_a_server_and_an_agent_that_want_a_password(project: Project, headers: d
 
 @pytest.mark.parametrize("key", ["endpoint", "server.ready"])
 def test_a_password_that_breaks_its_address(project: Project, key: str) -> None:
-    """Nor does a part of a password stand in the message about an address that its / cuts short."""
+    """The error about an address with a / in its password shows no part of it."""
     url = "http://bot:${BOT_PASSWORD}@127.0.0.1/"
     server = {"command": "x", "ready": url}
     project.config(
@@ -141,7 +141,7 @@ PYTHON_CONFIGURATIONS = {
 
 @pytest.mark.parametrize("name", PYTHON_CONFIGURATIONS)
 def test_a_configuration_in_python(project: Project, name: str) -> None:
-    """Nor in the traceback of a configuration in Python, its lines of source included."""
+    """The traceback of a Python configuration shows no secret, even in source lines."""
     text = f"import os\ndef connect(*_, **__):\n    raise RuntimeError('no')\n{PYTHON_CONFIGURATIONS[name]}\n"
     project.write("agentest.config.py", text)
     project.write(".env", "PLAIN_TOKEN=zq-plain-93\n")
@@ -152,7 +152,7 @@ def test_a_configuration_in_python(project: Project, name: str) -> None:
 
 
 def test_literal_secrets_of_a_configuration_in_python(project: Project) -> None:
-    """Nor where an endpoint holds them literally."""
+    """Literal secrets in an endpoint are not shown either."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent([Raw(f"wrong: {BASIC} {PASSWORD} {KEY}".encode(), status=403)]) as agent:
         endpoint = with_secrets(agent.endpoint)
@@ -166,7 +166,7 @@ def test_literal_secrets_of_a_configuration_in_python(project: Project) -> None:
 
 
 def test_a_recording(project: Project) -> None:
-    """Nor in a cassette, where a model's name may be what its server made of the key."""
+    """A cassette has no secret, even in a model name that its server derived from the key."""
     project.scenario('scenario("s", turns=["x"], goal="g", metrics=["helpfulness"])')
     said = completion({"reason": "it says zq-plain-93", "value": 4})
     answer = replace(said, body=said.body.replace(b"scripted-1", b"model of zq-plain-93"))

@@ -1,4 +1,4 @@
-"""A secret that an agent, a tool or a judge says is in no output of a run; checks see what was said."""
+"""Secrets in messages of agents, tools or judges are in no output; checks see the true text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentest.testing import ScriptedAgent
 
 
 def test_a_run_and_what_is_made_of_it(project: Project) -> None:
-    """Twelve secrets are in no file and on no stream: agents, tools, judges and names say them all."""
+    """Twelve secrets from agents, tools, judges and names are in no file or stream."""
     project.scenario(SCENARIOS)
     project.write("broken.sim.py", 'import os\nraise RuntimeError("no " + os.environ["NESTED_SECRET"])\n')
     env = environment(project)
@@ -39,7 +39,7 @@ def test_a_run_and_what_is_made_of_it(project: Project) -> None:
 
 
 def test_a_stream_cuts_a_secret_in_two(project: Project) -> None:
-    """The pieces of a stream are put together before secrets are looked for."""
+    """Chunks of a stream are joined before secrets are redacted."""
     project.scenario('scenario("stream", turns=["stream"])')
     with ScriptedAgent(answer) as agent, ModelServer(best) as model:
         configured(project, agent, model, streaming=True)
@@ -80,8 +80,8 @@ def statuses(project: Project) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("arguments", [(), pytest.param(("--workers", "2"), marks=pytest.mark.slow)])
-def test_checks_and_mocks_see_what_was_really_said(project: Project, arguments: tuple[str, ...]) -> None:
-    """What hangs on a secret is decided by the true text; what is judged again without it stays unknown."""
+def test_checks_and_mocks_see_the_true_text(project: Project, arguments: tuple[str, ...]) -> None:
+    """Results that depend on a secret use the true text; judged again without it, they are unknown."""
     project.scenario(TRUTH)
     env = environment(project)
     with ScriptedAgent(answer) as agent, ModelServer(best) as model:
@@ -103,7 +103,7 @@ def test_checks_and_mocks_see_what_was_really_said(project: Project, arguments: 
 
 
 def test_resumed_and_merged_runs(project: Project) -> None:
-    """A run that goes on, and runs that are put together, have no secrets either."""
+    """Resumed and merged runs have no secrets either."""
     project.scenario(TRUTH)
     env = environment(project)
     with ScriptedAgent(answer) as agent, ModelServer(best) as model:
@@ -124,8 +124,8 @@ def test_resumed_and_merged_runs(project: Project) -> None:
     assert found_in(everything(project, *done)) == []
 
 
-def test_transcripts_are_kept_where_that_is_wished(project: Project) -> None:
-    """`redact_transcripts: false` keeps what was said, and marks nothing; errors have no secrets."""
+def test_redaction_of_transcripts_can_be_turned_off(project: Project) -> None:
+    """`redact_transcripts: false` stores messages unchanged; errors are still redacted."""
     project.scenario('scenario("spell", turns=["spell"])\nscenario("bad", turns=["random"])')
     with ScriptedAgent(answer) as agent, ModelServer(best) as model:
         configured(project, agent, model, redact_transcripts=False)
@@ -138,7 +138,7 @@ def test_transcripts_are_kept_where_that_is_wished(project: Project) -> None:
 
 
 def test_short_secrets_and_words_stay_in_transcripts(project: Project) -> None:
-    """A password that is a word, or short, blots out no conversation."""
+    """A password that is short or a common word is not redacted in transcripts."""
     said = "postgres runs on test-db; the development password is hunter2, the Signature is valid"
     project.scenario(f'scenario("s", turns=[{{"user_message": "x", "expect": {{"contains": {said!r}}}}}])')
     words = {
@@ -157,8 +157,8 @@ def test_short_secrets_and_words_stay_in_transcripts(project: Project) -> None:
     assert "secrets hidden" not in done.stdout
 
 
-def test_the_user_is_told_its_own_secrets_and_not_those_of_the_agent(project: Project) -> None:
-    """The model that plays the user knows its password, and reads the agent's replies without secrets."""
+def test_the_user_model_sees_only_its_own_secrets(project: Project) -> None:
+    """The user's model knows its password, and gets the agent's replies redacted."""
     project.scenario(
         'import os\nknown = ["My word is " + os.environ["MOCK_PASSWORD"]]\n'
         'scenario("s", profile="p", goal="g", knowledge=known, max_turns=2, metrics=[])'

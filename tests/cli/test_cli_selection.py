@@ -1,4 +1,4 @@
-"""What a command line chooses: by path, line and name, by what failed last, in any order."""
+"""Selecting scenarios on the command line: by path, line and name, by last failures, in any order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problem(project: Project, *arguments: str) -> str:
 
 
 def test_paths_lines_and_names(project: Project) -> None:
-    """A path means its scenarios, a line the call that spans it, `::` one name; else the nearest is told."""
+    """A path selects its scenarios, a line its call, `::` a name; a wrong one gets a suggestion."""
     project.config("http://127.0.0.1:9/v1")
     project.scenario(A, "tests/a.sim.py")
     project.scenario('scenario("other", turns=["hi"])', "tests/b.sim.py")
@@ -74,7 +74,7 @@ scenario(
 
 
 def test_refused_scenarios(project: Project) -> None:
-    """A file's refused scenarios are all reported and errored, the others run; choices select among them."""
+    """All refused scenarios of a file are errored, and the others run; selections apply to them."""
     project.scenario(REFUSED)
     with ScriptedAgent(lambda _: "done") as agent:
         project.config(agent.endpoint)
@@ -98,7 +98,7 @@ def test_refused_scenarios(project: Project) -> None:
 
 
 def test_last_failed_uses_the_latest_verdicts(project: Project) -> None:
-    """The latest verdict on each scenario counts, whichever run it is from; if none failed, all run."""
+    """The latest verdict of each scenario counts, from any run; if none failed, all run."""
     project.scenario(A)
     project.scenario(
         'scenario("also", turns=[{"user_message": "hi", "expect": {"contains": "no"}}])', "b.sim.py"

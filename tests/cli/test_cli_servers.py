@@ -1,4 +1,4 @@
-"""Servers of a run: started in order, ended with it, heard where a turn fails, started anew by --watch."""
+"""Servers of a run: start order, output in failed turns, end, and restart by --watch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BROKEN = 'open("broken.txt", "w").close(); raise SystemExit("cannot start")'
 
 
 def program(called: str, port: int, **keys: Any) -> dict[str, Any]:
-    """A server of the program above."""
+    """A server that runs the program above."""
     command = [sys.executable, "agent.py", str(port), called]
     return {"command": command, "ready": f"http://127.0.0.1:{port}/", **keys}
 
@@ -61,8 +61,8 @@ def configure(project: Project, own: dict[str, Any], **keys: Any) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one process", "workers"])
 @pytest.mark.slow
-def test_what_servers_print(project: Project, more: tuple[str, ...]) -> None:
-    """Servers start in order, each has its log, and its last lines stand under a turn that failed."""
+def test_output_of_servers(project: Project, more: tuple[str, ...]) -> None:
+    """Servers start in order, each has its log, and a failed turn shows its last lines."""
     ports = [free_port() for _ in range(3)]
     project.write("agent.py", AGENT)
     named = {"queue": program("second", ports[1]), "api": program("first", ports[2])}
@@ -93,7 +93,7 @@ def test_what_servers_print(project: Project, more: tuple[str, ...]) -> None:
 
 
 def test_a_server_that_dies(project: Project) -> None:
-    """One that dies is said at once, and turns that fail then name it, without a folder of runs, too."""
+    """A dead server is reported at once, and later failed turns name it, even without a run folder."""
     port, other = free_port(), free_port()
     project.write("agent.py", AGENT)
     project.write("out", "a file in the place of the folder")
@@ -120,8 +120,8 @@ def test_a_server_that_dies(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_watch_starts_servers_anew(project: Project) -> None:
-    """An edit of what `watch` names runs the new code; what cannot start is told, and tried again."""
+def test_watch_restarts_servers(project: Project) -> None:
+    """An edit of a file in `watch` runs the new code; a failed start is reported and retried."""
     port = free_port()
     source = project.write("agent.py", AGENT)
     configure(project, program("own", port, watch=["agent.py"]))

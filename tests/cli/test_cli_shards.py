@@ -1,4 +1,4 @@
-"""A run is split on clean checkouts, and merged into one that is as if it had never been split."""
+"""Sharding a run over clean checkouts, and merging the shards to an equal run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def checkouts(project: Project, number: int) -> Iterator[Project]:
-    """The project as it is, without its runs, at as many other places."""
+    """Copies of the project without its runs."""
     for n in range(number):
         folder = project.root / "checkouts" / str(n)
         shutil.copytree(
@@ -67,15 +67,15 @@ def checkouts(project: Project, number: int) -> Iterator[Project]:
 
 
 def uploaded(checkout: Project, project: Project) -> None:
-    """What a job leaves as an artifact, unpacked where the runs are merged."""
+    """Copy a job's artifact to where the runs are merged."""
     name = f"artifacts/{checkout.root.name}"
     shutil.copytree(checkout.root / ".agentest" / "runs", project.root / name)
 
 
 @pytest.mark.parametrize("agents", [1, 2], ids=["one agent", "a comparison"])
 def test_shards_merged_are_the_whole_run(project: Project, agents: int) -> None:
-    """Three jobs on clean checkouts, one with workers, one shuffled, are merged: results, verdict, status
-    and usage are those of one run, with recorded models, skipped scenarios and broken files."""
+    """Three jobs on clean checkouts, one with workers, one shuffled, merge to the results, verdict, status
+    and usage of one run, with recorded models, skipped scenarios and broken files."""
     project.scenario(SCENARIOS)
     project.write("broken.sim.py", "import nothing_of_the_kind")
     with ScriptedAgent(answer) as agent, ModelServer(script=best) as model:
@@ -111,7 +111,7 @@ def conversations(journal: Path) -> set[bytes]:
 
 @pytest.fixture
 def split(project: Project) -> Project:
-    """A project with three shards of a run, all kept, one of them without anything to do."""
+    """A project with three shards of a run, one of them empty."""
     project.scenario('scenario("a", turns=["a"], conversations_per_scenario=2)\nscenario("b", turns=["b"])')
     with ScriptedAgent(["yes"]) as agent:
         project.config(agent.endpoint, reporters=["console"])
@@ -129,14 +129,14 @@ def merged(project: Project, *arguments: str) -> tuple[int, str]:
 
 
 def changed(folder: Path, **keys: Any) -> None:
-    """The record of a run, in which something is otherwise."""
+    """Change the record of a run."""
     found = record(folder)
     (folder / "run.json").write_text(json.dumps({**found, **keys}))
 
 
 def test_incomplete_shards_are_refused(split: Project) -> None:
-    """Missing and doubled shards, runs of other states and cut journals are refused in a message each, and
-    nothing is written; with --allow-missing what is there is an errored run."""
+    """Missing and duplicate shards, incompatible runs and cut journals each give an error, and nothing is
+    written; --allow-missing makes the merged run errored."""
     one, two, three = (folder.name for folder in runs(split))
     first, second, _ = runs(split)
     table = {
@@ -177,8 +177,8 @@ def test_incomplete_shards_are_refused(split: Project) -> None:
 
 
 def test_the_latest_durations_split_a_run(project: Project) -> None:
-    """The latest whole run splits by its durations, on each machine that has it; where one has it and another
-    has not, and scenarios are lost or doubled by that, the merge says so."""
+    """The latest complete run's durations split a run on every machine that has it; if some machines lack it
+    and scenarios are lost or duplicated, the merge says so."""
     project.scenario("\n".join(f'scenario("{name}", turns=["{name}"])' for name in "abc"))
     with ScriptedAgent(["yes"]) as agent:
         project.config(agent.endpoint, reporters=["console", "json"])
@@ -206,8 +206,8 @@ def test_the_latest_durations_split_a_run(project: Project) -> None:
     assert "no duration of a conversation" in project.run("--shard", "1/2", "--shard-by", "a.sim.py").stderr
 
 
-def test_a_killed_shard_is_gone_on_with_as_that_shard(project: Project) -> None:
-    """--resume goes on with a shard as that shard; merged, the killed run is left out, or errored alone."""
+def test_a_killed_shard_is_resumed_as_that_shard(project: Project) -> None:
+    """Merged with its resumed run, the killed shard is ignored; merged alone, it is errored."""
     project.scenario("\n".join(f'scenario("s{n}", turns=["x", "x"])' for n in range(4)))
     waiting = threading.Event()
     asked: list[str] = []
@@ -242,7 +242,7 @@ def test_a_killed_shard_is_gone_on_with_as_that_shard(project: Project) -> None:
 
 
 def test_runs_without_a_scenario_in_common_are_merged(project: Project) -> None:
-    """Runs that are no shards are merged if they do not overlap."""
+    """Runs that are not shards can be merged if they do not overlap."""
     project.scenario('scenario("a", turns=["a"])\nscenario("b", turns=["b"])')
     with ScriptedAgent(lambda body: str(body["messages"][-1]["content"])) as agent:
         project.config(agent.endpoint, reporters=["json"])

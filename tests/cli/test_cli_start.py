@@ -1,4 +1,4 @@
-"""What a command imports before it does its work: counted, not timed."""
+"""The modules that a command imports before its work: counted, not timed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def is_package(name: str) -> bool:
 
 
 def test_a_plain_run_imports_what_it_uses(project: Project) -> None:
-    """One scripted scenario needs no judge, model or trajectory, and no protocol but its agent's."""
+    """A scripted scenario imports no judge, model or trajectory, and only its agent's protocol."""
     text = 'from agentest import scenario\n\nscenario("books", turns=["Book Friday at nine."])\n'
     project.write("a.sim.py", text)
     with ScriptedAgent(["Booked."]) as agent:
@@ -118,8 +118,8 @@ def test_a_plain_run_imports_what_it_uses(project: Project) -> None:
     assert inside(modules, *(f"agentest.{part}" for part in UNUSED_PARTS)) == set()
 
 
-def test_help_imports_click_alone(project: Project) -> None:
-    """`--help` is fast because it reads what plug-ins hand in, and neither a command nor a library."""
+def test_help_imports_only_click(project: Project) -> None:
+    """`--help` is fast because it reads only plug-in registrations, and no command or library."""
     modules = imported(project, "--help")
     assert inside(modules, "click")
     assert inside(modules, *UNUSED, "aiohttp", "anyio", "ipaddress", "pathlib", "pydantic", "yaml") == set()

@@ -1,4 +1,4 @@
-"""Nothing that an agent, a server or a file says steers GitHub's runner or a terminal, in any command."""
+"""No text of an agent, server or file controls GitHub's runner or a terminal, in any command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def agent() -> Iterator[ScriptedAgent]:
 
 @pytest.mark.parametrize("more", [(), ("--verbose",)])
 def test_a_run(project: Project, agent: ScriptedAgent, more: tuple[str, ...]) -> None:
-    """Replies, arguments, names, errors and tracebacks of a run form no command; its annotations alone do."""
+    """Replies, arguments, names, errors and tracebacks form no command; only annotations do."""
     write_scenarios(project)
     project.config(agent.endpoint)
     summary = project.root / "summary.md"
@@ -42,7 +42,7 @@ def test_a_run(project: Project, agent: ScriptedAgent, more: tuple[str, ...]) ->
 
 
 def test_other_consoles_keep_the_text(project: Project, agent: ScriptedAgent) -> None:
-    """Where nobody obeys such commands, the text stays as it was said, but for what steers a terminal."""
+    """Outside GitHub Actions the text is unchanged, except for terminal controls."""
     write_scenarios(project)
     project.config(agent.endpoint)
     done = project.run("--verbose")
@@ -51,7 +51,7 @@ def test_other_consoles_keep_the_text(project: Project, agent: ScriptedAgent) ->
 
 
 def test_lists(project: Project, agent: ScriptedAgent) -> None:
-    """Nor do lists and estimates."""
+    """Lists and estimates contain no commands either."""
     write_scenarios(project)
     project.config(agent.endpoint, conversations_per_scenario=1)
     harmless(project.run("--list", env=GITHUB))
@@ -61,7 +61,7 @@ def test_lists(project: Project, agent: ScriptedAgent) -> None:
 @pytest.mark.parametrize("ending", ["exit 3", "exec sleep 60"])
 @pytest.mark.slow
 def test_the_last_output_of_a_server(project: Project, ending: str) -> None:
-    """Nor does the last output of a server that dies or never gets ready; its colours are left out."""
+    """The output of a server that dies or never becomes ready has no commands or colors."""
     project.scenario('scenario("s", turns=["x"])')
     project.write("output.txt", f"\x1b[32mINFO\x1b[0m started\n{HOSTILE}\n")
     port = free_port()
@@ -84,7 +84,7 @@ def test_the_last_output_of_a_server(project: Project, ending: str) -> None:
     ],
 )
 def test_a_configuration_that_is_refused(project: Project, name: str, text: str) -> None:
-    """Nor does the message about a configuration, a file or an option."""
+    """Errors about a configuration, a file or an option contain no commands."""
     project.write(name, text + "\n")
     done = project.run(env=GITHUB)
     assert done.returncode == 2
@@ -95,7 +95,7 @@ def test_a_configuration_that_is_refused(project: Project, name: str, text: str)
 
 
 def test_results_of_others(project: Project, tmp_path: Path) -> None:
-    """Nor does a file that is no results.json."""
+    """The error about an invalid results.json contains no commands."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     results = project.write("r.json", json.dumps({"schemaVersion": HOSTILE, HOSTILE: 1}))

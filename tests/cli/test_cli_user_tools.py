@@ -1,4 +1,4 @@
-"""A simulated user with tools of its own from outside: runs, recordings, reports, and what ends one."""
+"""A simulated user with its own tools on the command line: runs, recordings, reports and endings."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ STEPS = [
 
 
 def plays(received: Received) -> Answer:
-    """The user's next step: each of its answers so far is one line of its own."""
+    """The user's next step, counted by its earlier answers."""
     return completion(STEPS[sum(m["role"] == "assistant" for m in received.body["messages"])])
 
 
 def agent_of(script: Callable[[dict[str, Any]], Any] | None = None) -> ScriptedAgent:
-    """An agent that looks at the phone's network in every turn."""
+    """An agent that checks the phone's network in every turn."""
 
     def answer(body: dict[str, Any]) -> Any:
         last = body["messages"][-1]
@@ -71,9 +71,9 @@ def user_calls(project: Project) -> list[tuple[str, Any, int]]:
     return [(each["name"], each["result"], each["turnIndex"]) for each in conversation["userToolCalls"]]
 
 
-def test_a_run_with_a_user_who_acts(project: Project) -> None:
-    """The user's calls stand in the results apart from the agent's, without secrets, and in the transcript
-    before what the user wrote; a recording replays them, with workers, too."""
+def test_a_run_with_user_tools(project: Project) -> None:
+    """Results list the user's calls separately and without secrets, and the transcript shows them before the
+    user's message; a recording replays them, with workers, too."""
     project.scenario(PHONE)
     with agent_of() as agent, ModelServer(script=plays) as model:
         project.config(agent.endpoint, conversations_per_scenario=1, **model_keys(model))
@@ -108,7 +108,7 @@ def test_a_run_with_a_user_who_acts(project: Project) -> None:
 
 
 def test_without_a_model(project: Project) -> None:
-    """Offline the user calls nothing, and a warning says so; a list knows them."""
+    """Offline the user makes no calls, and a warning lists its tools."""
     project.scenario(PHONE.replace('trajectory={"expected": ["diagnose", "diagnose"]}', ""))
     with agent_of() as agent:
         project.config(agent.endpoint, conversations_per_scenario=1)
@@ -119,8 +119,8 @@ def test_without_a_model(project: Project) -> None:
     assert project.run("--list").returncode == 0
 
 
-def test_what_a_user_without_a_model_should_have_done(project: Project) -> None:
-    """Offline the user does nothing: what should have come of it is errored, and no fault of the agent's."""
+def test_effects_missing_without_a_model(project: Project) -> None:
+    """Offline, expected effects of the user's calls are errored and do not blame the agent."""
     final = 'final_state={"roaming": "on"}, expect={"never_says": "sorry"}'
     project.scenario(PHONE.replace('trajectory={"expected": ["diagnose", "diagnose"]}', final))
     with agent_of() as agent:
@@ -133,8 +133,8 @@ def test_what_a_user_without_a_model_should_have_done(project: Project) -> None:
     assert project.scenario_result("abroad")["status"] == "errored"
 
 
-def test_the_most_calls_of_a_model(project: Project) -> None:
-    """The estimate has eleven calls for each message of such a user: ten rounds and the message."""
+def test_the_estimate_of_model_calls(project: Project) -> None:
+    """The estimate has eleven calls per message of such a user: ten rounds and the message."""
     project.scenario(PHONE)
     project.config("http://127.0.0.1:1/v1", conversations_per_scenario=2, max_turns=3, model="openai/m")
     done = project.run("--dry-run")
@@ -143,7 +143,7 @@ def test_the_most_calls_of_a_model(project: Project) -> None:
 
 
 def test_ctrl_c_while_a_tool_hangs(project: Project) -> None:
-    """Ctrl-C ends a run whose user waits for a tool, like any other."""
+    """Ctrl-C ends a run whose user waits for a tool."""
     project.scenario(
         'import anyio, pathlib\nasync def hangs():\n    pathlib.Path("begun").write_text("")\n'
         "    await anyio.sleep_forever()\n"
@@ -160,7 +160,7 @@ def test_ctrl_c_while_a_tool_hangs(project: Project) -> None:
 
 
 def test_a_scripted_user_has_no_tools(project: Project) -> None:
-    """Giving tools to a script is an error with file and key, and what to do."""
+    """User tools for a script are an error with file, key and advice."""
     project.scenario('scenario("s", turns=["x"], user_tools={"look": 1})')
     project.config("http://127.0.0.1:1/v1")
     done = project.run()

@@ -1,4 +1,4 @@
-"""`agentest run --watch` on a terminal: what a change runs, and what the keys do."""
+"""`agentest run --watch` on a terminal: what a change runs, and the keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def three_scenarios(project: Project) -> None:
 
 
 def test_a_change_runs_what_it_affects_and_what_failed(project: Project) -> None:
-    """A helper's helper runs its scenario, rows theirs, the configuration all; what failed runs, too."""
+    """A helper runs its scenarios, data its rows, the configuration all; failed ones run, too."""
     three_scenarios(project)
     with ScriptedAgent(lambda _: "y") as agent, watching(project, agent) as terminal:
         terminal.wait_for(WAITING)
@@ -69,7 +69,7 @@ def test_a_change_runs_what_it_affects_and_what_failed(project: Project) -> None
 
 
 def test_keys_choose_what_runs(project: Project) -> None:
-    """Pattern, again, failed, all, help; quit has the last run's status and restores the terminal."""
+    """Pattern, again, failed, all, page, help; quit exits with the last status and restores the terminal."""
     three_scenarios(project)
     project.scenario('scenario("beta", turns=["beta"], expect={"says": "x"})', "b.sim.py")
     with ScriptedAgent(lambda _: "y") as agent, watching(project, agent) as terminal:
@@ -111,7 +111,7 @@ config = {"agent": {"type": "custom", "handler": handler}}
 
 
 def test_a_run_takes_changes_and_one_key_afterwards(project: Project) -> None:
-    """A change and a key during a run wait for its end; `q` there stops it."""
+    """A change or key during a run takes effect after it; `q` stops it."""
     three_scenarios(project)
     project.write("agentest.config.py", SLOW)
     calls = project.root / "calls"
@@ -141,7 +141,7 @@ def test_a_run_takes_changes_and_one_key_afterwards(project: Project) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_restores_the_terminal(project: Project, number: int) -> None:
-    """Ctrl-C and SIGTERM end a watch that waits, even while a resumed job sets the terminal."""
+    """Ctrl-C and SIGTERM end a waiting watch, even while a resumed job sets the terminal."""
     three_scenarios(project)
     with ScriptedAgent(lambda _: "y") as agent, watching(project, agent) as terminal:
         terminal.wait_for(WAITING)
@@ -152,7 +152,7 @@ def test_a_signal_restores_the_terminal(project: Project, number: int) -> None:
 
 
 def test_imports_are_found_in_the_source(tmp_path: Path) -> None:
-    """Packages, relative imports, functions' imports, objects by name, and namesakes of other folders."""
+    """Packages, relative and nested imports, objects by name, and equal names in other folders."""
     sources = {
         "a.sim.py": "import pkg.part\ndef f():\n    from near import x\nmetric = 'graders.tone:score'\n",
         "pkg/__init__.py": "",

@@ -1,4 +1,4 @@
-"""What whole conversations must hold, by the command line: a back end in memory, and its state at the end."""
+"""Checks of whole conversations on the command line: an in-memory back end and its final state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checks_of(project: Project, name: str) -> list[list[dict[str, Any]]]:
 
 
 def test_a_back_end_in_memory(project: Project) -> None:
-    """Conversations that are held at the same time have a state each; expect, state and check decide."""
+    """Concurrent conversations have separate states; expect, state and check decide."""
     project.scenario(
         SHOP + "scenario('refunds', turns=['Refund 17.'], conversations_per_scenario=20, check=only_one,\n"
         "  expect={'says': 'Refunded', 'never_says': 'sorry'},\n"
@@ -76,8 +76,8 @@ def test_a_back_end_in_memory(project: Project) -> None:
         assert words in done.stdout
 
 
-def test_what_was_held_is_judged_again(project: Project) -> None:
-    """A kept run is held to its scenarios again; what no transcript tells is errored, and says why."""
+def test_stored_conversations_are_judged_again(project: Project) -> None:
+    """Checks run again on a stored run; what the transcript cannot show is errored with the reason."""
     text = (
         SHOP + "scenario('told', turns=['Refund 17.'], expect={'says': 'Refunded'},\n"
         "  check=lambda c: any(c.turns), final_state={'orders': lambda orders: len(orders) == 2}, **common)\n"
@@ -98,7 +98,7 @@ def test_what_was_held_is_judged_again(project: Project) -> None:
 
 
 def test_an_aborted_conversation_is_judged_by_its_turns(project: Project) -> None:
-    """If a conversation ended early, only its finished turns and forbidden things count."""
+    """If a conversation ended early, only its completed turns and forbidden calls count."""
     project.scenario(
         SHOP + "scenario('breaks', turns=['Hi.', 'Refund 17.'], final_state={'on': 1}, check=mean,\n"
         "  expect={'says': 'x', 'never_says': 'Hello'}, state=SHOP)\n"

@@ -1,4 +1,4 @@
-"""docs/expectations.md: its ten sentences are kept by one agent and broken by another; its data is read."""
+"""docs/expectations.md: one agent follows its ten sentences, another violates them."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def run(tmp_path: Path, calls: dict[str, list[Any]], reply: str) -> Any:
         return project.run(env={"COLUMNS": "200"})
 
 
-def test_an_agent_that_keeps_them_passes(tmp_path: Path) -> None:
-    """Either call, a retry, free look-ups, about 5, another case, three parts of four: all hold."""
+def test_an_agent_that_follows_them_passes(tmp_path: Path) -> None:
+    """Either call, a retry, free look-ups, about 5, another case, three parts of four: all pass."""
     done = run(tmp_path, RIGHT, "It is the one that ends in 4242.")
     assert "10 passed" in done.stdout, done.stdout
 
 
-def test_an_agent_that_breaks_them_is_told_what_the_page_says(tmp_path: Path) -> None:
-    """Each of the ten fails, and the console prints what stands beside it on the page."""
+def test_an_agent_that_violates_them_fails_as_documented(tmp_path: Path) -> None:
+    """Each of the ten fails, and the console prints the text of the page."""
     done = run(tmp_path, WRONG, "It is 4000 1234 1234 4242.")
     assert "10 failed" in done.stdout, done.stdout
     printed = " ".join(done.stdout.split())
@@ -90,7 +90,7 @@ def test_an_agent_that_breaks_them_is_told_what_the_page_says(tmp_path: Path) ->
 
 
 def test_yaml_and_python_of_the_page_agree() -> None:
-    """The YAML of the page expects the same as its Python."""
+    """The page's YAML and Python have the same expectations."""
     with collect_scenarios():
         read = scenario("as data", turns=["Hello"], **yaml.safe_load(DATA))
     (trajectory,) = read.trajectory

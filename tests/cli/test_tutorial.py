@@ -1,4 +1,4 @@
-"""docs/tutorial.md: who follows it step by step sees what it shows."""
+"""docs/tutorial.md: following it step by step gives the output that it shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEEDS_A_MODEL = "--model"
 
 @pytest.mark.slow
 def test_the_tutorial_shows_what_happens(project: Project) -> None:
-    """Every scenario and command of the page runs, and each line that it shows is printed or in the agent."""
+    """Every scenario and command of the page runs, and each line it shows is printed or in the agent."""
     agent = project.root / "demo_agent.py"
     printed = ""
     for language, text in _BLOCK.findall(PAGE.partition("## Your own agent")[0]):
@@ -35,7 +35,7 @@ def test_the_tutorial_shows_what_happens(project: Project) -> None:
 
 
 def run(project: Project, line: str) -> str:
-    """What a command prints; the folder is the project's own, and nothing asks a model."""
+    """Return the output of a command, in the project's folder and without a model."""
     words = shlex.split(line)
     if words[0] != "agentest" or _NEEDS_A_MODEL in words:
         return ""

@@ -1,4 +1,4 @@
-"""What `watch` of a server names."""
+"""The key `watch` of a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THERE = (
     ],
 )
 def test_files_folders_and_patterns(tmp_path: Path, entry: str, named: set[str]) -> None:
-    """An entry is a file, a folder with all that is in it, or a pattern; what tools write does not count."""
+    """An entry is a file, a folder with its content, or a pattern; files written by tools are ignored."""
     root = tmp_path / "agents"
     for name in THERE:
         (root / name).parent.mkdir(parents=True, exist_ok=True)

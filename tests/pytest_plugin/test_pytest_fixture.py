@@ -1,4 +1,4 @@
-"""The fixture `agentest`: scenarios in tests of one's own."""
+"""The fixture `agentest`: scenarios and evaluation sets in the user's own tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentest.testing import ScenarioErrored, ScenarioFailed, ScriptedAgent
 
 @pytest.fixture
 def salon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agentest]:
-    """The fixture of a project whose agent greets."""
+    """The fixture in a project whose agent sends a greeting."""
     monkeypatch.delenv("AGENTEST_MODEL", raising=False)
     monkeypatch.chdir(tmp_path)
     with ScriptedAgent(["Hello."], name="salon") as agent:
@@ -32,7 +32,7 @@ def says(text: str, name: str = "greets", **options: object) -> Scenario:
 
 
 def test_a_run_is_checked(salon: Agentest) -> None:
-    """`check` is silent where all passed, and else says what the console says, with the error that fits."""
+    """`check` is silent if all passed; otherwise its error has the text of the console."""
     salon.run(says("Hello")).check()
     with pytest.raises(ScenarioFailed) as failed:
         salon.run(says("Hello"), says("Goodbye", "parts")).check()
@@ -44,8 +44,8 @@ def test_a_run_is_checked(salon: Agentest) -> None:
     assert failed.value.result.scenarios[0].name == "greets"
 
 
-def test_what_was_not_judged_is_no_assertion(salon: Agentest) -> None:
-    """An errored scenario raises no AssertionError, which a test may expect; a skipped one skips."""
+def test_errored_scenarios_raise_no_assertion_error(salon: Agentest) -> None:
+    """A test may expect an AssertionError, so an errored scenario raises another; a skipped one skips."""
     with pytest.raises(ScenarioErrored, match="helpfulness has a threshold") as errored:
         salon.run(says("Hello", goal="Be greeted.", thresholds={"helpfulness": 4})).check()
     assert not isinstance(errored.value, AssertionError)
@@ -56,7 +56,7 @@ def test_what_was_not_judged_is_no_assertion(salon: Agentest) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_async_code_awaits_a_run(salon: Agentest) -> None:
-    """In a running event loop `run` says what to await, and that runs."""
+    """In a running event loop the error of `run` says what to await, and that works."""
     with pytest.raises(UsageError, match=r"`await agentest\.run_async\(…\)` there"):
         salon.run(says("Hello"))
     with pytest.raises(UsageError, match=r"`await agentest\.eval_async\(…\)` there"):
@@ -65,7 +65,7 @@ async def test_async_code_awaits_a_run(salon: Agentest) -> None:
 
 
 def test_an_agent_of_the_test_is_run(salon: Agentest) -> None:
-    """The keywords are those of `run_scenarios`: another agent, other keys; without configuration, too."""
+    """Keywords are those of `run_scenarios`: another agent or other keys, also without configuration."""
     keywords = {"agent": lambda messages, ctx: "Goodbye."}
     salon.run(says("Goodbye"), conversations_per_scenario=2, **keywords).check()
     result = Agentest().run(says("Goodbye"), **keywords)

@@ -1,4 +1,4 @@
-"""`pytest --agentest`: scenarios as items of pytest, read as its users read them."""
+"""`pytest --agentest`: scenarios as pytest items."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FLAGS = ("--agentest", "--strict-markers", "-p", "no:hypothesispytest")
 
 @pytest.fixture
 def agent() -> Iterator[ScriptedAgent]:
-    """An agent that greets."""
+    """An agent that sends a greeting."""
     with ScriptedAgent(["Hello."], name="salon") as agent:
         yield agent
 
@@ -52,7 +52,7 @@ def agent() -> Iterator[ScriptedAgent]:
 def project(
     pytester: pytest.Pytester, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    """A project of that agent, with scenarios of every outcome."""
+    """A project with that agent and scenarios of every outcome."""
     for name in ("AGENTEST_MODEL", "CI", "GITHUB_ACTIONS", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     configure(pytester, agent)
@@ -72,7 +72,7 @@ def write(pytester: pytest.Pytester, name: str, text: str) -> None:
 
 
 def serve(pytester: pytest.Pytester, port: int) -> None:
-    """Have the project start its agent, at this port."""
+    """Let the project start its agent on this port."""
     write(pytester, "server.py", SERVER)
     command = f"{sys.executable} server.py {port}"
     server = {"command": command, "ready": f"http://127.0.0.1:{port}/"}
@@ -81,7 +81,7 @@ def serve(pytester: pytest.Pytester, port: int) -> None:
 
 
 def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """A scenario has an outcome of pytest's and the console's block; JUnit has time, reason and numbers."""
+    """A scenario has a pytest outcome and the console's text; JUnit has time, reason and figures."""
     result = project.runpytest(*FLAGS, "-v", "-rsfE", "--junitxml=junit.xml")
     result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
     assert len(agent.requests) == 4
@@ -113,9 +113,9 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
     assert properties == {"conversations": "1", "passed_conversations": "0"}
 
 
-def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """A run is kept with the reports that the configuration names, but none of the console's on the terminal;
-    `--last-failed` counts it, and the run of a selection says that it is one."""
+def test_a_run_is_stored(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """It has the configured reports, without the console's on the terminal; `--last-failed` counts it, and a
+    run of a selection is marked as one."""
     names = ["console", "console=said.txt", "junit", "github-actions"]
     configure(project, agent, reporters=names)
     text = project.runpytest(*FLAGS).stdout.str()
@@ -138,8 +138,8 @@ def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
     assert sorted(failed) == ["errs", "fails"]
 
 
-def test_what_cannot_be_kept_is_told(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """Where no folder can be made a note says so; if a report was asked for, the run does not begin."""
+def test_a_run_that_cannot_be_stored_is_noted(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """Without a writable folder a note says so; with a configured report, the run does not start."""
     write(project, ".agentest", "a file in the way of the folder")
     result = project.runpytest(*FLAGS, "-k", "greets")
     result.assert_outcomes(passed=1, deselected=4)
@@ -163,17 +163,16 @@ def test_what_cannot_be_kept_is_told(project: pytest.Pytester, agent: ScriptedAg
         pytest.param(["--co", "-q"], 0, id="collect only"),
     ],
 )
-def test_what_is_selected_runs(
+def test_only_selected_scenarios_run(
     project: pytest.Pytester, agent: ScriptedAgent, arguments: list[str], asked: int
 ) -> None:
-    """Only what pytest has selected talks to the agent."""
     result = project.runpytest(*FLAGS, *arguments)
     assert result.ret in (0, 1)
     assert len(agent.requests) == asked
 
 
 def test_a_marker_skips_before_the_conversation(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """What a conftest marks to be skipped costs nothing, and what it expects to fail does not fail."""
+    """Items marked as skipped in a conftest make no calls, and xfail items do not fail."""
     project.makeconftest(
         """
         import pytest
@@ -192,7 +191,7 @@ def test_a_marker_skips_before_the_conversation(project: pytest.Pytester, agent:
 
 
 def test_without_a_terminal_scenarios_run(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """pytest without its terminal's plugin has no -v, and still an exit status; --setup-plan runs nothing."""
+    """Without pytest's terminal plug-in the exit status is right; --setup-plan runs nothing."""
     assert project.runpytest(*FLAGS, "--setup-plan").ret == 0
     assert agent.requests == []
     assert project.runpytest(*FLAGS, "-p", "no:terminal", "-k", "greets or fails").ret == 1
@@ -200,7 +199,7 @@ def test_without_a_terminal_scenarios_run(project: pytest.Pytester, agent: Scrip
 
 
 def test_last_failed_runs_what_failed_or_erred(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """--lf talks about what did not pass alone, and --ff about that first."""
+    """--lf runs only what did not pass, and --ff runs it first."""
     project.runpytest(*FLAGS)
     agent.requests.clear()
     project.runpytest(*FLAGS, "--lf").assert_outcomes(failed=1, errors=1)
@@ -222,7 +221,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def test_a_plugin_may_run_items_again(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """What a plugin like pytest-rerunfailures runs again holds a new conversation; no result is lost."""
+    """An item repeated by a plug-in like pytest-rerunfailures runs again; no result is lost."""
     project.makeconftest(AGAIN)
     result = project.runpytest(*FLAGS, "-v")
     result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
@@ -230,7 +229,7 @@ def test_a_plugin_may_run_items_again(project: pytest.Pytester, agent: ScriptedA
 
 
 def test_x_stops_the_run(project: pytest.Pytester) -> None:
-    """-x breaks off the conversations that are under way, begins no further, and runs no test behind them."""
+    """-x stops running conversations, starts no others, and runs no later test."""
     released, asked = threading.Event(), []
 
     def answer(body: dict[str, Any]) -> str:
@@ -249,8 +248,8 @@ def test_x_stops_the_run(project: pytest.Pytester) -> None:
     assert len(asked) <= 2
 
 
-def test_scenarios_are_under_way_together(project: pytest.Pytester) -> None:
-    """The selected scenarios of all files are one run: conversations that wait for each other all end."""
+def test_scenarios_run_concurrently(project: pytest.Pytester) -> None:
+    """Selected scenarios of all files are one run: conversations that wait for each other all end."""
     together = threading.Barrier(3, timeout=30)
 
     def answer(body: dict[str, Any]) -> str:
@@ -289,8 +288,8 @@ def test_two(shared, own): pass
 """
 
 
-def test_fixtures_of_other_tests_live_as_ever(project: pytest.Pytester) -> None:
-    """Scenarios between tests close no fixture of the session, and leave none of a folder open."""
+def test_fixtures_of_other_tests_are_unaffected(project: pytest.Pytester) -> None:
+    """Scenarios between tests close no session fixture, and leave none of a folder open."""
     write(project, "conftest.py", SHARED)
     write(project, "a/test_a.py", OWN)
     write(project, "b/b.sim.py", "from agentest import scenario\nscenario('b', turns=['Hi'])\n")
@@ -304,7 +303,7 @@ def test_fixtures_of_other_tests_live_as_ever(project: pytest.Pytester) -> None:
 
 @pytest.fixture
 def few_plugins(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """What a pytest in a process of its own is told, to load no others: some take seconds to import."""
+    """Arguments for a separate pytest process that load no other plug-ins, which take seconds to import."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     return "-p", "agentest"
 
@@ -312,7 +311,7 @@ def few_plugins(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 def test_scenarios_run_without_pytest_xdist(
     project: pytest.Pytester, few_plugins: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pytest-xdist is no requirement: an environment without it collects and runs scenarios."""
+    """pytest-xdist is not required to collect and run scenarios."""
     write(project, "absent/xdist.py", "raise ModuleNotFoundError(\"No module named 'xdist'\")\n")
     monkeypatch.setenv("PYTHONPATH", str(project.path / "absent"), prepend=os.pathsep)
     result = project.runpytest_subprocess("--agentest", *few_plugins, "-k", "greets")
@@ -321,10 +320,10 @@ def test_scenarios_run_without_pytest_xdist(
 
 
 @pytest.mark.slow
-def test_workers_of_xdist_hand_all_scenarios_to_one(
+def test_xdist_runs_all_scenarios_in_one_worker(
     project: pytest.Pytester, few_plugins: tuple[str, ...]
 ) -> None:
-    """With -n the scenarios of all files are one run in one worker: one server, and one kept run."""
+    """With -n the scenarios of all files are one stored run, with one server."""
     serve(project, free_port())
     write(project, "more.sim.py", "from agentest import scenario\nscenario('more', turns=['Hi'])\n")
     write(project, "test_other.py", "def test_other(): pass\n")
@@ -381,10 +380,10 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
         pytest.param(None, 4, "no configuration found", id="no configuration"),
     ],
 )
-def test_what_cannot_run_is_told_in_a_message(
+def test_a_run_that_cannot_start_is_explained(
     project: pytest.Pytester, config: str | None, status: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong configuration ends pytest with one message; an agent that nobody answers for is an error."""
+    """A wrong configuration ends pytest with one message; an unreachable agent is an error."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (project.path / "agentest.config.yaml").unlink()
     if config:
@@ -397,7 +396,7 @@ def test_what_cannot_run_is_told_in_a_message(
 
 
 def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> None:
-    """A file that cannot be imported or is not the project's is an error in our words; so is a name twice."""
+    """A file that cannot be imported or is of another project is an error, as is a duplicate name."""
     write(project, "broken.sim.py", "import nothing_of_this_name\n")
     write(project, "other/agentest.config.yaml", "agent: {endpoint: 'http://x/'}")
     write(project, "other/other.sim.py", "")
@@ -425,7 +424,7 @@ def test_a_refused_scenario_is_an_item_that_errs(project: pytest.Pytester) -> No
 
 
 def test_a_scenario_file_needs_the_option(project: pytest.Pytester) -> None:
-    """Without --agentest, a scenario file that is named is an error that says so; others are left alone."""
+    """Without --agentest, naming a scenario file is an error that says so; others are ignored."""
     result = project.runpytest("all.sim.py")
     result.assert_outcomes(errors=1)
     assert "all.sim.py is a scenario file: pytest --agentest runs it" in result.stdout.str()
@@ -447,8 +446,8 @@ for number in range(40):
 """
 
 
-def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> None:
-    """Nothing is printed between pytest's lines; where something failed, it stands below."""
+def test_output_of_scenarios_is_printed_at_the_end(project: pytest.Pytester) -> None:
+    """Nothing appears between pytest's lines; after a failure, the output follows below."""
     write(project, "agent.py", "def handler(messages, ctx):\n    print('I was asked')\n    return 'Hello.'\n")
     write(project, "agentest.config.yaml", "agent: {type: custom, name: salon, handler: 'agent:handler'}")
     result = project.runpytest(*FLAGS, "-v")
@@ -461,8 +460,8 @@ def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> No
 
 
 @pytest.mark.parametrize("method", ["fd", "sys"])
-def test_nothing_of_what_scenarios_print_is_lost(project: pytest.Pytester, method: str) -> None:
-    """They go on printing while pytest reports on others, and empties what it has captured."""
+def test_no_output_of_scenarios_is_lost(project: pytest.Pytester, method: str) -> None:
+    """Scenarios print while pytest reports others and empties its captured output."""
     write(project, "agent.py", CHATTY)
     write(project, "agentest.config.yaml", "agent: {type: custom, name: salon, handler: 'agent:handler'}")
     write(project, "scenarios/salon.sim.py", PRINTING)
@@ -497,7 +496,7 @@ async def test_awaits(agentest):
 
 
 def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: ScriptedAgent) -> None:
-    """A failure of the fixture ends with the reason, at the line of the test."""
+    """An error of the fixture ends with the reason, at the line of the test."""
     write(project, "tests/test_own.py", TESTS)
     result = project.runpytest("-p", "no:hypothesispytest", "tests")
     result.assert_outcomes(passed=2, failed=1, skipped=1)
@@ -517,7 +516,7 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
 def test_pytest_without_scenarios_imports_nothing_of_ours(
     project: pytest.Pytester, few_plugins: tuple[str, ...]
 ) -> None:
-    """A run that asks for no scenario loads the plugin's own small module; `-p no:agentest` not even that."""
+    """Only the plug-in's small module is loaded, and with `-p no:agentest` not even that."""
     project.makeconftest(
         """
         import sys
@@ -535,7 +534,7 @@ def test_pytest_without_scenarios_imports_nothing_of_ours(
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugins: tuple[str, ...]) -> None:
-    """After Ctrl-C pytest reports what had finished, and the agent's server is gone."""
+    """After Ctrl-C pytest reports finished scenarios, and the agent's server is gone."""
     port = free_port()
     serve(project, port)
     waits = "scenario('waits', turns=['wait'])\n"
@@ -558,7 +557,7 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugin
 
 @pytest.mark.slow
 def test_strict_scenarios_that_the_end_of_the_run_questions(project: pytest.Pytester) -> None:
-    """A pass that only the whole run questions is reported as an error, never as a pass first."""
+    """A pass that only the whole run questions is reported as an error, never first as a pass."""
     write(
         project,
         "all.sim.py",

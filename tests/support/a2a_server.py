@@ -1,4 +1,4 @@
-"""An A2A agent on loopback that answers as a test says."""
+"""An A2A agent on loopback with the answers of a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Told:
-    """An error of JSON-RPC."""
+    """A JSON-RPC error."""
 
     code: int
     message: str = "no"
@@ -25,7 +25,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Stream:
-    """Server-sent events: results, `Told`, and texts that are sent as they are."""
+    """Server-sent events: results, `Told`, and texts sent unchanged."""
 
     events: Sequence[Any]
     cut: bool = False
@@ -34,7 +34,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Http:
-    """An answer that is none of A2A's."""
+    """An answer that is not A2A."""
 
     status: int
     body: str = ""
@@ -43,7 +43,7 @@ class Http:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     method: str
@@ -58,7 +58,7 @@ Answer = Callable[[Asked], Any]
 
 @dataclass
 class A2aServer:
-    """Where it listens, what it was asked, and what it answers."""
+    """The address, the received requests and the answers."""
 
     answer: Answer
     cards: Mapping[str, Any] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def data(value: Any, **metadata: Any) -> Json:
 
 
 def message(*parts: Json | str, user: bool = False, **more: Any) -> Json:
-    """A message of the agent, with an id of its own unless one is given."""
+    """A message of the agent, with a new id unless one is given."""
     read = [text(part) if isinstance(part, str) else part for part in parts]
     return {"role": "ROLE_USER" if user else "ROLE_AGENT", "parts": read, **more}
 
@@ -183,7 +183,7 @@ def task(state: str = "completed", said: Json | str | None = None, id: str = "t-
 
 
 def update(state: str, said: Json | str | None = None, **more: Any) -> Json:
-    """A change of a task's status, as streams of 1.0 tell it."""
+    """A change of a task's status, as in streams of 1.0."""
     return {"statusUpdate": {"taskId": "t-1", "contextId": "ctx-1", "status": status(state, said), **more}}
 
 

@@ -1,4 +1,4 @@
-"""Random events of one run, and what google-adk's evaluation reads from them. Run by google-adk's own Python.
+"""Random events of one run, and what google-adk's evaluation reads from them. Run by google-adk's Python.
 
     python adk_events_probe.py COUNT SEED
 

@@ -1,4 +1,4 @@
-"""Events of AG-UI as agents send them, and conversations with an agent that sends what a test wants."""
+"""AG-UI events as agents send them, and conversations with an agent that sends given ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text(said: str, identifier: str = "a-1", **start: Any) -> list[Event]:
 
 
 def call(identifier: str, name: str, result: Any = None, **args: Any) -> list[Event]:
-    """A tool call with arguments in two pieces, and its result where there is one."""
+    """A tool call with arguments in two pieces, and its result, if any."""
     written = json.dumps(args)
     return [
         {"type": "TOOL_CALL_START", "toolCallId": identifier, "toolCallName": name},
@@ -63,7 +63,7 @@ def answer(identifier: str, result: Any) -> Event:
 
 
 def listed(identifier: str, name: str, arguments: str) -> Event:
-    """A tool call as messages hold it."""
+    """A tool call in a message."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -72,7 +72,7 @@ def snapshot(*messages: Event) -> Event:
 
 
 def stream(*events: Event, between: str = "\n\n") -> bytes:
-    """An answer with these events, as they are."""
+    """An answer with these events, unchanged."""
     body = "".join(f"data: {json.dumps(event)}{between}" for event in events)
     return http(body.encode(), headers=("content-type: text/event-stream",))
 
@@ -91,7 +91,7 @@ def held(
     notes: Callable[[str], None] = lambda _: None,
     **config: Any,
 ) -> tuple[Conversation, Wire]:
-    """A conversation with an agent that answers one request after another so, the last for ever."""
+    """A conversation with an agent that gives these answers in order, the last one repeated."""
 
     async def go() -> tuple[Conversation, Wire]:
         async with wire(*answers) as opened, AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page for those who do not see it, hear it, or hold a mouse."""
+"""Accessibility checks of a page with axe."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _RUN = """async (limit) => {
 
 
 def no_finding(page: Any, themes: tuple[str, ...] = THEMES) -> None:
-    """Fail where axe has a serious or critical finding in one of the themes; the page keeps its own theme.
+    """Fail if axe has a serious or critical finding in any theme; the page keeps its theme.
 
-    Colours are looked at in each theme, all else once.
+    Colors are checked in each theme, everything else once.
     """
     _inject(page)
     before = page.evaluate("document.documentElement.dataset.theme || ''")

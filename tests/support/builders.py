@@ -1,6 +1,6 @@
-"""Results of a run for the tests of whatever reads them. Everything has a default that passes.
+"""Results of a run, for tests of their readers. All defaults pass.
 
-Verdicts, averages and skipped metrics are the program's own unless a test gives others.
+Verdicts, averages and skipped metrics are computed by the program unless given.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def scored(value: float | str = 5, reason: str = "It answers.", samples: Sequenc
 def turn_evaluation(
     index: int = 0, metrics: Mapping[str, MetricResult] | None = None, **more: Any
 ) -> TurnEvaluation:
-    """One turn's evaluation; helpfulness 5 unless told."""
+    """One turn's evaluation; helpfulness is 5 by default."""
     return TurnEvaluation(index, {"helpfulness": scored()} if metrics is None else metrics, **more)
 
 
@@ -131,7 +131,7 @@ def error_group(
 
 
 def verdict(status: Status, message: str = "why", kind: ReasonKind = ReasonKind.CONVERSATION) -> Verdict:
-    """A verdict with one reason, or none where it passed."""
+    """A verdict with one reason, or none if it passed."""
     return Verdict(status, () if status is Status.PASSED else (Reason(status, kind, message),))
 
 
@@ -176,7 +176,7 @@ def skipped_scenario(name: str = "later") -> ScenarioResult:
 
 
 def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
-    """A run of 3.2 s with one agent; with none given, of one scenario that passed."""
+    """A run of 3.2 s with one agent, by default with one passed scenario."""
     given = {
         "agents": tuple(dict.fromkeys(s.agent for s in scenarios if s.agent)) or ("booking",),
         "comparison": False,
@@ -191,12 +191,12 @@ def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
 
 
 def let_go(result: RunResult) -> RunResult:
-    """The run without its conversations, as a run of the command line ends."""
+    """The run without its conversations, as at the end of a run on the command line."""
     return replace(result, scenarios=tuple(replace(s, conversations=()) for s in result.scenarios))
 
 
 def events(result: RunResult) -> Iterator[Event]:
-    """What a run with this result emits that reporters keep; every conversation before its scenario's end."""
+    """The events of a run with this result; all conversations come before their scenario's end."""
     agents = dict.fromkeys(result.agents, "http://127.0.0.1:8080/")
     yield RunStarted(
         result.version,

@@ -1,4 +1,4 @@
-"""Stand-ins for bots on channels: they check signatures, answer at once, and send their replies by calls."""
+"""Stand-ins for bots on channels: they check signatures, answer at once, and reply with calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def by_nobody(request: web.Request, body: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Channel:
-    """How a bot on a channel hears and replies."""
+    """How a bot on a channel receives messages and replies."""
 
     path: str
     is_signed: Callable[[web.Request, bytes], bool]
@@ -113,7 +113,7 @@ CHANNELS: Mapping[str, Channel] = {
 
 
 class Bot:
-    """A bot on a channel: two messages for each of the user's, sent after its response."""
+    """A bot on a channel: it sends two messages for each of the user's, after its response."""
 
     def __init__(self, channel: Channel, port: int, parts: Callable[[str], list[str]]) -> None:
         self.channel = channel

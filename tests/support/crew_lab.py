@@ -1,6 +1,6 @@
-"""A run's own process and its workers in one event loop: workers that are slow, die, fall silent or stop.
+"""A run and its workers in one event loop: workers that are slow, die, hang or stop.
 
-Time passes only in sleeps (`fake_time`), so that whoever waits for what never comes is an error.
+Time passes only in sleeps (`fake_time`), so waiting for something that never comes is an error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Fate:
 
 
 class Rules:
-    """What the agents see: who talks with them at the same time."""
+    """What the agents observe: their concurrent conversations."""
 
     def __init__(self, units: Sequence[Unit], most: int) -> None:
         self._units = {unit.scope: unit for unit in units}
@@ -105,7 +105,7 @@ class Rules:
 
 
 class FakeWorker:
-    """Both the line to a worker and the worker."""
+    """A worker, and the channel to it."""
 
     def __init__(
         self, lab: Lab, number: int, tasks: TaskGroup, on_message: OnMessage, on_disconnect: OnDisconnect
@@ -156,7 +156,7 @@ class FakeWorker:
             self._to_run.put_nowait(_END)
 
     def fail(self) -> None:
-        """Tell of a mistake of our own, and end."""
+        """Report a bug of ours, and end."""
         self._news.failed("a mistake")
         self.die()
 
@@ -165,7 +165,7 @@ class FakeWorker:
             self._to_run.put_nowait(message)
 
     async def _carry(self) -> None:
-        """Bring what the worker says to the run, in order, some of it together."""
+        """Bring the worker's messages to the run, in order, some of them together."""
         while (message := await self._to_run.get()) is not _END:
             if self._lab.fate.random.random() < 0.5:
                 await anyio.sleep(self._lab.fate.pause(self._lab.fate.delay_s))
@@ -199,7 +199,7 @@ class FakeWorker:
         self._conversations.start_soon(self._hold, order)
 
     def end_unit(self, scope: str) -> None:
-        """Nothing is kept for a unit."""
+        """Do nothing."""
 
     def stop(self, *_: object, **__: object) -> None:
         self._stopped.cancel()
@@ -263,7 +263,7 @@ class _WaitingConversation:
 
 
 class Lab:
-    """A run with its workers, which are a Fleet."""
+    """A run with its workers, which is their fleet."""
 
     called = "worker process"
 
@@ -310,8 +310,8 @@ class Lab:
         beforehand: Callable[[Lab], Any] | None = None,
         between: Callable[[Lab], Any] | None = None,
     ) -> Mapping[str, ScenarioResult]:
-        """The whole run; meanwhile, `meddle` does what it likes, `beforehand` while workers are waited for,
-        and `between` when they are ready and nothing is held yet."""
+        """Execute the run; `meddle` runs alongside, `beforehand` while workers start, and `between` when they
+        are ready and no conversation has started."""
         problem: UsageError | None = None
         results: Mapping[str, ScenarioResult] = {}
         ledger = Ledger()
@@ -359,7 +359,7 @@ def running(
     fate: Fate | None = None,
     **more: Any,
 ) -> tuple[Lab, Mapping[str, ScenarioResult]]:
-    """A run from its beginning to its end."""
+    """Execute a run from start to end."""
     made: list[tuple[Lab, Mapping[str, ScenarioResult]]] = []
 
     async def go() -> None:

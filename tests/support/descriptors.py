@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 def opened() -> set[int]:
-    """The file descriptors of this process, one of this look among them."""
+    """Count this process's open file descriptors, including one for the count."""
     return {int(each.name) for each in Path("/dev/fd").iterdir()}
 
 
 @contextmanager
 def no_more_than(left: int) -> Iterator[None]:
-    """A block in which no more file descriptors than that can be opened."""
+    """Limit the file descriptors that can be opened in the block."""
     before = opened()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(before) + 1

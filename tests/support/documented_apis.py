@@ -1,4 +1,4 @@
-"""Talks with stand-ins for servers with a public API, by the configurations in the documentation."""
+"""Conversations with stand-ins for servers with a public API, by the documented configurations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_ONCE = 20
 
 
 def documented(heading: str, url: str) -> dict[str, Any]:
-    """The agent below a heading of the page, at another address and without long waits."""
+    """The agent documented under a heading, at another address and without long waits."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block

@@ -284,7 +284,7 @@ def an_object(
 
 
 def only_key(word: str, kind: str, then: Schema) -> Schema:
-    """Return a rule for an object whose only key is this word, with a value of this type."""
+    """Return a rule for an object whose only key is this one, with a value of this type."""
     spelt = [word] if camel(word) == word else [word, camel(word)]
     return {
         "if": {

@@ -14,12 +14,12 @@ def message(role: str, text: str) -> Json:
 
 
 def use(name: str, **args: Any) -> Json:
-    """A tool call that is expected."""
+    """An expected tool call."""
     return {"name": name, "args": args}
 
 
 def response(name: str, **answer: Any) -> Json:
-    """What a tool answered when the set was recorded."""
+    """A tool's recorded answer."""
     return {"name": name, "response": answer}
 
 
@@ -30,7 +30,7 @@ def invocation(
     responses: Sequence[Json] = (),
     **more: Any,
 ) -> Json:
-    """One message of the user; without `answer` and `uses` nothing is expected."""
+    """One user message; without `answer` and `uses` nothing is expected."""
     found: Json = {"user_content": message("user", user), **more}
     if answer is not None:
         found["final_response"] = message("model", answer)
@@ -44,7 +44,7 @@ def case(eval_id: str, *invocations: Json, **more: Any) -> Json:
 
 
 def simulated(eval_id: str, starts: str = "Hello.", plan: str = "Ask for help. Say thanks.") -> Json:
-    """A case that a simulated user leads."""
+    """A case with a simulated user."""
     return {
         "eval_id": eval_id,
         "conversation_scenario": {"starting_prompt": starts, "conversation_plan": plan},
@@ -56,7 +56,7 @@ def eval_set(eval_set_id: str, *cases: Json) -> Json:
 
 
 def text(document: Any) -> str:
-    """A document as a file, with every key on a line of its own."""
+    """A document as a file, with each key on its own line."""
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Any evaluation set there can be, for property tests."""
+"""Arbitrary evaluation sets, for property tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def eval_sets(opaque: st.SearchStrategy[Any] = json_values) -> st.SearchStrategy[m.EvalSet]:
-    """Sets that use every field. `opaque`: what stands where Agentest keeps values without reading them."""
+    """Sets that use every field. `opaque`: values that Agentest stores without reading them."""
     calls = st.builds(
         m.FunctionCall, _maybe(texts), _maybe(texts), _maybe(objects), opaque, _maybe(st.booleans())
     )

@@ -38,7 +38,7 @@ Act = str | tuple[str, dict[str, Any]]
 
 @dataclass
 class Seen:
-    """What an agent has seen, as it reads it."""
+    """What an agent reads from its messages."""
 
     messages: list[dict[str, Any]]
     users: list[str] = field(default_factory=list)
@@ -91,14 +91,14 @@ Brain = Callable[[Seen], Act]
 
 @contextmanager
 def endpoint_of(brain: Brain) -> Iterator[str]:
-    """The address of an agent over HTTP that thinks with this function, in a thread of its own."""
+    """The address of an HTTP agent that runs this function in its own thread."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_served(brain)) as url:
         yield f"{url}/chat"
 
 
 @asynccontextmanager
 async def agent_of(brain: Brain) -> AsyncIterator[Agent]:
-    """The client of an agent over HTTP that thinks with this function."""
+    """The client of an HTTP agent that runs this function."""
     async with _served(brain) as url, opened(settings(url, {"type": "chat_completions"})) as agent:
         yield agent
 

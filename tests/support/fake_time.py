@@ -1,4 +1,4 @@
-"""An event loop whose clock only moves when everybody waits."""
+"""An event loop whose clock moves only when every task waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 
 
 class _FakeTime(selectors.DefaultSelector):
-    """Waits by moving the clock. Who waits for something that never comes is an error, not a hang."""
+    """Moves the clock instead of waiting. Waiting for something that never comes is an error."""
 
     now = 0.0
 
@@ -33,5 +33,5 @@ class _FakeLoop(asyncio.SelectorEventLoop):
 
 
 def run(use: Callable[[], Awaitable[None]]) -> None:
-    """Run with time that passes only in sleeps, and then at once."""
+    """Run with simulated time, which passes only in sleeps."""
     anyio.run(use, backend_options={"loop_factory": _FakeLoop})

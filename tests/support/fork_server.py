@@ -25,7 +25,7 @@ _READ_AT_START = ("PYTHON", "LC_", "LANG")
 
 
 def forkable(environment: Mapping[str, str]) -> bool:
-    """Whether a fork can stand for a fresh interpreter in this environment. `AGENTEST_FRESH=1` says never."""
+    """Return whether a fork can replace a fresh interpreter here. `AGENTEST_FRESH=1` prevents it."""
     return "AGENTEST_FRESH" not in os.environ and _at_start(environment) == _at_start(_environment())
 
 
@@ -65,7 +65,7 @@ class Forked(subprocess.Popen[str]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _ended(self, flags: int) -> tuple[int, int]:
-        """As `os.waitpid`: the process id, or 0, and the status."""
+        """Work like `os.waitpid`: return the process id, or 0, and the status."""
         if flags & os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
         status = self._status.recv(32)
@@ -108,7 +108,7 @@ def _server() -> socket.socket:
 
 
 def _import_all() -> None:
-    """What a command imports, litellm left out: it would cost more than it saves."""
+    """Import what commands import, except litellm, which would cost more than it saves."""
     import importlib
 
     import agentest
@@ -123,7 +123,7 @@ def _import_all() -> None:
 
 
 def _build_all() -> None:
-    """What a command makes when it first needs it: an event loop's modules, the check of a configuration."""
+    """Create what every command needs at first: modules of an event loop, the configuration's schema."""
     import anyio
 
     from agentest.config.config import Config
@@ -133,7 +133,7 @@ def _build_all() -> None:
 
 
 def _be_patient() -> None:
-    """Do not say that something takes long: where a machine stalls, that would stand in any test's output."""
+    """Turn off messages about long waits, which would appear in a test's output on a slow machine."""
     from agentest.support import terminal
 
     terminal.FIRST_S = 3600.0
@@ -176,7 +176,7 @@ def _keep(request: dict[str, Any], fds: list[int]) -> None:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """From here on this process is the command, and ends as one."""
+    """Turn this process into the command."""
     import runpy
 
     for number, fd in enumerate(streams):

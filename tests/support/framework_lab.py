@@ -1,6 +1,6 @@
-"""Servers of real frameworks, tested by the configuration that their page of the documentation shows.
+"""Servers of real frameworks, tested with the configuration of their documentation page.
 
-`python tests/plugins/frameworks/install.py FOLDER` installs what they need, for AGENTEST_FRAMEWORKS=FOLDER.
+`python tests/plugins/frameworks/install.py FOLDER` installs them, for AGENTEST_FRAMEWORKS=FOLDER.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.M | re.S)
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A server, and the passage of the documentation that says how it is tested."""
+    """A server, and the documentation passage with its configuration."""
 
     id: str
     type: str
@@ -88,7 +88,7 @@ class Served:
 
 
 def configuration(served: Served) -> dict[str, Any]:
-    """What the page shows for such an agent."""
+    """Return the page's configuration for such an agent."""
     text = (ROOT / "docs" / f"{served.page}.md").read_text(encoding="utf-8")
     assert served.after in text, f"docs/{served.page}.md does not say {served.after!r}"
     blocks = map(yaml.safe_load, _BLOCK.findall(text.partition(served.after)[2] if served.after else text))
@@ -99,7 +99,7 @@ def configuration(served: Served) -> dict[str, Any]:
 
 
 def project_for(served: Served, folder: Path) -> Project:
-    """A project whose configuration is that of the page, and starts the server."""
+    """A project with the page's configuration, which starts the server."""
     for name in ("servers", "node"):
         shutil.copytree(FRAMEWORKS / name, folder / name)
     (folder / "node" / "node_modules").symlink_to(installed("npm/node_modules"))
@@ -118,7 +118,7 @@ def project_for(served: Served, folder: Path) -> Project:
 
 
 def _answering(agent: Mapping[str, Any]) -> dict[str, Any]:
-    """The same agent, whose questions the configuration answers."""
+    """The same agent, with the configuration answering its questions."""
     same = {key: value for key, value in agent.items() if key != "server"}
     return {"approving": {**same, "approvals": "approve"}, "denying": {**same, "approvals": "deny"}}
 
@@ -144,19 +144,19 @@ def _on_a_port(settings: dict[str, Any], served: Served, folder: Path) -> dict[s
 
 
 def installed(name: str) -> str:
-    """A file of the folder with frameworks; a program's name without a folder is the machine's."""
+    """A file in the folder with frameworks; a program's name without a folder is the system's."""
     return str(Path(str(FOLDER)) / name) if "/" in name else name
 
 
 def environment() -> dict[str, str]:
-    """The programs of the folder come first."""
+    """The environment, with the folder's programs first."""
     return {
         "PATH": os.pathsep.join([installed("node/bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     }
 
 
 def run(served: Served, folder: Path, scenarios: str) -> Project:
-    """`agentest run` of scenarios of this folder; its results are there, whatever they are."""
+    """Run `agentest run` with scenarios of this folder, and return its project."""
     project = project_for(served, folder)
     for name in [scenarios, *(["approvals"] if served.asks else [])]:
         shutil.copy(FRAMEWORKS / "scenarios" / f"{name}.py", project.root / f"{name}.sim.py")
@@ -168,23 +168,23 @@ def run(served: Served, folder: Path, scenarios: str) -> Project:
 
 
 def statuses(project: Project) -> dict[str, str]:
-    """What became of each scenario."""
+    """Map each scenario to its status."""
     return {scenario["name"]: scenario["status"] for scenario in project.results["scenarios"]}
 
 
 def expected(visibility: str) -> dict[str, str]:
-    """What must become of the scenarios of an agent with tools of its own."""
+    """The expected statuses of an agent with its own tools."""
     of_calls = {name: UNSEEN.get(visibility, status) for name, status in JUDGED_BY_CALLS.items()}
     return {**JUDGED_BY_TEXT, **of_calls}
 
 
 def assert_all_pass(project: Project) -> None:
-    """Every scenario has passed, and there was one."""
+    """Check that there are scenarios and all passed."""
     assert set(statuses(project).values()) == {"passed"}, _output(project)
 
 
 def assert_own_tools(project: Project, visibility: str) -> None:
-    """Each scenario ends as it must, calls are told in full, and what the agent raises is its own error."""
+    """Check statuses, complete calls, and that the agent's exceptions are its own errors."""
     found = statuses(project)
     approvals = dict.fromkeys(found.keys() & APPROVALS, "passed")
     assert found == {**expected(visibility), **approvals}, _output(project)
@@ -197,7 +197,7 @@ def assert_own_tools(project: Project, visibility: str) -> None:
 
 
 def assert_calls_are_told(project: Project) -> None:
-    """Names, arguments and results of the agent's own calls, in order."""
+    """Check names, arguments and results of the agent's own calls, in order."""
     calls = calls_of(project, "breaks a ban")
     assert [(call["name"], call["args"]) for call in calls] == [
         ("check_stock", {"item": "lamp"}),
@@ -209,7 +209,7 @@ def assert_calls_are_told(project: Project) -> None:
 
 
 def assert_mocked_tools(project: Project, without_mock: str = "failed") -> None:
-    """The mocks answer each conversation on its own; a call without mock that reaches us ends it."""
+    """Check that mocks answer each conversation separately, and an unmocked call ends it."""
     assert statuses(project) == {**MOCKED, "calls what no mock answers": without_mock}, _output(project)
     assert seen(calls_of(project, "breaks a ban")) == {("caller", True)}
     assert conversation(project, "fails")["errorSource"] == "agent"
@@ -227,7 +227,7 @@ def calls_of(project: Project, scenario: str) -> list[dict[str, Any]]:
 
 
 def seen(calls: list[dict[str, Any]]) -> set[tuple[str, bool]]:
-    """By whom calls were seen, and whether mocks answered them."""
+    """The sources of the calls, and whether mocks answered them."""
     return {(call["seenBy"], call["mocked"]) for call in calls}
 
 

@@ -1,6 +1,6 @@
-"""`python gateway_agent.py PORT FORM [stream]`: an agent over HTTP that runs its own tools.
+"""`python gateway_agent.py PORT FORM [stream]`: an HTTP agent that runs its own tools.
 
-It finds its model by the variables that clients of the form use. POST /chat takes `{session, message}`.
+It finds its model by the environment variables of the form's clients. POST /chat takes `{session, message}`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents that begin to answer and go on for ever."""
+"""Agents whose answers never end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEGINNINGS = {
 
 
 class Hanging:
-    """Agents that begin to answer and go on for ever, until they are cancelled or left alone."""
+    """Agents that start to answer and never end, until they are cancelled or disconnected."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -57,7 +57,7 @@ class Hanging:
 
 
 def _has_unread(connection: socket.socket) -> bool:
-    """Whether the other end, on this machine, has not read all that it received."""
+    """Return whether the other end, on this machine, has unread data."""
     ports = f":{connection.getpeername()[1]:04X}", f":{connection.getsockname()[1]:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any(
@@ -111,7 +111,7 @@ def _handler_for(hanging: Hanging) -> type[BaseHTTPRequestHandler]:
 
 
 def check_timed_out_turn(project: Project, agent: dict[str, Any], cancelled: list[str]) -> None:
-    """The agent's error is the time-out, and its server is told to stop."""
+    """Check that a timeout is the agent's error, and that its server is told to stop."""
     project.scenario('scenario("s", turns=["Hi"], expect={"says": "x"})')
     with Hanging() as hanging:
         project.config("", agent=hanging.agent(agent), request_timeout_ms=500)
@@ -125,7 +125,7 @@ def check_timed_out_turn(project: Project, agent: dict[str, Any], cancelled: lis
 def check_interrupted_run(
     project: Project, agent: dict[str, Any], cancelled: list[str], *arguments: str
 ) -> None:
-    """Ctrl-C cancels what is under way on the server as well."""
+    """Check that Ctrl-C also cancels requests on the server."""
     project.scenario('scenario("s", turns=["Hi"], expect={"says": "x"})')
     with Hanging() as hanging:
         project.config("", agent=hanging.agent(agent))
@@ -138,7 +138,7 @@ def check_interrupted_run(
 
 
 def check_stopped_run(project: Project, agent: dict[str, Any], cancelled: list[str]) -> None:
-    """So does a run that stops by itself: here by --fail-fast, once another agent has failed."""
+    """Check the same for --fail-fast, after another agent has failed."""
     project.write(
         "slow.py",
         "async def fails(messages, ctx):\n"

@@ -1,4 +1,4 @@
-"""Texts of others that try to leave their place in a prompt."""
+"""Foreign texts that try to leave their place in a prompt."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ LONG = "word & <mark> " * 5_000
 
 
 def turns(text: str, number: int = 2, **more: Any) -> tuple[Turn, ...]:
-    """Turns in which everybody says the text, and one tool is called with it."""
+    """Turns with the text in every message, and in a tool call."""
     calls = (ToolCall(text, {text: text}, {text: [text]}, True, 0, invalid_arguments=text, error=text),)
     of_all: dict[str, Any] = {"remarks": (Remark(text, text),), "author": text, "state_after": {text: text}}
     return tuple(Turn(n, text, text, **{"tool_calls": calls, **of_all, **more}) for n in range(number))
 
 
 def long_turns() -> tuple[Turn, ...]:
-    """Long texts at every place, in many turns, calls and remarks."""
+    """Long texts everywhere, in many turns, calls and remarks."""
     calls = (ToolCall("look", {"q": LONG}, [LONG], True, 0),) * 20
     return turns(LONG, 20, remarks=(Remark("a", LONG),) * 5, tool_calls=calls)
 
 
 def outside(messages: Sequence[Message]) -> str:
-    """What stands in no block: ours."""
+    """Return the text outside of blocks, which is ours."""
     return BLOCK.sub("[block]", "\n\n".join(message["content"] for message in messages))

@@ -1,4 +1,4 @@
-"""Little agents over HTTP, each with a form of its own, and conversations with them in this process."""
+"""Small HTTP agents with different formats, and conversations with them in this process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def opened(
 async def held(
     agent: Agent, *lines: str, number: int = 1, state: dict[str, Any] | None = None
 ) -> Conversation:
-    """A conversation in which the user says these lines."""
+    """Run a conversation with these user messages."""
     name = f"c-{number}"
     mocks = MockResolver({}, scenario="s", conversation_id=name)
     session = None if state is None else Session(state=state)
@@ -96,7 +96,7 @@ def talked(routes: Routes, agent: dict[str, Any], *lines: str, **options: Any) -
 
 
 def replies(conversation: Conversation) -> list[str]:
-    """What the agent said, turn by turn. Raises AssertionError where the conversation ended in an error."""
+    """Return the agent's replies. Raises AssertionError if the conversation failed."""
     assert conversation.failure is None, conversation.failure.message
     return [turn.agent_message for turn in conversation.turns]
 

@@ -1,6 +1,6 @@
-"""An event loop whose clock can be put forward: a time-out comes when the test has what it needs, not before.
+"""An event loop whose clock can be advanced: a timeout comes when the test is ready for it.
 
-Until then its time is real, and a time-out of a minute is as good as none.
+Until then time is real, and a timeout of a minute never expires.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Hurrying(asyncio.SelectorEventLoop):
 
 
 def run(use: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """`anyio.run` in such a loop."""
+    """Run with `anyio.run` in such a loop."""
     return anyio.run(use, *args, backend_options={"loop_factory": _Hurrying})
 
 
@@ -40,7 +40,7 @@ def _running() -> _Hurrying:
 
 
 def hurry() -> None:
-    """From now on time flies, and all that is ready is done meanwhile: for limits that leave delays out."""
+    """Advance time from now on, running everything that is ready: for limits that leave out delays."""
     loop = _running()
     if not loop.hurried:
         loop.hurried = True
@@ -48,17 +48,17 @@ def hurry() -> None:
 
 
 def leap(seconds: float) -> None:
-    """It is so much later at once: for time limits that count everything."""
+    """Advance time at once, for time limits that count everything."""
     _running().ahead_s += seconds
 
 
 async def hurry_when(condition: Callable[[], bool]) -> None:
-    """Hurry once something has come to pass that tells nobody."""
+    """Hurry once a condition without an event is true."""
     while not condition():  # noqa: ASYNC110 - files tell nobody
         await anyio.sleep(_STEP_S)
     hurry()
 
 
 def has_text(path: Path) -> bool:
-    """Whether a program has written into its file."""
+    """Return whether a program has written to its file."""
     return path.exists() and bool(path.read_text())

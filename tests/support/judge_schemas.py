@@ -1,4 +1,4 @@
-"""The schemas of answers, as they are sent to a judge's model."""
+"""The schemas of answers, as sent to a judge model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentest.models.structured_output import answer_schema
 
 
 def shapes(room: str, of: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
-    """Those that are written down in the modules of a room."""
+    """The answer classes in the modules of a package."""
     for each in of.__subclasses__():
         module = sys.modules.get(each.__module__)
         if each.__module__.startswith(room) and getattr(module, each.__name__, None) is each:
@@ -22,7 +22,7 @@ def shapes(room: str, of: type[BaseModel] = BaseModel) -> Iterator[type[BaseMode
 
 
 def _said(schema: Any) -> list[str]:
-    """What is described anywhere in a schema."""
+    """Return all descriptions in a schema."""
     if isinstance(schema, list):
         return [text for each in schema for text in _said(each)]
     if not isinstance(schema, dict):
@@ -32,14 +32,14 @@ def _said(schema: Any) -> list[str]:
 
 
 def check_no_descriptions(shape: type[BaseModel]) -> None:
-    """A schema holds names and choices alone: our own docstrings are no part of a prompt."""
+    """Check that a schema has only names and choices, without our docstrings."""
     schema = answer_schema(shape)
     assert not _said(schema), shape
     assert "judge" not in json.dumps(schema).lower(), shape
 
 
 def check_reasons_come_first(shape: type[BaseModel]) -> None:
-    """A model that writes in the order of the schema gives its reason before the value that it decides."""
+    """Check that the reason comes before the value that it explains."""
     decisive = {"value", "outcome", "result", "label", "reached"}
     schema = answer_schema(shape)
     for form in (schema, *schema.get("$defs", {}).values()):

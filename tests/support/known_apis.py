@@ -1,4 +1,4 @@
-"""Stand-ins for servers with a public API: each speaks its wire form and remembers its conversations."""
+"""Stand-ins for servers with a public API, with their protocols and conversations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Memory:
-    """The conversations of a server. A reply repeats what was said, with its number in the conversation."""
+    """The conversations of a server. A reply repeats the message, with its number in the conversation."""
 
     def __init__(self) -> None:
         self.said: dict[str, list[str]] = {}
@@ -40,7 +40,7 @@ async def events(request: web.Request, items: list[tuple[str | None, Any]]) -> w
 
 
 def chatkit() -> Routes:
-    """A self-hosted ChatKit server. Told to pay, it calls a client tool."""
+    """A self-hosted ChatKit server. Asked to pay, it calls a client tool."""
     memory = Memory()
 
     async def serve(request: web.Request) -> web.StreamResponse:
@@ -173,7 +173,7 @@ def accepted_jobs() -> Routes:
 
 
 def threads_and_runs() -> Routes:
-    """Threads, messages and runs, as the API of OpenAI Assistants has them."""
+    """Threads, messages and runs, as in the OpenAI Assistants API."""
     memory, messages, runs = Memory(), dict[str, list[Json]](), dict[str, list[str]]()
 
     def message(thread: str, role: str, text: str) -> Json:
@@ -224,7 +224,7 @@ def threads_and_runs() -> Routes:
 
 
 def realtime() -> Routes:
-    """OpenAI Realtime in text mode. Told to pay, the model calls the function `pay` twice at once."""
+    """OpenAI Realtime in text mode. Asked to pay, the model calls the function `pay` twice at once."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         assert request.headers["Authorization"] == "Bearer none"

@@ -1,4 +1,4 @@
-"""A machine that has nothing to make connections with."""
+"""A machine that cannot open connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
 
 
 class Machine:
-    """A client of a machine that has something, or nothing, to connect with."""
+    """A client on a machine that can or cannot open connections."""
 
     def __init__(self, number: int) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""One desk of leases and several workers in one event loop, with links that take their time."""
+"""One lease coordinator and several workers in one event loop, with delayed messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Said(BaseModel):
 
 @dataclass
 class Model:
-    """A model that takes a while for everything, and is asked by all workers."""
+    """A model that takes a while for each call, and is called by all workers."""
 
     lasts: Callable[[], float] = lambda: 0.5
     fault: Fault = lambda at: None
@@ -62,7 +62,7 @@ class Model:
 
 
 class Wire:
-    """One direction of a link: what is sent arrives in order, a little later, as another process has it."""
+    """One direction of a channel: messages arrive in order and a little later, as between processes."""
 
     def __init__(self, receiver: Callable[[], object], delay: float) -> None:
         self._receiver = receiver
@@ -81,7 +81,7 @@ class Wire:
 
 
 class Worker:
-    """A worker: its gates, and a model asked by way of them."""
+    """A worker: its gates, and a model called through them."""
 
     def __init__(
         self, desk: LeaseCoordinator, spec: ModelSpec, model: Model, name: str, delay: float, tasks: TaskGroup
@@ -99,7 +99,7 @@ class Worker:
         await self.answers.answer(Question([{"role": "user", "content": text}], Said, key))
 
     async def ask_on(self, until: float) -> None:
-        """Ask over and over until this moment."""
+        """Make calls until this moment."""
         while anyio.current_time() < until:
             await self.ask()
 
@@ -109,7 +109,7 @@ class Worker:
 
 
 class Lab:
-    """A desk and its workers."""
+    """A lease coordinator and its workers."""
 
     def __init__(
         self, tasks: TaskGroup, model: Model, workers: int = 2, max_calls: int | None = None,
@@ -127,7 +127,7 @@ class Lab:
 
 
 def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **options: Any) -> Lab:
-    """Use a lab, and see that nothing is left of it: no place taken."""
+    """Use a lab, and check that no place is taken at the end."""
     made: list[Lab] = []
 
     async def go() -> None:

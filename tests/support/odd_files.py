@@ -1,4 +1,4 @@
-"""Files that a user gives and that are none."""
+"""User files that are not regular files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 def check_odd_file(
     project: Project, name: str, kind: str, command: tuple[str, ...], keys: dict[str, Any]
 ) -> None:
-    """A pipe would be waited for, and a device read, for ever; the message names the file and what it is."""
+    """Check that a pipe or device is not read, and that the error names it and its kind."""
     project.write("fine.test.json", '[{"query": "x", "reference": "y"}]')
     project.scenario('scenario("s", turns=["x"])', "fine.sim.py")
     project.config("x", agent={"endpoint": "http://127.0.0.1:9/", "retries": 0, **keys})

@@ -1,4 +1,4 @@
-"""Little OpenAPI documents for tests."""
+"""Small OpenAPI documents for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project with kept runs, and `agentest ui` over it in a thread of this process."""
+"""A project with stored runs, served by `agentest ui` in a thread of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
 
 def keep_runs(root: Path, runs: Sequence[RunResult]) -> list[str]:
-    """Keep runs in a project's folder, an hour apart, the first the oldest; their ids."""
+    """Store runs in a project's folder, an hour apart, oldest first; return their ids."""
     return [_kept(root, run, FIRST + timedelta(hours=number)) for number, run in enumerate(runs)]
 
 

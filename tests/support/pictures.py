@@ -1,4 +1,4 @@
-"""Make the pictures of the README from real runs of the salon and its agent, which makes mistakes.
+"""Make the README's pictures from real runs of the salon and its faulty agent.
 
 python tests/support/pictures.py
 """
@@ -44,7 +44,7 @@ MISTAKES = {
 
 
 def broken(agent: str) -> str:
-    """The agent's source with its mistakes. Raises ValueError where there is no place for one."""
+    """The agent's source with its mistakes. Raises ValueError if one cannot be placed."""
     for right, wrong in MISTAKES.items():
         if right not in agent:
             raise ValueError(f"the agent does not say {right!r} any more: choose another mistake")
@@ -53,7 +53,7 @@ def broken(agent: str) -> str:
 
 
 def make_runs(root: Path) -> None:
-    """Run the scenarios against the agent as it is, twice, and leave it with its mistakes."""
+    """Run the scenarios with the agent as it is, twice, and then leave it with its mistakes."""
     for scenario in (REPOSITORY / "scenarios").glob("*.py"):
         shutil.copy(scenario, root)
     agent = (REPOSITORY / "examples" / "booking_agent" / "agent.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A pipeline of three stages behind ADK's wire form: deterministic, without a model."""
+"""A pipeline of three stages with ADK's protocol: deterministic, without a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def said(author: str, text: str) -> dict[str, Any]:
 
 
 class Pipeline:
-    """Planner, executor and reviewer, each of which puts its result into the session's state.
+    """Planner, executor and reviewer, each of which stores its result in the session's state.
 
     A task with "mute" in it makes the server refuse to report the state.
     """
@@ -98,6 +98,6 @@ def _handler_for(pipeline: Pipeline) -> type[BaseHTTPRequestHandler]:
             self.wfile.flush()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""A shop's agent whose rules have edges, right or with one planted bug each (functions for `explore_lab`)."""
+"""A shop's agent with rules about edge cases, correct or with one bug (functions for `explore_lab`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's project in a temporary folder, and the real command line on it."""
+"""A user's project in a temporary folder, and the command line in it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DROPPED = ("AGENTEST_", "GITHUB_", "CI", "NO_COLOR", "FORCE_COLOR", *_PROVIDERS
 
 
 def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment without anything that would change a run, and with what the test adds."""
+    """The environment without variables that affect a run, plus those of the test."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **(extra or {})}
 
 
 class Project:
-    """Files in a folder, and runs of `agentest` in it."""
+    """Files in a folder, and commands of `agentest` in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class Project:
         return path
 
     def config(self, endpoint: str, **keys: Any) -> Path:
-        """A configuration for one agent; values as JSON, which is YAML."""
+        """Write a configuration for one agent; values as JSON, which is YAML."""
         basic = {"agent": {"endpoint": endpoint}, "reporters": ["console", "json"], "cache": False}
         settings = {**basic, **keys}
         text = "\n".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
@@ -57,7 +57,7 @@ class Project:
     def run(
         self, *arguments: str, env: dict[str, str] | None = None, **streams: int
     ) -> subprocess.CompletedProcess[str]:
-        """`agentest run` to its end."""
+        """Run `agentest run` to its end."""
         return self.agentest("run", *arguments, env=env, **streams)
 
     def agentest(
@@ -68,7 +68,7 @@ class Project:
         stdout: int = subprocess.PIPE,
         stderr: int = subprocess.PIPE,
     ) -> subprocess.CompletedProcess[str]:
-        """A command to its end; `typed` is its standard input, `stdout` and `stderr` may be open files."""
+        """Run a command to its end; `typed` is its input, `stdout` and `stderr` may be open files."""
         stdin = subprocess.PIPE if typed else subprocess.DEVNULL
         process = self._popen(list(arguments), env, stdin, stdout, stderr)
         with process:
@@ -82,7 +82,7 @@ class Project:
     def start(
         self, *arguments: str, command: str = "run", env: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """A command, still going on."""
+        """Start a command and return its process."""
         return self._popen([command, *arguments], env, subprocess.DEVNULL)
 
     def _popen(
@@ -114,7 +114,7 @@ class Project:
 
     @property
     def finished(self) -> list[str]:
-        """The scenarios of which the journal tells that they have finished, while the run goes on."""
+        """The scenarios that the journal lists as finished while the run goes on."""
         try:
             text = (self.root / ".agentest" / "journal.jsonl").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -127,14 +127,14 @@ class Project:
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Ctrl-C, and what comes of it: exit status, output, error output."""
+    """Send Ctrl-C and return exit status, output and error output."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, out, err
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Look again and again, for a bounded time."""
+    """Wait for a condition, up to a time limit."""
     pause = threading.Event()
     for _ in range(int(DEADLINE_S / 0.02)):
         if condition():
@@ -144,10 +144,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def free_port() -> int:
-    """A port at which nobody listens, and that nobody else of this machine is given meanwhile: no other test,
-    and no agent that a run starts, which has its port from the same place.
+    """Reserve a free port that no other test, and no agent started by a run, gets meanwhile.
 
-    One that the system chose could become, before it is used, the port of any connection or server.
+    One that the system chose could be taken by any connection or server before it is used.
     """
     (port,) = _claims.enter_context(free_ports(1))
     return port
@@ -160,7 +159,7 @@ atexit.register(_claims.close)
 
 @contextmanager
 def taken(port: int) -> Iterator[None]:
-    """A block in which somebody else listens at a port."""
+    """Let another program listen on a port during the block."""
     with socket.create_server(("127.0.0.1", port)):
         yield
 

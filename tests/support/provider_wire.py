@@ -1,8 +1,7 @@
-"""What Anthropic and Gemini speak over HTTP, as scripts for a `ModelServer`: as strict as the real ones where
-a wrong request could pass unnoticed, and with prompt caches that work as theirs do.
+"""Anthropic's and Gemini's HTTP APIs, as scripts for a `ModelServer`: as strict as the real ones about wrong
+requests, with prompt caches that work the same way.
 
-An answer is the shortest instance of the schema that was asked for, with the last choice of each enum and
-`anyOf`.
+An answer is the shortest instance of the requested schema, with the last choice of each enum and `anyOf`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _GENERATION_KEYS = frozenset(
 
 
 class Wrong(Exception):
-    """A request that the provider would answer with an error."""
+    """A request that the provider would refuse."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -46,7 +45,7 @@ def anthropic_error(status: int, message: str, kind: str, headers: Mapping[str, 
 
 
 def gemini_error(status: int, message: str, kind: str, retry_in: str | None = None) -> Answer:
-    """Gemini says in the body, not in a header, when to come back."""
+    """Gemini's error, which has the retry delay in the body, not in a header."""
     error: dict[str, Any] = {"code": status, "message": message, "status": kind}
     if retry_in:
         retry_info = "type.googleapis.com/google.rpc.RetryInfo"
@@ -73,7 +72,7 @@ def instance(schema: Mapping[str, Any], defs: Mapping[str, Any] | None = None) -
 
 
 def _schema_in(text: str) -> Any:
-    """The schema that stands in a prompt, None without one."""
+    """The schema in a prompt, or None."""
     _, found, rest = text.partition(_SCHEMA_IN_PROMPT)
     return json.JSONDecoder().raw_decode(rest)[0] if found else None
 

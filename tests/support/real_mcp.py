@@ -17,7 +17,7 @@ from mcp_answers import BOOKING, SLOTS, result_of
 
 @dataclass(slots=True)
 class RealServer:
-    """A server over HTTP that wants its session named, and answers in streams of events."""
+    """An HTTP server that requires its session id, and answers with streams of events."""
 
     pages: Sequence[Sequence[Any]] = ((BOOKING,), (SLOTS,))
     forgets: int = 0
@@ -52,7 +52,7 @@ class RealServer:
         return await self._streamed(request, message)
 
     async def _streamed(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        """The answer, behind a note and two requests of the server's own."""
+        """The answer, after a notification and two requests of the server."""
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
         asked: list[Any] = [
             {"jsonrpc": "2.0", "id": 99, "method": method} for method in ("ping", "roots/list")
@@ -109,5 +109,5 @@ for line in sys.stdin:
 
 
 def program(pages: Sequence[Sequence[Any]] = ((BOOKING,), (SLOTS,)), text: str = PROGRAM) -> list[str]:
-    """The command of a server on standard input and output, which writes other things there, too."""
+    """The command of a stdio server, which also prints other output."""
     return [sys.executable, "-S", "-c", text.format(path=str(Path(__file__).parent), pages=pages)]

@@ -1,4 +1,4 @@
-"""report.html as its page reads it: the data in its elements, unpacked."""
+"""report.html as its page reads it: data from its elements, decompressed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReportFile:
         return self.data[f"details-{chunk}"][at]
 
     def transcript(self, name: str, id: str, agent: str = "booking") -> Any:
-        """A conversation as the page opens it; None: the file has no room for it."""
+        """A conversation as the page opens it, or None if the file had no room for it."""
         detail = self.scenario(name, agent)
         ids = [row["conversationId"] for row in detail["conversations"]]
         place = detail["places"][ids.index(id)]
@@ -42,7 +42,7 @@ class ReportFile:
         return self.data[f"chunk-{place[0]}"][place[1]]
 
     def transcripts(self) -> list[tuple[str, str]]:
-        """Scenario and conversation of all that have room, in the order in which they stand in the file."""
+        """Scenario and conversation of all stored transcripts, in file order."""
         lists = [self.data[name] for name in self.data if name.startswith("chunk-")]
         return [(each["name"], each["conversation"]["conversationId"]) for held in lists for each in held]
 

@@ -1,7 +1,6 @@
-"""How GitHub's runner finds workflow commands in what a step prints: one line at a time, from each stream.
+"""How GitHub's runner finds workflow commands in a step's output: line by line, in each stream.
 
-It trims white space at the left, and compares by the rules of a language, for which some characters are not
-there at all.
+It trims leading white space, and compares by language rules that ignore some characters.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Command:
 
 
 def commands(stream: str) -> list[Command]:
-    """What the runner would do on reading this."""
+    """The commands that the runner would find."""
     return [found for line in re.split(r"\r\n|\r|\n", stream) for found in _of_line(line)]
 
 
@@ -55,7 +54,7 @@ def _of_line(line: str) -> Iterator[Command]:
 
 
 def parsed(line: str) -> Command | None:
-    """`::name key=value,…::data` after white space, or else `##[name key=value;…]data` wherever it stands."""
+    """Parse `::name key=value,…::data` after white space, or `##[name key=value;…]data` anywhere."""
     trimmed = line.lstrip()
     if trimmed.startswith("::"):
         about, found, data = trimmed[2:].partition("::")
@@ -69,7 +68,7 @@ def parsed(line: str) -> Command | None:
 
 
 def _compared(line: str) -> str:
-    """The line without what its comparisons do not see."""
+    """The line without characters that comparisons ignore."""
     kept = (c for c in line if c.isspace() or unicodedata.category(c) not in _IGNORED)
     return "".join(c for c in kept if not 0xFE00 <= ord(c) <= 0xFE0F and c != "\u034f")
 

@@ -1,4 +1,4 @@
-"""Secrets that an agent, a tool and a judge say, and a search for them in all that a command writes."""
+"""Secrets in messages of an agent, a tool and a judge, and a search for them in all output."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def environment(project: Project) -> dict[str, str]:
 
 
 def everything(project: Project, *done: subprocess.CompletedProcess[str]) -> str:
-    """All that was printed and written."""
+    """All printed and written text."""
     files = [p for p in project.root.rglob("*") if p.is_file() and not p.name.endswith(INPUTS)]
     return "\n".join([d.stdout + d.stderr for d in done] + [p.read_text(errors="replace") for p in files])
 

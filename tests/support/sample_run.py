@@ -1,4 +1,4 @@
-"""A run that has something of everything that the page shows: pass, failure, flaw, cost and mischief."""
+"""A run with all kinds of results for the page: passes, failures, flaws, costs and attacks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ HOSTILE_TEXTS = (
 
 
 def sample_run() -> RunResult:
-    """A run with one agent, in which every kind of result occurs."""
+    """A run with one agent and every kind of result."""
     return builders.run_result(
         passing(),
         wrong_calls(),
@@ -81,7 +81,7 @@ def sample_run() -> RunResult:
 
 
 def compared_run() -> RunResult:
-    """Two agents with the same scenarios: the second is worse at one of them."""
+    """Two agents with the same scenarios; the second is worse at one of them."""
     make = (passing, wrong_calls, flaky)
     found = [replace(each(), agent=agent) for each in make for agent in ("booking", "candidate")]
     worse = replace(judged_low(), agent="candidate")
@@ -113,7 +113,7 @@ def passing(name: str = "user books a morning slot") -> ScenarioResult:
 
 
 def wrong_calls() -> ScenarioResult:
-    """Trajectories that did not hold: missing, extra, other arguments, out of order, forbidden."""
+    """Failed trajectories: missing, extra, different, misplaced and forbidden calls."""
     turns = (
         _turn(0, "Is Tuesday free?", "I have cancelled Monday.", _cancel("b-7"), _check("Monday")),
         _turn(1, "I said Tuesday!", "Booked.", _book("Tuesday", "9:30"), _check("Tuesday"), _mail()),
@@ -134,7 +134,7 @@ def wrong_calls() -> ScenarioResult:
 
 
 def judged_low() -> ScenarioResult:
-    """Low scores with reasons, samples and labels; checks that failed; root causes."""
+    """Low scores with reasons, samples and labels; failed checks; root causes."""
     turns = (
         _turn(0, "When are you open on Saturday?", "We are open from 8:00 to 20:00."),
         _turn(1, "And on Sunday?", "Of course, always!", latency_ms=2750.0, retries=1, requests=2),
@@ -179,7 +179,7 @@ def judged_low() -> ScenarioResult:
 
 
 def criteria_and_state() -> ScenarioResult:
-    """Criteria of which one is violated and one cannot be told; a session whose state changes."""
+    """Criteria, one violated and one undecided, and a session whose state changes."""
     turns = (
         _turn(0, "A table for two.", "For when?", state_after={"cart": {"people": 2}, "user": "Ada"}),
         _turn(
@@ -202,7 +202,7 @@ def criteria_and_state() -> ScenarioResult:
 
 
 def flaky() -> ScenarioResult:
-    """Five conversations, of which two fail, one only at its third turn."""
+    """Five conversations, two of which fail, one only in its third turn."""
     found = []
     for number in range(1, 6):
         turns = tuple(_turn(i, f"Question {i}", f"Answer {i}", latency_ms=100.0 * number) for i in range(3))
@@ -213,7 +213,7 @@ def flaky() -> ScenarioResult:
 
 
 def unfinished() -> ScenarioResult:
-    """A turn that never got its reply, and what the agent's server printed meanwhile."""
+    """A turn without a reply, and the output of the agent's server."""
     output = ServerOutput(
         server="booking",
         lines=("Traceback (most recent call last):", "  File 'agent.py', line 3", "KeyError: 'date'"),
@@ -231,7 +231,7 @@ def unfinished() -> ScenarioResult:
 
 
 def errored() -> ScenarioResult:
-    """Conversations that say nothing of the agent: a mock failed, a model failed, a user broke its role."""
+    """Conversations that do not count: a mock failed, a model failed, a user broke its role."""
     found = [
         builders.conversation_result(
             "c1", (), {}, held=_broken("c1", Blame.MOCK, "mock 'pay' raised KeyError")
@@ -247,7 +247,7 @@ def errored() -> ScenarioResult:
 
 
 def hostile() -> ScenarioResult:
-    """Texts that try to run, to turn the page round, to cover it, and to end the script they stand in."""
+    """Texts that try to run, reverse or cover the page, or end their script."""
     turns = tuple(
         _turn(
             i,
@@ -268,7 +268,7 @@ def hostile() -> ScenarioResult:
 
 
 def _model_request(text: str) -> ModelRequest:
-    """A request of which every text is this one."""
+    """A request with this text everywhere."""
     return ModelRequest(
         begin_ms=1.0,
         latency_ms=9.0,
@@ -310,7 +310,7 @@ def model_requests() -> tuple[ModelRequest, ...]:
 
 
 def case_of_a_set() -> ScenarioResult:
-    """A case of an evaluation set, whose expected invocation differs from the actual one."""
+    """A case of an evaluation set whose expected and actual invocations differ."""
     turns = (_turn(0, "Book Tuesday at 9:00.", "Booked for Monday.", _book("Monday", "9:00")),)
     wanted = _turn(0, "Book Tuesday at 9:00.", "Booked for Tuesday at 9:00.", _book("Tuesday", "9:00"))
     reference = Reference(
@@ -346,7 +346,7 @@ def long_conversation(turns: int = 500, calls: int = 4) -> ScenarioResult:
 
 
 def late_failure() -> ScenarioResult:
-    """A conversation of twelve turns whose call of the last one has a wrong time."""
+    """A conversation of twelve turns whose last call has a wrong time."""
     asked = [builders.turn(n, f"Question {n}. " * 20, "An answer. " * 60) for n in range(11)]
     call = builders.tool_call("create_booking", {"time": "09:00"}, turn_index=11)
     turns = [*asked, builders.turn(11, "Book 10:30.", "Booked.", tool_calls=(call,))]
@@ -388,7 +388,7 @@ def _cancel(id: str) -> ToolCall:
 
 
 def _mail() -> ToolCall:
-    """A call with arguments that are none, which the agent reported alone."""
+    """A call with invalid arguments, reported only by the agent."""
     return builders.tool_call(
         "send_mail",
         '{"to": "ada@',
@@ -401,7 +401,7 @@ def _mail() -> ToolCall:
 
 
 def conversation_of(turns: Sequence[Turn], expected: dict[str, Any]) -> ConversationResult:
-    """A conversation of these turns, of which these calls were expected."""
+    """A conversation of these turns with these expected calls."""
     return _result("c1", turns, trajectory=_trajectory(expected, turns))
 
 

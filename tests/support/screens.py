@@ -1,4 +1,4 @@
-"""Screenshots of every view, in both themes and at a phone's width, for people to look at.
+"""Screenshots of every view, in both themes and on a phone, for review.
 
 python tests/support/screens.py FOLDER
 """
@@ -60,7 +60,7 @@ def shots() -> Iterator[Shot]:
 
 
 def addresses(root: Path) -> dict[str, str]:
-    """View → what stands behind `/` in its address, of runs that are kept in a project's folder."""
+    """Map each view to its address, for runs stored in a project's folder."""
     run = sample_run.sample_run()
     earlier, compared, latest = page_at.keep_runs(root, [run, sample_run.compared_run(), run])
     names = {
@@ -91,7 +91,7 @@ def take(folder: Path, wanted: str = "") -> None:
 
 
 def settled(page: Any) -> None:
-    """Wait until a view has what it asked its server for."""
+    """Wait until a view has its data."""
     page.locator("main .view h1").or_(page.locator("main [role=alert]")).first.wait_for()
     page.get_by_text(_WAITING).first.wait_for(state="detached")
 

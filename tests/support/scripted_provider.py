@@ -37,7 +37,7 @@ _NEXT = count(1)
 
 @dataclass(frozen=True)
 class Said:
-    """One entry of a history: of the user, of the model with its calls (id, name, arguments), or a result."""
+    """One entry of a history: the user's, the model's with its calls (id, name, arguments), or a result."""
 
     role: str
     """`user`, `model`, `result`, or `observed` for results that a framework wrote as text of the user."""
@@ -331,7 +331,7 @@ class Anthropic:
 
 
 class Gemini:
-    """Gemini, whose calls have no ids and whose first call carries a signature."""
+    """Gemini, whose calls have no ids and whose first call has a signature."""
 
     path = "/v1beta/models/m:generateContent"
 
@@ -573,7 +573,7 @@ class Responses:
 
 
 class StoredResponses(Responses):
-    """OpenAI's responses, whose history the provider has: requests name the last response."""
+    """OpenAI's responses with a stored history: requests name the previous response."""
 
     def request(self, history: list[Json], *, stream: bool) -> Json:
         last = max((i for i, item in enumerate(history) if "response" in item), default=-1)
@@ -608,7 +608,7 @@ def _output_tool(offered: Any) -> Json | None:
 
 
 def _value(content: Any) -> Any:
-    """Return a result as the value that it is the JSON of, or as the text that the agent made of it."""
+    """Return a result parsed as JSON, or else as text."""
     text = _text(content)
     try:
         return json.loads(text)
@@ -624,7 +624,7 @@ def _pieces(text: str | None) -> list[str]:
 
 @dataclass
 class Provider:
-    """The APIs of a scripted model. It keeps what it was asked."""
+    """The APIs of a scripted model. It stores its requests."""
 
     reply: Callable[[Sequence[Said]], tuple[str, list[tuple[str, Json]]]] = reply_to
     histories: list[list[Said]] = field(default_factory=list)

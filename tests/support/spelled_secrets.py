@@ -1,4 +1,4 @@
-"""Secrets in every spelling, and a search for them in all that a command writes."""
+"""Secrets in every spelling, and a search for them in all output of a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INPUTS = ("agentest.config.yaml", "agentest.config.py", ".env", ".sim.py", "serv
 
 
 def everything(project: Project, *done: subprocess.CompletedProcess[str]) -> str:
-    """All that was printed and written."""
+    """All printed and written text."""
     files = [p for p in project.root.rglob("*") if p.is_file() and not p.name.endswith(INPUTS)]
     return "\n".join([d.stdout + d.stderr for d in done] + [p.read_text(errors="replace") for p in files])
 
@@ -37,13 +37,13 @@ def found_in(text: str) -> list[str]:
 
 
 def with_secrets(endpoint: str) -> str:
-    """The endpoint as a configuration has it that takes secrets from the environment."""
+    """The endpoint of a configuration that takes secrets from the environment."""
     where = endpoint.replace("://", "://bot:${BOT_PASSWORD}@")
     return f"{where}?page=2&key=${{URL_KEY}}"
 
 
 def check_unreachable(project: Project, *command: str) -> None:
-    """No secret stands in the message that nobody answers at the endpoint, or that it may not be asked."""
+    """Check that errors about unreachable or refused endpoints show no secret."""
     project.scenario('scenario("s", turns=["x"])')
     project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
     for host in (f"127.0.0.1:{free_port()}", "169.254.169.254"):

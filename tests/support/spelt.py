@@ -1,4 +1,4 @@
-"""A secret, however it may be spelt in files that somebody else writes."""
+"""Spellings of a secret in foreign files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 
 def spellings(secret: str) -> set[str]:
-    """As it is, in a URL, in JSON, in hexadecimal digits, and in base64 wherever it begins."""
+    """The secret unchanged, in a URL, in JSON, in hexadecimal, and in base64 at any offset."""
     content = secret.encode()
     encoded = set()
     for before in range(3):
@@ -21,7 +21,7 @@ def spellings(secret: str) -> set[str]:
 
 
 def files_with(secrets: Iterable[str], folder: Path) -> list[str]:
-    """The files below a folder in which one of the secrets stands, in any spelling."""
+    """The files in a folder that contain one of the secrets in any spelling."""
     patterns = "\n".join(sorted(form for secret in secrets for form in spellings(secret)))
     command = ["grep", "-rlaF", "-f", "-", str(folder)]
     done = subprocess.run(command, input=patterns, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Small servers as people write them: what they are asked, what they give, and how they are served."""
+"""Small hand-written servers: requests, responses and how they are served."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def standing_in(answer: StandIn, asked: list[Asked] | None = None) -> Iterator[s
         do_POST = do_GET
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -100,7 +100,7 @@ def reply_to(text: str) -> str:
 
 
 def at(method: str, path: str, answer: StandIn, document: Any = None) -> StandIn:
-    """A server with one route and maybe an OpenAPI document."""
+    """A server with one route and optionally an OpenAPI document."""
 
     def routed(request: Asked) -> Given | None:
         if document is not None and (request.method, request.path) == ("GET", "/openapi.json"):
@@ -117,7 +117,7 @@ def document(
     kind: str = "application/json",
     gets: tuple[str, ...] = (),
 ) -> Any:
-    """An OpenAPI document as FastAPI writes it: paths, properties of their bodies, and the required ones."""
+    """An OpenAPI document like FastAPI's: paths, properties of their bodies, and required ones."""
     posts = {
         path: {
             "post": {
@@ -133,7 +133,7 @@ def document(
 
 
 def missing(*fields: str, where: str = "body") -> Given:
-    """A refusal as FastAPI has it."""
+    """A refusal like FastAPI's."""
     detail = [{"type": "missing", "loc": [where, name], "msg": "Field required"} for name in fields]
     return Given({"detail": detail}, 422)
 

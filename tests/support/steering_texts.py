@@ -1,4 +1,4 @@
-"""Texts that would steer GitHub's runner or a terminal."""
+"""Texts that would control GitHub's runner or a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def harmless(done: subprocess.CompletedProcess[str], *allowed: str) -> str:
-    """All that was printed: no commands but the annotations of ours, and nothing that steers a terminal."""
+    """Check that the output has only our annotations and no controls, and return it."""
     assert [found.name for found in commands(done.stdout)] == list(allowed), done.stdout
     assert commands(done.stderr) == [], done.stderr
     assert "Traceback" not in done.stderr
@@ -30,7 +30,7 @@ def harmless(done: subprocess.CompletedProcess[str], *allowed: str) -> str:
 
 
 def say_hostile_texts(body: dict[str, Any]) -> object:
-    """Call a tool with a hostile name or hostile arguments where asked to; else talk so."""
+    """Call a tool with a hostile name or arguments on request, or else reply with hostile text."""
     said = body["messages"][-1]["content"] or ""
     if said == "call":
         return tool_call("book", note=HOSTILE)

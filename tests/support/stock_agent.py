@@ -1,4 +1,4 @@
-"""An agent over HTTP that calls the tool `stock` at our MCP server for each word that it is sent."""
+"""An HTTP agent that calls the tool `stock` at our MCP server for each word of a message."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from project import Project
 
 
 class StockAgent:
-    """The agent, until the block ends. Words with another meaning: `hang` never answers, `stray` is a call
-    in the name of no conversation."""
+    """The agent, until the block ends. Special words: `hang` never answers, `stray` makes a call without a
+    conversation."""
 
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
@@ -35,7 +35,7 @@ class StockAgent:
         return int(self._server.server_address[1])
 
     def configure(self, project: Project, *, nameless: bool = False, **keys: Any) -> None:
-        """Write a configuration. `nameless`: its calls do not report which conversation they are."""
+        """Write a configuration. `nameless`: its calls do not name their conversation."""
         told = {"message": "{{message}}", "session": "{{session_id}}", "mcp": "{{mcp_url}}"}
         agent = {
             "type": "http",
@@ -48,7 +48,7 @@ class StockAgent:
         project.config("", agent=agent)
 
     def reply(self, body: dict[str, Any], baggage: str) -> str:
-        """What it says to a message."""
+        """Return the reply to a message."""
         if "hang" in body["message"]:
             self.hangs = True
             self.ended.wait()

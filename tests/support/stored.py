@@ -1,4 +1,4 @@
-"""Runs as the JSON that is stored of them."""
+"""Runs as stored JSON."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def to_json(result: RunResult) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The document in a results.json or a journal; that of a killed run is made of what it finished."""
+    """The document of a results.json or a journal; that of a killed run is made from its finished part."""
     document, run = read_checked(path)
     return to_json(run) if run.stopped == KILLED else document

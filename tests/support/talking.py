@@ -1,4 +1,4 @@
-"""Conversations with an agent of any type over HTTP, whose answers a test has written."""
+"""Conversations with an agent of any HTTP type, with scripted answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SSE = ("content-type: text/event-stream",)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A conversation, what the agent was sent in it, and what the user is told at the end."""
+    """A conversation, the requests to the agent, and the final notes for the user."""
 
     conversation: Conversation
     requests: list[Request]
@@ -48,7 +48,7 @@ class Held:
 
     @property
     def problem(self) -> str:
-        """Why the conversation ended early, and through whom."""
+        """Why the conversation failed, and who is to blame."""
         failure = self.conversation.failure
         return f"{failure.blame.value}: {failure.message}" if failure else ""
 
@@ -63,7 +63,7 @@ def as_json(value: Any, status: str = "200 OK") -> bytes:
 
 
 def as_events(*events: Any, names: bool = True) -> bytes:
-    """An answer of server-sent events: JSON objects, with their `type` as name, or texts as they are."""
+    """An answer of server-sent events: JSON objects named by their `type`, or texts unchanged."""
     return http("".join(_event(event, names) for event in events).encode(), headers=_SSE)
 
 
@@ -82,7 +82,7 @@ def held(
     timeout_s: float = 10.0,
     path: str = "/",
 ) -> Held:
-    """A conversation of the user's lines with an agent of these settings that gives these answers."""
+    """A conversation of these user messages with an agent of these settings and answers."""
 
     async def go() -> Held:
         async with wire(*answers) as opened:
@@ -105,7 +105,7 @@ async def converse(
     tools: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
 ) -> Conversation:
-    """The same with an agent that runs already."""
+    """The same with an agent that already runs."""
     settings: Any = TypeAdapter(AgentConfig).validate_python(config)
     async with open_client(AddressGuard()) as client, AsyncExitStack() as closing:
         resources = Resources(
@@ -126,8 +126,7 @@ async def converse(
 
 
 def looked(kind: str, path: str, *answers: Answer) -> Any:
-    """The settings that the probe of a type finds where these answers are given, the endpoint as a path; or
-    None."""
+    """The settings that a type's probe finds for these answers, with the endpoint as a path, or None."""
 
     async def go() -> Any:
         async with wire(*answers, for_looks=True) as opened, open_client(AddressGuard()) as client:
@@ -141,7 +140,7 @@ def looked(kind: str, path: str, *answers: Answer) -> Any:
 
 
 class Gathering:
-    """An application in this process that answers nobody before all its guests have asked."""
+    """An application in this process that answers only after all its clients have sent a request."""
 
     def __init__(self, guests: int, answer: Callable[[dict[str, Any]], Any], at_once: int = 0) -> None:
         """`answer` makes the JSON of an answer from that of a request.

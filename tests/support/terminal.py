@@ -1,4 +1,4 @@
-"""A command on a pseudo-terminal of its own, with keys that are pressed and output that is awaited."""
+"""A command on its own pseudo-terminal, with pressed keys and awaited output."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Frame:
 
 
 def record(command: list[str], cwd: Path, env: dict[str, str], shown: str) -> str:
-    """Run a command on a terminal of its own and return the recording as SVG; `shown` is what was typed."""
+    """Run a command on its own terminal and return the recording as SVG; `shown` is the typed text."""
     return _svg(list(_merged(_typed(shown) + list(_frames(command, cwd, env, shown)))))
 
 

@@ -1,4 +1,4 @@
-"""The servers beside one agent, all three, with a conversation under way and the real API behind."""
+"""All three servers of one agent, with a running conversation and the real API behind them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agentest.support.http.client import open_client
 
 @dataclass
 class Servers:
-    """Their ports, what was recorded, and what came to the real API."""
+    """Their ports, the recorded calls, and the requests to the real API."""
 
     ports: dict[str, int]
     mocks: MockResolver
@@ -41,7 +41,7 @@ class Servers:
         return list(self.mocks.calls_of(0))
 
     async def send(self, server: str, line: str, *headers: str, body: bytes = b"") -> tuple[int, bool]:
-        """Send a request as it is. Returns the status, and whether the connection was closed then.
+        """Send a request unchanged. Returns the status, and whether the connection was closed then.
 
         Args:
             headers: `PORT` stands for the port of the server.
@@ -62,7 +62,7 @@ class Servers:
 async def three_servers(
     root: Path, mocks: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Servers]:
-    """`settings`: of each of them. What no mock answers is passed on to a real API, which answers 200."""
+    """Servers with these settings. Calls without a mock go to a real API, which answers 200."""
     resolver = MockResolver(
         scenario("s", turns=["hello"]).tools,
         scenario="s",

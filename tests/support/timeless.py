@@ -1,4 +1,4 @@
-"""Documents of two runs, to be compared."""
+"""Comparing documents of two runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIMES = {"startedAt", "time", "slowestTurns", "sessionId", "changes"}
 
 
 def timeless(value: Any) -> Any:
-    """A document without what differs from run to run."""
+    """A document without the parts that differ between runs."""
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if key not in TIMES and not key.endswith("Ms")}
         return {key: timeless(item) for key, item in kept.items()}

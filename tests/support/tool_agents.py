@@ -1,4 +1,4 @@
-"""An agent that runs its own tools, by MCP: a handler, whose conversations go on side by side."""
+"""An agent that runs its own tools over MCP: a handler with concurrent conversations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names_by(how: str, ctx: TurnContext) -> dict[str, Any]:
 
 
 def tool_agent(how: str = "path") -> Handler:
-    """A handler that makes the calls that the user writes (`stock tea; cancel tea`)."""
+    """A handler that makes the calls in the user's message (`stock tea; cancel tea`)."""
 
     async def handler(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
         said = [part.split() for part in messages[-1]["content"].split(";")]

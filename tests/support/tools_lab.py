@@ -1,6 +1,6 @@
-"""Agents of real frameworks whose tools are elsewhere, run by Agentest beside the shop that has them.
+"""Agents of real frameworks with remote tools, run by Agentest next to the shop that has them.
 
-`framework_lab` says where the programs come from. The shop notes every call that it runs: the truth.
+`framework_lab` installs the programs. The shop logs every call that it runs, as the ground truth.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ LOADER = "--experimental-loader=@opentelemetry/instrumentation/hook.mjs"
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """The real tools, in a process of their own."""
+    """The real tools, in their own process."""
 
     port: int
     log: Path
 
     @property
     def env(self) -> dict[str, str]:
-        """What an agent is told that calls the real tools, or has them itself."""
+        """Environment of an agent that calls the real tools or has them itself."""
         base = f"http://127.0.0.1:{self.port}"
         return {"SHOP_MCP_URL": f"{base}/mcp", "SHOP_REST_URL": base, "SHOP_LOG": str(self.log)}
 
@@ -58,7 +58,7 @@ class Shop:
             return str(answer.read().decode())
 
     def calls(self) -> list[tuple[str, dict[str, Any]]]:
-        """What has really run."""
+        """The calls that really ran."""
         lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
         return [(call["name"], call["args"]) for call in map(json.loads, lines)]
 
@@ -80,7 +80,7 @@ def open_shop(folder: Path) -> Iterator[Shop]:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """An agent's program, and what is configured for it."""
+    """An agent's program and configuration."""
 
     command: tuple[str, ...]
     """A program of the folder and its words; {port} and {folder} are filled in."""
@@ -92,7 +92,7 @@ class Agent:
 
 
 def run_agent(agent: Agent, shop: Shop, folder: Path, scenarios: str, **settings: str) -> Project:
-    """`agentest run`; its results are there, whatever they are. `settings`: environment of the scenarios."""
+    """Run `agentest run` and return its project. `settings`: environment of the scenarios."""
     project = Project(folder)
     for name in ("servers", "node"):
         shutil.copytree(FRAMEWORKS / name, folder / name)
@@ -130,7 +130,7 @@ def calls_of(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def counted(calls: list[tuple[str, dict[str, Any]]]) -> Counter[str]:
-    """Calls whatever their order."""
+    """Count calls in any order."""
     return Counter(json.dumps([name, args], sort_keys=True) for name, args in calls)
 
 
@@ -164,7 +164,7 @@ def node(
 
 
 def assert_each_has_its_own(project: Project, shops: int) -> None:
-    """Every conversation has its answers and its calls, and no other's; what is banned is caught."""
+    """Check that every conversation has only its own answers and calls, and bans are detected."""
     found = {one["name"]: one for one in project.results["scenarios"]}
     assert len(found) == shops
     for number in range(shops):

@@ -1,4 +1,4 @@
-"""The server of `agentest ui` in this process, asked over loopback."""
+"""The server of `agentest ui` in this process, used over loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentest.plugins.page.server.json_routes import WebProject
 
 @dataclass(frozen=True)
 class Client:
-    """Asks the server as its page does."""
+    """Sends requests as the page does."""
 
     session: aiohttp.ClientSession
     origin: str
@@ -27,7 +27,7 @@ class Client:
         return int(self.origin.rpartition(":")[2])
 
     async def raw(self, method: str, path: str, **more: Any) -> tuple[int, str]:
-        """Without the token, unless the headers have it."""
+        """Send a request without the token, unless the headers have it."""
         async with self.session.request(method, self.origin + path, **more) as got:
             return got.status, await got.text()
 
@@ -39,7 +39,7 @@ class Client:
 
 
 def with_server(root: Path, work: Callable[[Client], Awaitable[None]], chosen: Path | None = None) -> None:
-    """Do some work with a server of the project in a folder."""
+    """Do some work with a server for the project in a folder."""
 
     async def served() -> None:
         project = WebProject(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)

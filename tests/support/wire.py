@@ -1,4 +1,4 @@
-"""A server on loopback that answers whatever bytes a test wants, or none."""
+"""A server on loopback that answers with given bytes, or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(slots=True)
 class Wire:
-    """Where a server listens and what it was sent."""
+    """The server's address and its received requests."""
 
     port: int = 0
     requests: list[Request] = field(default_factory=list)
@@ -40,9 +40,9 @@ class Wire:
 
 @asynccontextmanager
 async def wire(*answers: Answer, host: str = "127.0.0.1", for_looks: bool = False) -> AsyncIterator[Wire]:
-    """Answers the first request with the first answer and so on, the last one for ever; then hangs up.
+    """Answer requests with these answers in order, the last one repeated, and close each connection.
 
-    Requests that only look what this server speaks find nothing, unless the answers are `for_looks`.
+    Requests of protocol probes find nothing, unless the answers are `for_looks`.
     """
     opened, open_now = Wire(), set[Connection]()
 
@@ -86,7 +86,7 @@ def http(
     headers: Sequence[str] = ("content-type: application/json",),
     length: int | None = None,
 ) -> bytes:
-    """An answer whose content-length may be a lie."""
+    """An answer whose content-length may be wrong."""
     lines = [
         f"HTTP/1.1 {status}",
         *headers,
@@ -101,17 +101,17 @@ def completion(text: str = "Hello.") -> bytes:
 
 
 async def reset(writer: Connection) -> None:
-    """Hang up with a reset, not a single byte of an answer."""
+    """Reset the connection without sending a byte."""
     sock: socket.socket = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
 async def hang(_: Connection) -> None:
-    """Say nothing until the server is closed."""
+    """Send nothing until the server is closed."""
     await asyncio.Event().wait()
 
 
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     return free_port()

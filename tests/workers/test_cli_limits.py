@@ -1,4 +1,4 @@
-"""Limits of models over all processes of `--workers`, as the model's server sees them."""
+"""Model limits over all processes of `--workers`, as the model's server sees them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = ("--workers", "2")
 
 @dataclass
 class Watched:
-    """A model that answers well after a while; when it was asked, and how often at once at most."""
+    """A model that gives good answers after a delay, and records its request times and concurrency."""
 
     lasts_s: float = 0.02
     asked_at: list[float] = field(default_factory=list)
@@ -42,8 +42,8 @@ def scenarios(project: Project, count: int, more: str = "") -> None:
 
 
 @pytest.mark.slow
-def test_requests_at_once_are_of_all_workers(project: Project) -> None:
-    """Two workers together have as many requests under way as `max_concurrency` says: all, and no more."""
+def test_concurrent_requests_of_all_workers(project: Project) -> None:
+    """Two workers together reach exactly `max_concurrency` concurrent requests."""
     scenarios(project, 12)
     model = Watched()
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=model) as server:
@@ -54,8 +54,8 @@ def test_requests_at_once_are_of_all_workers(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
-    """What two workers ask together comes no faster than `requests_per_minute`, and about as fast."""
+def test_request_rate_of_all_workers(project: Project) -> None:
+    """Two workers together use about `requests_per_minute`, and no more."""
     scenarios(project, 6)
     model, rate = Watched(0.0), 1200
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=model) as server:
@@ -71,8 +71,8 @@ def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
 
 
 @pytest.mark.parametrize("most", [7, 90])
-def test_exactly_so_many_calls_are_made(project: Project, most: int) -> None:
-    """`--max-llm-calls` of all workers are made, as far as they finish conversations; that is said once."""
+def test_exactly_the_allowed_calls_are_made(project: Project, most: int) -> None:
+    """All workers share `--max-llm-calls`, spend it on whole conversations, and one message says so."""
     scenarios(project, 20, ", metrics=[]")  # a judge is asked many things at a time, a user one
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=Watched(0.005)) as server:
         project.config(agent.endpoint, **model_keys(server))
@@ -83,7 +83,7 @@ def test_exactly_so_many_calls_are_made(project: Project, most: int) -> None:
 
 
 def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Project) -> None:
-    """A model that refuses the key is not asked by every conversation of every worker."""
+    """If a model refuses the key, only a few requests are made over all workers."""
     scenarios(project, 40)
     with ScriptedAgent(["sure"]) as agent, ModelServer(error(401, "no such key")) as server:
         project.config(agent.endpoint, **model_keys(server))
@@ -93,8 +93,8 @@ def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Proj
 
 
 @pytest.mark.slow
-def test_an_outage_is_told_once(project: Project) -> None:
-    """A model that goes down for a while is waited for by both workers together, which is said once."""
+def test_an_outage_is_reported_once(project: Project) -> None:
+    """Both workers wait for a model that is down, with one message."""
     scenarios(project, 10)
     asked, over = count(1), threading.Event()
 

@@ -1,4 +1,4 @@
-"""`--workers` from outside: the same results, limits that hold over all processes, and none left behind."""
+"""`--workers` on the command line: same results, shared limits, and no process left behind."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ config = {
 
 
 def handled(project: Project, args: str = "{}", reply: str = "'fine'", more: str = "") -> None:
-    """A configuration whose agent is a Python function, run by the workers themselves."""
+    """Configure a Python function as the agent, which runs in the workers."""
     project.write("agentest.config.py", f"{HANDLER}\nARGS = {args}\nREPLY = {reply}\n{CONFIG}\n{more}\n")
 
 
 def scenarios(project: Project, **turns: str) -> None:
-    """Scripted scenarios: name → what the user says, once."""
+    """Write scripted scenarios: name → the only user message."""
     lines = [f'scenario("{name}", turns=["{said}"], tools=tools)' for name, said in turns.items()]
     project.scenario("\n".join(['tools = {"t": lambda args: {"ok": True}}', *lines]))
 
 
 def one_and_three(project: Project, *arguments: str) -> tuple[Any, Any]:
-    """The results of one worker and of three, without times; exit statuses are the same."""
+    """The results of one worker and of three, without times; their exit statuses must be equal."""
     one = project.run(*arguments)
     alone = timeless(project.results)
     three = project.run("--workers", "3", *arguments)
@@ -73,7 +73,7 @@ def one_and_three(project: Project, *arguments: str) -> tuple[Any, Any]:
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be noted does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -82,18 +82,18 @@ def alive(process: int) -> bool:
 
 
 def hanging(project: Project) -> list[int]:
-    """The workers in which a handler hangs, or hung."""
+    """The workers in which a handler hangs or hung."""
     return [int(path.suffix[1:]) for path in project.root.glob("pid.*")]
 
 
 def two_hanging(project: Project) -> list[int]:
-    """Two workers in which a handler hangs, as soon as there are two."""
+    """Wait for two workers in which a handler hangs, and return them."""
     wait_until(lambda: len(hanging(project)) == 2)
     return hanging(project)
 
 
 def test_results_are_those_of_one_process(project: Project) -> None:
-    """Judged, failing, erring, skipped and broken scenarios: all is equal, and in order, but for times."""
+    """Judged, failing, errored, skipped and broken scenarios have equal results in the same order."""
     project.write(
         "metrics.py",
         "from agentest import QuantitativeMetric\n"
@@ -123,8 +123,8 @@ def test_results_are_those_of_one_process(project: Project) -> None:
     assert [name for name in names if name.startswith("s")] == [f"s{n}" for n in range(7)]
 
 
-def test_values_of_every_kind_come_through(project: Project) -> None:
-    """Objects without a JSON form, deep nesting, loops and megabytes are no trouble."""
+def test_values_of_every_kind_are_sent(project: Project) -> None:
+    """Objects without JSON form, deep nesting, cycles and megabytes work."""
     handled(
         project,
         args='{"object": Odd(), "deep": deep, "loop": loop, "number": float("nan"), "pair": (1, 2)}',
@@ -144,7 +144,7 @@ def test_values_of_every_kind_come_through(project: Project) -> None:
 
 
 def test_a_value_that_cannot_be_shown_is_an_error(project: Project) -> None:
-    """Where a value cannot even be turned into text, the run says so, and ends."""
+    """If a value cannot be converted to text, the run reports it and ends."""
     handled(project, args='{"object": Hostile()}')
     config = project.root / "agentest.config.py"
     hostile = "class Hostile:\n    def __str__(self): raise ValueError('not me')\n    __repr__ = __str__\n"
@@ -159,7 +159,7 @@ def test_a_value_that_cannot_be_shown_is_an_error(project: Project) -> None:
 
 
 def test_a_conversation_that_kills_its_workers_is_errored(project: Project) -> None:
-    """It is held three times, by one worker after another; all others are held, and counted once."""
+    """It runs in three workers one after another; all others run and count once."""
     handled(project)
     project.scenario(
         'for n in range(6):\n    scenario(f"s{n}", turns=["hello"], conversations_per_scenario=5)\n'
@@ -174,8 +174,8 @@ def test_a_conversation_that_kills_its_workers_is_errored(project: Project) -> N
     assert [len(each["conversations"]) for each in found.values()] == [5] * 6
 
 
-def test_what_a_killed_worker_was_at_is_held_again(project: Project) -> None:
-    """By another worker, under another id: the run passes, and says what it has lost."""
+def test_conversations_of_a_killed_worker_run_again(project: Project) -> None:
+    """Another worker runs them with new ids: the run passes and reports what was lost."""
     handled(project)
     config = project.root / "agentest.config.py"
     config.write_text(config.read_text().replace("os.kill(", "Path('died').exists() or died(", 1) + DIE_ONCE)
@@ -189,7 +189,7 @@ def test_what_a_killed_worker_was_at_is_held_again(project: Project) -> None:
 
 
 def test_a_run_whose_workers_parent_is_killed_says_so(project: Project) -> None:
-    """On standard error, as reports may be all that goes to standard output; and nothing is held again."""
+    """The message is on standard error, since standard output may be a report; nothing runs again."""
     handled(project)
     scenarios(project, a="hello", b="hang", c="hang")
     process = project.start("--workers", "2", "--reporter", "json")
@@ -205,7 +205,7 @@ def test_a_run_whose_workers_parent_is_killed_says_so(project: Project) -> None:
 
 @pytest.mark.parametrize("said", ["hang", "block", "compute"])
 def test_no_worker_survives_its_parent(project: Project, said: str) -> None:
-    """A run that is killed leaves no process behind, waiting, blocked or inside of C code."""
+    """A killed run leaves no process that waits, blocks or runs C code."""
     handled(project)
     scenarios(project, a=said, b=said)
     process = project.start("--workers", "2", "--concurrency", "2")
@@ -216,7 +216,7 @@ def test_no_worker_survives_its_parent(project: Project, said: str) -> None:
 
 
 def test_ctrl_c_of_a_terminal_reaches_all_processes(project: Project) -> None:
-    """Workers leave the signal to the run: what had finished is reported, one message, no traceback."""
+    """Workers ignore the signal: finished scenarios are reported, with one message, no traceback."""
     handled(project)
     scenarios(project, a="hello", b="hang", c="hang")
     process = project.start("--workers", "3", "--concurrency", "3")
@@ -235,7 +235,7 @@ def test_ctrl_c_of_a_terminal_reaches_all_processes(project: Project) -> None:
 
 
 def test_a_second_signal_ends_at_once(project: Project) -> None:
-    """Twice SIGTERM ends a run whose workers are blocked, and them."""
+    """A second SIGTERM ends a run whose workers are blocked, and the workers."""
     handled(project)
     scenarios(project, a="block", b="block")
     process = project.start("--workers", "2", "--concurrency", "2")
@@ -250,8 +250,8 @@ def test_a_second_signal_ends_at_once(project: Project) -> None:
     wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
-def test_programs_of_a_handler_hear_signals(project: Project) -> None:
-    """What a handler starts in a worker is not deaf to Ctrl-C, as the worker is."""
+def test_programs_of_a_handler_receive_signals(project: Project) -> None:
+    """A program started in a worker does not inherit that Ctrl-C is ignored."""
     shown = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     reply = f"subprocess.run([{sys.executable!r}, '-c', {shown!r}], capture_output=True, text=True).stdout"
     project.write(
@@ -265,7 +265,7 @@ def test_programs_of_a_handler_hear_signals(project: Project) -> None:
 
 
 def test_fail_fast_stops_all_workers(project: Project) -> None:
-    """A scenario that fails in one worker ends what the others do."""
+    """A failed scenario in one worker stops the others."""
     handled(project)
     project.scenario(
         'scenario("fails", turns=["x"], trajectory={"expected": ["t"], "match_mode": "contains"})\n'
@@ -277,8 +277,8 @@ def test_fail_fast_stops_all_workers(project: Project) -> None:
     assert project.results["stopped"] == "stopped by --fail-fast"
 
 
-def test_a_budget_is_of_all_workers(project: Project) -> None:
-    """No more calls are made than --max-llm-calls allows, over all processes; it is said once."""
+def test_a_budget_is_shared_by_all_workers(project: Project) -> None:
+    """All processes share --max-llm-calls, with one message."""
     # A judge is asked many things at a time, a user one.
     project.scenario("for n in range(8):\n    scenario(f's{n}', goal='Get help.', metrics=[])")
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
@@ -290,7 +290,7 @@ def test_a_budget_is_of_all_workers(project: Project) -> None:
 
 
 def test_recordings_are_made_and_replayed(project: Project) -> None:
-    """What workers record, workers and a single process replay, without a model."""
+    """Workers and a single process both replay what workers recorded, without a model."""
     project.scenario("for n in range(5):\n    scenario(f's{n}', goal='Get help.')")
     with ScriptedAgent(["sure"]) as agent:
         with ModelServer(script=best) as model:
@@ -306,8 +306,8 @@ def test_recordings_are_made_and_replayed(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_recording_that_did_not_finish_replaces_none(project: Project) -> None:
-    """A worker that had finished its part keeps the old recordings too, when another one is stopped."""
+def test_an_unfinished_recording_replaces_nothing(project: Project) -> None:
+    """Old recordings also remain for a worker that finished before another one was stopped."""
     project.scenario("for n in range(4):\n    scenario(f's{n}', goal='Get help.')")
     folder = project.root / ".agentest" / "cassettes"
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
@@ -326,7 +326,7 @@ def test_a_recording_that_did_not_finish_replaces_none(project: Project) -> None
 
 
 def test_a_damaged_recording_is_refused_before_the_run(project: Project) -> None:
-    """One message and exit status 2, however many workers would have found it."""
+    """All workers together give one message and exit status 2."""
     project.scenario("for n in range(3):\n    scenario(f's{n}', goal='Get help.')")
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, **model_keys(model))
@@ -367,7 +367,7 @@ def serving(project: Project, port: int, script: str = SERVER) -> None:
 
 
 def test_the_agents_server_is_started_once(project: Project) -> None:
-    """The run starts the server for all workers, and ends it when they are done."""
+    """One server serves all workers, and ends with the run."""
     port = free_port()
     serving(project, port)
     scenarios(project, a="x", b="x", c="x")
@@ -378,8 +378,8 @@ def test_the_agents_server_is_started_once(project: Project) -> None:
 
 
 @pytest.mark.parametrize("server", [True, False], ids=["server dies", "agent unreachable"])
-def test_what_cannot_begin_is_said_once(project: Project, server: bool) -> None:
-    """A server that dies, or an agent that is not there: one message, exit status 2."""
+def test_a_failed_start_is_reported_once(project: Project, server: bool) -> None:
+    """A dead server or a missing agent gives one message and exit status 2."""
     port = free_port()
     if server:
         serving(project, port, "print('no database')\nraise SystemExit(3)")
@@ -394,7 +394,7 @@ def test_what_cannot_begin_is_said_once(project: Project, server: bool) -> None:
 
 
 def test_what_a_file_prints_is_printed_once(project: Project) -> None:
-    """Output that waits in a buffer when workers are forked is not written by each of them."""
+    """Output buffered before workers are forked is not repeated by each of them."""
     handled(project)
     scenarios(project, a="x", b="y")
     project.scenario('print("loaded")\nscenario("c", turns=["x"])', name="c.sim.py")
@@ -403,7 +403,7 @@ def test_what_a_file_prints_is_printed_once(project: Project) -> None:
 
 
 def test_annotations_and_transcripts_are_those_of_one_process(project: Project) -> None:
-    """What is shown of scenarios that fail does not depend on who ran them."""
+    """The output about failed scenarios does not depend on workers."""
     handled(project)
     project.scenario(
         "for n in range(4):\n    scenario(f's{n}', turns=['x'], "
@@ -428,21 +428,21 @@ def test_annotations_and_transcripts_are_those_of_one_process(project: Project) 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "many", "1.5"])
 def test_a_wrong_number_is_refused(project: Project, wrong: str) -> None:
-    """Only whole numbers from 1 and `auto` are numbers of workers."""
+    """The number of workers is `auto` or a whole number from 1."""
     done = project.run("--workers", wrong)
     assert done.returncode == 2
     assert f"{wrong!r} is neither a whole number of at least 1 nor auto" in done.stderr
 
 
 def test_auto_runs_anywhere(project: Project) -> None:
-    """`auto` is however many cores there are, one among them."""
+    """`auto` is the number of cores, even on one core."""
     handled(project)
     scenarios(project, a="x", b="y")
     assert project.run("--workers", "auto").returncode == 0
 
 
-def test_what_a_killed_worker_has_forked_hides_no_death(project: Project) -> None:
-    """A process of the user that lives on with the worker's end of the line: nobody waits for it."""
+def test_a_process_forked_by_a_killed_worker_does_not_hide_its_death(project: Project) -> None:
+    """A user process that inherits the worker's socket is not waited for."""
     handled(project)
     config = project.root / "agentest.config.py"
     left = "Path('died').exists() or os.fork() == 0 and __import__('time').sleep(30) or died("

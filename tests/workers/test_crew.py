@@ -1,4 +1,4 @@
-"""The workers of a run in one event loop, in orders of events that are rare among real processes."""
+"""The worker pool in one event loop, with orders of events that are rare among real processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def held(results: Any) -> dict[str, list[str]]:
     }
 
 
-def test_all_conversations_are_held_once() -> None:
-    """Without trouble, each conversation is held once, in order of its number."""
+def test_all_conversations_run_once() -> None:
+    """Without problems, each conversation runs once, in order of its number."""
     units = [unit("a", 3), unit("b", 2, parallel=False), unit("c", line="l"), unit("d", 2, line="l")]
     lab, results = running(units)
     assert held(results) == {
@@ -46,11 +46,11 @@ def test_all_conversations_are_held_once() -> None:
     outside=st.sampled_from([0.0, 0.5, 1.0]),
 )
 @example(seed=2541, deaths=3, concurrency=1, size=3, outside=0.5)  # its line begins anew
-def test_whatever_dies_all_is_held_and_counted_once(
+def test_all_conversations_count_once_whatever_dies(
     seed: int, deaths: int, concurrency: int, size: int, outside: float
 ) -> None:
-    """However workers die and messages are late: the run ends, each conversation counts once, and no more
-    are under way than may be."""
+    """However workers die and messages are delayed, the run ends, each conversation counts once, and
+    concurrency stays within its limit."""
     random = Random(seed)
     units = [
         unit(
@@ -78,8 +78,8 @@ def test_whatever_dies_all_is_held_and_counted_once(
     assert lab.rules.broken == []
 
 
-def test_one_that_kills_its_workers_takes_no_other_along() -> None:
-    """It comes to nothing after three workers; all others are held."""
+def test_a_conversation_that_kills_workers_does_not_affect_others() -> None:
+    """It is errored after three workers; all others run."""
     units = [unit("kills"), *(unit(f"u{n}", 3) for n in range(4))]
     lab, results = running(units, fate=Fate(kills=frozenset({"kills"})), concurrency=6)
     assert results.pop("kills").verdict.status is Status.ERRORED
@@ -92,7 +92,7 @@ def test_one_that_kills_its_workers_takes_no_other_along() -> None:
 
 
 def test_a_worker_that_dies_before_it_can_begin_is_replaced() -> None:
-    """Before the run begins, too."""
+    """This also holds before the run starts."""
 
     async def kill(lab: Lab) -> None:
         await anyio.sleep(0.4)
@@ -103,14 +103,14 @@ def test_a_worker_that_dies_before_it_can_begin_is_replaced() -> None:
     assert len(lab.workers) == 3
 
 
-def test_workers_of_which_none_can_begin() -> None:
-    """Three that die one after another before they can begin end the run before it begins."""
+def test_workers_that_never_become_ready() -> None:
+    """If three in a row die before they are ready, the run ends before it starts."""
     with pytest.raises(UsageError, match="was killed by SIGKILL before it could begin, as 2 others did"):
         running([unit("a")], fate=Fate(stillborn=True))
 
 
-def test_no_worker_can_take_the_place() -> None:
-    """Those that are left hold everything; when there are none, the run is stopped and says why."""
+def test_a_worker_that_cannot_be_replaced() -> None:
+    """The remaining workers run everything; without any, the run stops with the reason."""
 
     async def kill_one(lab: Lab) -> None:
         await anyio.sleep(1.2)
@@ -133,8 +133,8 @@ def test_no_worker_can_take_the_place() -> None:
     assert results["a"].verdict.status is Status.ERRORED
 
 
-def test_no_worker_can_take_the_place_before_the_run_begins() -> None:
-    """Why the run does not begin is told: also why no other worker has come."""
+def test_a_worker_that_cannot_be_replaced_before_the_run() -> None:
+    """The error says why the worker died and why it has no replacement."""
 
     async def kill(lab: Lab) -> None:
         await anyio.sleep(0.4)
@@ -144,8 +144,8 @@ def test_no_worker_can_take_the_place_before_the_run_begins() -> None:
         running([unit("a")], beforehand=kill, fate=Fate(connects=2))
 
 
-def test_why_a_worker_cannot_begin_shows_no_secret() -> None:
-    """What stops a run stands in its reports."""
+def test_the_reason_of_a_failed_start_is_redacted() -> None:
+    """The reason appears in the run's reports."""
 
     async def kill(lab: Lab) -> None:
         lab.session.prepared.loaded.redact.learn(["sk-very-secret"])
@@ -158,8 +158,8 @@ def test_why_a_worker_cannot_begin_shows_no_secret() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_mistake_just_before_the_run_begins_is_told(size: int) -> None:
-    """A worker that fails when all are ready stops the run, as later: it has to be waited for by nobody."""
+def test_a_bug_just_before_the_run_is_reported(size: int) -> None:
+    """A worker that fails when all are ready stops the run, and nothing waits for it."""
 
     async def fail(lab: Lab) -> None:
         lab.workers[0].fail()
@@ -170,8 +170,8 @@ def test_a_mistake_just_before_the_run_begins_is_told(size: int) -> None:
     assert {result.verdict.status for result in results.values()} <= {Status.ERRORED}
 
 
-def test_a_mistake_at_the_end_is_told() -> None:
-    """What goes wrong while workers close changes no result, and the run has not ended well."""
+def test_a_bug_at_the_end_is_reported() -> None:
+    """An error while workers close changes no result, but the run did not end cleanly."""
     lab, results = running([unit("a", 4)], fate=Fate(fails_at_end=True))
     assert passed(results)
     assert lab.notes == ["a worker process failed: a mistake"]
@@ -179,8 +179,8 @@ def test_a_mistake_at_the_end_is_told() -> None:
 
 
 def test_a_stop_ends_workers_that_are_silent() -> None:
-    """A worker that is blocked keeps a run going that is stopped for some seconds, and is killed; nothing is
-    said of those that end by themselves, nor does another take a place."""
+    """A stopped run waits some seconds for a blocked worker and kills it; workers that exit are neither
+    reported nor replaced."""
 
     async def stop(lab: Lab) -> None:
         await anyio.sleep(1.0)
@@ -197,8 +197,8 @@ def test_a_stop_ends_workers_that_are_silent() -> None:
     assert not lab.alive
 
 
-def test_one_that_fails_is_all_that_is_told() -> None:
-    """Of a mistake in one worker the run tells that; the others end in peace."""
+def test_only_the_failed_worker_is_reported() -> None:
+    """After a bug in one worker, the others end without messages."""
 
     async def fail(lab: Lab) -> None:
         await anyio.sleep(1.0)
@@ -210,7 +210,7 @@ def test_one_that_fails_is_all_that_is_told() -> None:
 
 
 def test_a_stop_while_a_worker_is_silent_at_its_end() -> None:
-    """A run that has held everything waits for a worker that does not end, until it is stopped."""
+    """After all conversations, a run waits for a silent worker until it is stopped."""
 
     async def stop(lab: Lab) -> None:
         await anyio.sleep(0.6)
@@ -222,8 +222,8 @@ def test_a_stop_while_a_worker_is_silent_at_its_end() -> None:
     assert not lab.alive
 
 
-def test_a_stop_is_heard_at_any_moment() -> None:
-    """Wherever workers are, dying or being replaced: the run ends soon, and all of them."""
+def test_a_stop_works_at_any_moment() -> None:
+    """The run and its workers end soon, even while workers die or are replaced."""
     for seed in range(60):
         random = Random(seed)
 

@@ -1,4 +1,4 @@
-"""What passes between the run's own process and the one that forks its workers, which is the test here."""
+"""Messages between the run's process and the one that forks its workers, played by the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentest.workers.processes import _ENDED, _NEWS, _ORDER, ForkedWorkers
 
 @pytest.fixture
 def line() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The run's end, and the nursery's."""
+    """The sockets of the run and of the forking process."""
     run, nursery = socket.socketpair()
     nursery.settimeout(DEADLINE_S)
     with run, nursery:
@@ -27,13 +27,13 @@ def line() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def _ignore(message: Any) -> None:
-    """Nothing is told."""
+    """Do nothing."""
 
 
-def test_many_workers_are_ordered_though_forking_takes_long(
+def test_many_workers_with_slow_forking(
     line: tuple[socket.socket, socket.socket],
 ) -> None:
-    """More orders than a socket holds wait until the nursery has read some."""
+    """Orders beyond the socket's capacity wait until some have been read."""
     run, nursery = line
     size, read = 400, []
 
@@ -68,7 +68,7 @@ def test_many_workers_are_ordered_though_forking_takes_long(
 
 
 def test_a_worker_may_end_while_it_is_ordered(line: tuple[socket.socket, socket.socket]) -> None:
-    """What the nursery tells at once is heard, also by a run that is slow just then."""
+    """An immediate message is received even if the run is busy."""
     run, nursery = line
     told = threading.Event()
 
@@ -101,8 +101,8 @@ def test_a_worker_may_end_while_it_is_ordered(line: tuple[socket.socket, socket.
     anyio.run(go)
 
 
-def test_a_nursery_that_is_gone_forks_nobody(line: tuple[socket.socket, socket.socket]) -> None:
-    """Who asks for a worker is told so, and nothing is left of the worker."""
+def test_a_missing_forking_process(line: tuple[socket.socket, socket.socket]) -> None:
+    """The caller is told that no worker starts, and nothing is left of it."""
     run, nursery = line
     nursery.close()
 

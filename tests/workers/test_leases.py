@@ -1,4 +1,4 @@
-"""One set of limits for several workers: leases, on a clock that only moves when everybody waits."""
+"""Shared limits of several workers by leases, on a clock that only moves when every task waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REVOKED = ModelUnavailable("401: no such key", permanent=True)
 def test_never_more_at_a_time_than_places(
     starts: list[float], workers: int, places: int, random: Any
 ) -> None:
-    """However calls come at several workers, no more are under way than there are places; all are made."""
+    """For any arrival of calls at workers, at most as many as places run at once, and all run."""
     model = Model(lasts=lambda: random.uniform(0.01, 1))
 
     async def use(lab: Lab) -> None:
@@ -50,7 +50,7 @@ def test_never_more_at_a_time_than_places(
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.slow
 def test_all_places_are_used(workers: int) -> None:
-    """With more calls than places, as many are answered as in one process, but for a few in a hundred."""
+    """Under load, throughput is within a few percent of one process."""
     model = Model()
 
     async def use(lab: Lab) -> None:
@@ -70,8 +70,8 @@ def most_in_a_minute(at: list[float]) -> int:
 @pytest.mark.parametrize("rate", [60, 600, 1500])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.slow
-def test_the_rate_is_held_both_ways(rate: int, workers: int) -> None:
-    """Over all workers no more requests start in a minute than allowed, with the burst, and no fewer."""
+def test_the_request_rate_is_exact(rate: int, workers: int) -> None:
+    """All workers together start exactly the allowed requests per minute, plus the burst."""
     model = Model(lasts=lambda: 0.3)
 
     async def use(lab: Lab) -> None:
@@ -86,8 +86,8 @@ def test_the_rate_is_held_both_ways(rate: int, workers: int) -> None:
     assert most_in_a_minute(model.asked_at) <= 1.15 * rate  # the burst at the begin
 
 
-def test_tokens_are_held_both_ways() -> None:
-    """Over all workers no more tokens are used in a minute than allowed, and no fewer."""
+def test_the_token_rate_is_exact() -> None:
+    """All workers together use exactly the allowed tokens per minute."""
     model = Model(lasts=lambda: 0.3, tokens=400)
 
     async def use(lab: Lab) -> None:
@@ -101,8 +101,8 @@ def test_tokens_are_held_both_ways() -> None:
 
 
 @pytest.mark.parametrize("demand", [0.5, 0.9])
-def test_who_stays_below_the_rate_is_not_held_up(demand: float) -> None:
-    """Two workers that need less than the rate get all of it at once."""
+def test_below_the_rate_there_is_no_delay(demand: float) -> None:
+    """Two workers that together stay below the rate never wait."""
     model, rate, late = Model(lasts=lambda: 0.1), 600, [0.0]
 
     async def use(lab: Lab) -> None:
@@ -122,8 +122,8 @@ def test_who_stays_below_the_rate_is_not_held_up(demand: float) -> None:
 
 @given(st.integers(1, 150), st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.0, 0.002, 0.03]))
 @pytest.mark.slow
-def test_exactly_so_many_calls_are_made(most: int, workers: int, at_once: int, delay: float) -> None:
-    """Whoever asks, `--max-llm-calls` are made in all: never more, and nobody is refused before."""
+def test_exactly_the_allowed_calls_are_made(most: int, workers: int, at_once: int, delay: float) -> None:
+    """Any workers together make exactly `--max-llm-calls`, and none is refused earlier."""
     model = Model(lasts=lambda: 0.05)
     refused_at: list[int] = []
 
@@ -146,8 +146,8 @@ def test_exactly_so_many_calls_are_made(most: int, workers: int, at_once: int, d
     assert len(lab.stopped) == 1
 
 
-def test_a_worker_that_dies_gives_back_all() -> None:
-    """Places of calls under way are for others; what had begun counts as made."""
+def test_a_dead_worker_releases_its_leases() -> None:
+    """Its places are released, and calls it had started count."""
     model = Model(lasts=lambda: 1.0)
 
     async def use(lab: Lab) -> None:
@@ -169,8 +169,8 @@ def test_a_worker_that_dies_gives_back_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_down_is_waited_for_by_all_workers_together() -> None:
-    """One call at a time probes, over all workers; afterwards all go on, and the user was told once."""
+def test_all_workers_wait_for_a_model_together() -> None:
+    """One call probes at a time over all workers; then all continue, with one message."""
     model = Model(lasts=lambda: 0.2, fault=lambda at: UNREACHABLE if 10 <= at < 40 else None)
 
     async def use(lab: Lab) -> None:
@@ -188,7 +188,7 @@ def test_a_model_that_is_down_is_waited_for_by_all_workers_together() -> None:
 
 
 def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
-    """Once a key was refused, calls of other workers end without a request."""
+    """After a refused key, calls of other workers fail without a request."""
     model, problems = Model(fault=lambda at: REVOKED), []
 
     async def use(lab: Lab) -> None:
@@ -207,10 +207,10 @@ def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
     st.lists(st.tuples(st.floats(0, 8), st.floats(0, 6)), min_size=1, max_size=40),
     st.sampled_from([(0.0, 0.0), (1.0, 4.0), (2.0, 100.0)]),
 )
-def test_whoever_is_cancelled_leaks_nothing(
+def test_cancelled_calls_release_their_places(
     calls: list[tuple[float, float]], down: tuple[float, float]
 ) -> None:
-    """Calls that are cancelled at any moment, waiting or probing, leave no place taken."""
+    """This holds at any moment, waiting or probing."""
     model = Model(fault=lambda at: UNREACHABLE if down[0] <= at < down[1] else None)
 
     async def use(lab: Lab) -> None:
@@ -229,8 +229,7 @@ def test_whoever_is_cancelled_leaks_nothing(
     assert lab.budget.calls == len(model.asked_at)
 
 
-def test_standing_in_line_is_no_delay_of_the_call() -> None:
-    """Calls that wait for a lease for long have their whole deadline left."""
+def test_waiting_for_a_lease_does_not_use_the_deadline() -> None:
     model = Model(lasts=lambda: 5.0)
 
     async def use(lab: Lab) -> None:
@@ -242,8 +241,8 @@ def test_standing_in_line_is_no_delay_of_the_call() -> None:
     assert len(model.asked_at) == 40
 
 
-def test_time_for_which_a_model_is_down_is_the_calls_own() -> None:
-    """A call that waits for a model that does not come back ends at its deadline, and says why."""
+def test_waiting_for_a_model_uses_the_deadline() -> None:
+    """A call to a model that never recovers fails at its deadline, with the reason."""
     model = Model(fault=lambda at: UNREACHABLE if at >= 5 else None)
     problems: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Calls that go to another process: method calls between a run and its workers, and tool calls in them."""
+"""Calls to other processes: method calls between a run and its workers, and tool calls in them."""
 
 import asyncio
 import pickle
@@ -41,7 +41,7 @@ def test_no_field_of_a_call_is_lost() -> None:
 
 
 class Part:
-    """An object at the other end."""
+    """An object in the other process."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -51,7 +51,7 @@ class Part:
 
 
 def test_a_call_reaches_the_object_it_names() -> None:
-    """With all of its arguments; one for an object that is gone reaches nobody."""
+    """The call has all its arguments; a call to an object that is gone is ignored."""
     first, second = Part(), Part()
 
     def send(message: object) -> None:
@@ -64,7 +64,7 @@ def test_a_call_reaches_the_object_it_names() -> None:
 
 
 def test_a_failed_attempt_is_reported_without_its_secrets() -> None:
-    """The run's process learns all that decides about retries and outages."""
+    """The main process gets every field that decides about retries and outages."""
     sent: list[Any] = []
     gates = LeasedGates(sent.append, lambda text: text.replace("hunter2", "***"))
     attempt = gates.of(ModelSpec("m", "m", "https://models.example.com")).attempt(None, 0)  # type: ignore[arg-type]

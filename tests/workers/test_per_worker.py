@@ -1,4 +1,4 @@
-"""Agents that each worker starts beside itself, at a port of its own (`agent.server.per_worker`)."""
+"""Agents that each worker starts on its own port (`agent.server.per_worker`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def logs(project: Project) -> dict[str, str]:
 
 
 def is_gone(pid: str | int) -> bool:
-    """Whether a process has ended; who nobody has taken note of yet has."""
+    """Return whether a process has ended; a zombie has."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -24,7 +24,7 @@ def is_gone(pid: str | int) -> bool:
 
 
 def test_each_worker_has_its_own(project: Project) -> None:
-    """Each agent has its port, its process, its log; all have ended with the run."""
+    """Each worker's agent has its own port, process and log, and ends with the run."""
     configure(project)
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'again'])")
     done = project.run(*WORKERS)
@@ -41,7 +41,7 @@ def test_each_worker_has_its_own(project: Project) -> None:
 
 
 def test_one_for_all_workers(project: Project) -> None:
-    """Without `per_worker`, `{port}` is one port that all workers know."""
+    """Without `per_worker`, `{port}` is one port for all workers."""
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hi'])")
     configure(project)
     config = project.root / "agentest.config.yaml"
@@ -53,7 +53,7 @@ def test_one_for_all_workers(project: Project) -> None:
 
 
 def test_both_kinds(project: Project) -> None:
-    """Two agents in one run: one of each worker's own, one for all."""
+    """One run can have both: an agent per worker, and one for all."""
     configure(project)
     config = project.root / "agentest.config.yaml"
     shared = json.loads(config.read_text().splitlines()[0].removeprefix("agent: "))
@@ -84,7 +84,7 @@ def test_an_interrupt(project: Project) -> None:
 
 
 def test_an_interrupt_before_the_agents_are_ready(project: Project) -> None:
-    """Ctrl-C ends agents that were started and have not answered yet."""
+    """Ctrl-C ends agents that have started but not answered yet."""
     slow = "import os, threading\nopen(f'begun-{os.getpid()}', 'w').close()\nthreading.Event().wait()\n"
     configure(project, slow)
     project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
@@ -98,7 +98,7 @@ def test_an_interrupt_before_the_agents_are_ready(project: Project) -> None:
 
 
 def test_a_worker_that_is_killed(project: Project) -> None:
-    """Its agent does not stay; what it was at is held again, with the agents of others."""
+    """Its agent ends, and its conversations run again with other workers' agents."""
     configure(project)
     project.scenario("scenario('k', turns=['kill', 'hi'])\nscenario('s', turns=['hi'])")
     done = project.run(*WORKERS)
@@ -113,7 +113,7 @@ def test_a_worker_that_is_killed(project: Project) -> None:
 
 
 def test_a_run_that_is_killed(project: Project) -> None:
-    """When the run itself is killed, no agent stays."""
+    """Killing the run ends all agents."""
     configure(project)
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'hang'])")
     process = project.start(*WORKERS)
@@ -134,8 +134,8 @@ except FileExistsError:
 """
 
 
-def test_one_that_does_not_start(project: Project) -> None:
-    """It is one error, with the worker and the last lines; the agent of the other worker does not stay."""
+def test_an_agent_that_does_not_start(project: Project) -> None:
+    """One error has the worker and the last lines of output; the other worker's agent ends."""
     configure(project, FIRST_ALONE + AGENT)
     project.scenario("scenario('s', turns=['hi'])\nscenario('t', turns=['hi'])")
     done = project.run(*WORKERS)
@@ -146,8 +146,8 @@ def test_one_that_does_not_start(project: Project) -> None:
     wait_until(lambda: is_gone((project.root / "first").readlink().name))
 
 
-def test_what_is_printed_stands_with_its_turn(project: Project) -> None:
-    """A turn that fails has the lines of the agent that its worker has started, and of no other."""
+def test_failed_turns_have_the_output_of_their_agent(project: Project) -> None:
+    """A failed turn shows only output of its own worker's agent."""
     configure(project)
     project.scenario("for n in range(2):\n    scenario(f's{n}', turns=['meet', 'boom'])")
     done = project.run(*WORKERS)
@@ -160,7 +160,7 @@ def test_what_is_printed_stands_with_its_turn(project: Project) -> None:
 
 
 def test_an_agent_that_dies(project: Project) -> None:
-    """It fails what it was at; its worker, which would fail all else at once, is left alone."""
+    """Its conversations fail, and its worker, which would fail all others, gets no more."""
     configure(project)
     config = project.root / "agentest.config.yaml"
     config.write_text(f"{config.read_text()}concurrency: 2\n")

@@ -1,4 +1,4 @@
-"""What servers print reaches all workers: soon, in order, and not all of it where it is much."""
+"""Server output reaches all workers soon, in order, and within limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parts(servers: Mapping[str, RecentOutput]) -> dict[str, RecentOutput]:
 
 
 class Wire:
-    """Two servers, the desk that follows them, and a worker's memory of them."""
+    """Two servers, the object that forwards their output, and a worker's copy of it."""
 
     def __init__(self) -> None:
         self.api, self.other = RecentOutput("api"), RecentOutput("other")
@@ -52,7 +52,7 @@ def run(steps: Callable[[Wire], Awaitable[None]]) -> Wire:
 
 
 def test_a_worker_knows_what_was_printed() -> None:
-    """What comes first comes at once, what follows a moment later; then all is as where it was read."""
+    """The first output arrives at once, later output shortly after; the copy equals the original."""
 
     async def steps(wire: Wire) -> None:
         wire.api.add("one")
@@ -69,8 +69,8 @@ def test_a_worker_knows_what_was_printed() -> None:
     assert len(wire.sent) == 3
 
 
-def test_the_end_comes_after_the_last_words() -> None:
-    """The exit status waits for nothing, and what was printed before it has come."""
+def test_the_end_comes_after_the_last_output() -> None:
+    """The exit status is sent at once, after all earlier output."""
 
     async def steps(wire: Wire) -> None:
         wire.api.add("one")
@@ -83,8 +83,8 @@ def test_the_end_comes_after_the_last_words() -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 5000])
-def test_much_is_not_sent(lines: int) -> None:
-    """However much a server prints, few messages report it, each of them bounded and of whole lines."""
+def test_large_output_is_limited(lines: int) -> None:
+    """Large output takes a few messages of limited size with whole lines."""
 
     async def steps(wire: Wire) -> None:
         loop = asyncio.get_running_loop()
@@ -105,8 +105,8 @@ def test_much_is_not_sent(lines: int) -> None:
         assert kept.lines[-1] == last.lines[-1]
 
 
-def test_a_new_worker_hears_who_has_ended() -> None:
-    """It has no turn under way that anything printed before could belong to; and that one runs no more."""
+def test_a_new_worker_knows_which_servers_have_ended() -> None:
+    """Earlier output belongs to none of its turns, so it gets only the exit status."""
 
     async def steps(wire: Wire) -> None:
         wire.api.add("one")

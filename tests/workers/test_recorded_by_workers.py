@@ -1,4 +1,4 @@
-"""Runs of workers that record and replay: their cassettes and results are those of one process."""
+"""Recording and replaying with workers: cassettes and results equal those of one process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def handler(messages, ctx):
 
 
 def configured(project: Project, model: ModelServer | None = None, *, dies: bool = False) -> None:
-    """An agent in the workers themselves, which kills one of them in a second turn if it is to."""
+    """Configure an agent that runs in the workers and can kill one in a second turn."""
     config = {"reporters": ["console", "json"], **(model_keys(model) if model else {})}
     agent = '{"type": "custom", "name": "h", "handler": handler}'
     text = f"{HANDLER}\nDIES = {dies}\nconfig = {{'agent': {agent}, **{config!r}}}\n"
@@ -46,7 +46,7 @@ def cassettes(project: Project) -> dict[str, bytes]:
 
 
 def ran(project: Project, *arguments: str) -> Any:
-    """The results of a run that passes."""
+    """Run, check that it passes, and return the results."""
     done = project.run(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return timeless(project.results)
@@ -54,7 +54,7 @@ def ran(project: Project, *arguments: str) -> Any:
 
 @pytest.mark.slow
 def test_one_huge_scenario(project: Project) -> None:
-    """Recorded, replayed and added to by two workers: the same bytes, and the same results, as by one."""
+    """Two workers record, replay and extend with the same bytes and results as one."""
     one_scenario(project)
     found: dict[str, list[Any]] = {}
     with ModelServer(script=best) as model:
@@ -81,7 +81,7 @@ def test_one_huge_scenario(project: Project) -> None:
 
 @pytest.mark.parametrize("mode", ["--record", "--replay-or-record"])
 def test_a_worker_that_is_killed_while_it_records(project: Project, mode: str) -> None:
-    """What it was at is recorded again, and the file is as if each conversation had been held once."""
+    """Its conversations are recorded again, and the file shows no trace of it."""
     one_scenario(project, 8)
     with ModelServer(script=best) as model:
         configured(project, model)
@@ -96,7 +96,7 @@ def test_a_worker_that_is_killed_while_it_records(project: Project, mode: str) -
 
 
 def test_a_worker_that_is_killed_while_it_replays(project: Project) -> None:
-    """The whole run has used what it used when it was recorded; only ids report it."""
+    """Usage equals that of the recording; only ids differ."""
     one_scenario(project, 8)
     with ModelServer(script=best) as model:
         configured(project, model)
@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed_while_it_replays(project: Project) -> None:
 
 
 def test_a_recording_that_cannot_be_written_stops_the_run(project: Project) -> None:
-    """In the words of a single process, once."""
+    """The message is that of a single process, and printed once."""
     one_scenario(project, 6)
     with ModelServer(script=best) as model:
         configured(project, model)
@@ -126,8 +126,8 @@ def test_a_recording_that_cannot_be_written_stops_the_run(project: Project) -> N
     assert [line for line in two.stderr.splitlines() if told in line] == lines
 
 
-def test_what_is_not_recorded_stops_the_run(project: Project) -> None:
-    """A conversation that was never recorded says so in the same words, wherever it is held."""
+def test_a_missing_recording_stops_the_run(project: Project) -> None:
+    """The message is that of a single process."""
     one_scenario(project, 1)
     with ModelServer(script=best) as model:
         configured(project, model)

@@ -1,4 +1,4 @@
-"""Recordings of conversations that several workers hold: the files are those of one process."""
+"""Recordings by several workers: the files are those of one process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NAME = "books a slot"
 
 
 class Remark(BaseModel):
-    """What is said next."""
+    """The next message."""
 
     words: str
 
 
 @dataclass
 class Live:
-    """A model whose answer depends on the question alone, and says what it was asked."""
+    """A model whose answer depends only on the question, and which records its questions."""
 
     ledger: Ledger
     name: str = "openai/m"
@@ -57,7 +57,7 @@ class Live:
 
 @dataclass
 class Run:
-    """A run whose files are in one folder; it has a process that writes them, and workers."""
+    """A run with its files in one folder, a process that writes them, and workers."""
 
     folder: Path
     mode: CassetteMode
@@ -91,7 +91,7 @@ class Run:
 
 
 class Worker:
-    """A worker, as far as it records: what it sends goes through the packing of links."""
+    """The recording part of a worker; its messages are packed as for a real one."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -120,14 +120,14 @@ class Worker:
         self._run.desk.done(SCOPE, number)
 
     def die(self, *numbers: int) -> None:
-        """Take these conversations along."""
+        """Lose these conversations."""
         self._alive = False
         for number in numbers:
             self._run.desk.forget(SCOPE, number)
 
 
 def questions(number: int, *said: str) -> list[Question]:
-    """A user's questions and a judge's, one of them twice."""
+    """A user's and a judge's questions, one of them repeated."""
     of_user = [
         Question([{"role": "user", "content": each}], Remark, CallKey("user", SCOPE, number, turn))
         for turn, each in enumerate(said)
@@ -137,7 +137,7 @@ def questions(number: int, *said: str) -> list[Question]:
 
 
 def asked(answers: AnswerSource, every: Sequence[Question]) -> list[str]:
-    """What each came to."""
+    """Return the answer or error of each question."""
 
     async def go() -> list[str]:
         found = []
@@ -170,7 +170,7 @@ def in_one_process(
 
 
 def in_workers(folder: Path, mode: CassetteMode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
-    """Each conversation in another of two workers, question by question in turn."""
+    """Alternate the conversations' questions between two workers."""
     run = Run(folder, mode)
     workers = [run.worker(), run.worker()]
     open_ = {number: (workers[number % 2], questions(number, *texts)) for number, texts in said.items()}
@@ -190,7 +190,7 @@ def in_workers(folder: Path, mode: CassetteMode, said: Mapping[int, Sequence[str
 @settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.integers(1, 6), st.lists(st.sampled_from(["Hi", "Why?", "é\ud800"]), max_size=3)))
 def test_the_files_are_those_of_one_process(said: dict[int, list[str]]) -> None:
-    """Recorded, replayed and filled by workers, cassettes and usage are as one process makes them."""
+    """Recorded, replayed or filled by workers, cassettes and usage equal those of one process."""
     with TemporaryDirectory() as one, TemporaryDirectory() as more:
         for mode in (CassetteMode.RECORD, CassetteMode.REPLAY, CassetteMode.FILL):
             if mode is CassetteMode.FILL:
@@ -208,7 +208,7 @@ def test_the_files_are_those_of_one_process(said: dict[int, list[str]]) -> None:
 @pytest.mark.parametrize("mode", [CassetteMode.RECORD, CassetteMode.REPLAY, CassetteMode.FILL])
 @pytest.mark.parametrize("before", range(5))
 def test_a_worker_that_dies(tmp_path: Path, mode: CassetteMode, before: int) -> None:
-    """Its conversation is held again, and cassette and results are as if it had been held once."""
+    """Its conversation runs again, and cassette and results show no trace of it."""
     one, more = tmp_path / "one", tmp_path / "more"
     if mode is not CassetteMode.RECORD:
         part = {1: CONVERSATIONS[1] if mode is CassetteMode.REPLAY else ["Hi"], 2: ["Hello"]}
@@ -239,8 +239,8 @@ def test_a_worker_that_dies(tmp_path: Path, mode: CassetteMode, before: int) -> 
         assert run.ledger.of(SCOPE) == alone.ledger.of(SCOPE)
 
 
-def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
-    """The numbers of repeated questions begin anew also where the same worker holds it again."""
+def test_a_worker_repeats_a_conversation(tmp_path: Path) -> None:
+    """Numbers of repeated questions restart, even if the same worker repeats the conversation."""
     run = Run(tmp_path, CassetteMode.RECORD)
     worker = run.worker()
     for _ in range(2):
@@ -267,10 +267,10 @@ def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
         ({2: ["Hello"]}, False, "Hi"),
     ],
 )
-def test_what_is_missing_is_said_in_the_same_words(
+def test_a_miss_has_the_same_message(
     tmp_path: Path, recorded: dict[int, list[str]], finished: bool, said: str
 ) -> None:
-    """A worker's message is the one of a single process, and the run is reported it once."""
+    """A worker's message equals that of a single process, and the run gets it once."""
     if recorded:
         in_one_process(tmp_path, CassetteMode.RECORD, recorded)
     if not finished:
@@ -288,7 +288,7 @@ def test_what_is_missing_is_said_in_the_same_words(
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    """The run is told in the words of one process; the worker is none the wiser, and goes on."""
+    """The run gets the message of a single process; the worker continues."""
     folder = tmp_path / "file"
     folder.touch()
     alone = Run(folder, CassetteMode.RECORD)
@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_conversation_needs_its_own_answers_only(tmp_path: Path) -> None:
-    """Its page has the answers of no other, and those of one that is done are forgotten."""
+    """It gets only its own answers, which are dropped when it ends."""
     in_one_process(tmp_path, CassetteMode.RECORD)
     run = Run(tmp_path, CassetteMode.REPLAY)
     page = run.cassettes.page(SCOPE, 2)

@@ -1,4 +1,4 @@
-"""One workload in workers: the same results, journal, reports and words as in one process."""
+"""One workload on every engine: the same results, journal, reports and output, but for times and ids."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from engine_workload import PRINTING, check_the_same
 from project import Project
 
 
-def test_the_same_workload_leaves_the_same(project: Project) -> None:
+def test_all_engines_give_the_same_results(project: Project) -> None:
     check_the_same(project, "--workers", "3")
 
 
-def test_what_workers_print_comes_in_whole_lines(project: Project) -> None:
-    """Also where Python writes without a buffer, as in many containers."""
+def test_workers_print_whole_lines(project: Project) -> None:
+    """This holds even with unbuffered Python, as in many containers."""
     project.write("agentest.config.py", PRINTING)
     project.scenario("for n in range(8):\n    scenario(f's{n}', turns=['go'])")
     done = project.run("--workers", "3")

@@ -1,4 +1,4 @@
-"""What workers' calls took reaches the ledger of the run: at once, and once."""
+"""Usage of workers' model calls reaches the run's ledger at once, and once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RECORDED = ModelUsage(2, Usage(20, 7), 0, None)
 
 
 def connected(ledger: Ledger) -> tuple[SendingLedger, RunCollectors]:
-    """A worker's ledger, and the desk that receives what it sends."""
+    """A worker's ledger, and the object that receives its messages."""
     desk = RunCollectors(ledger)
     return SendingLedger(lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk})), desk
 
 
 def test_a_call_counts_at_once() -> None:
-    """Each attempt is in the run's ledger before its conversation is done, whatever becomes of it."""
+    """Each attempt is in the run's ledger before its conversation ends, whatever becomes of it."""
     whole = Ledger()
     ledger, desk = connected(whole)
     ledger.add(FIRST, LIVE)
@@ -34,8 +34,8 @@ def test_a_call_counts_at_once() -> None:
     assert whole.of(SCOPE) == {"user": LIVE, "judge": LIVE}
 
 
-def test_what_is_replayed_counts_once() -> None:
-    """A conversation that was lost with its worker is replayed again, and its answers count one time."""
+def test_replayed_answers_count_once() -> None:
+    """Answers of a conversation lost with its worker are replayed again, but count once."""
     whole = Ledger()
     lost, desk = connected(whole)
     lost.add_replayed(FIRST, RECORDED)
@@ -51,7 +51,7 @@ def test_what_is_replayed_counts_once() -> None:
 
 
 def test_the_worker_measures_too() -> None:
-    """What one question took goes into its recording, which is made where it was asked."""
+    """The usage of a question is recorded where the question was asked."""
     ledger, _ = connected(Ledger())
     ledger.watch(FIRST)
     ledger.add(FIRST, LIVE)

@@ -1,4 +1,4 @@
-"""What is divided among workers, what they share, and how messages travel between them."""
+"""Distribution of work among workers, shared limits, and messages between processes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def unit(name: str, conversations: int = 3) -> Unit:
 
 
 def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
-    """A run of scenarios of three conversations each; `user` and `judge` are settings of their models, the
-    other models are judges that files name."""
+    """A run whose scenarios have three conversations each; `user` and `judge` are model settings, and the
+    other models are judges named in files."""
     made = tuple(unit(f"s{n}") for n in range(units))
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}, "concurrency": concurrency})
     specs = {role: ModelSpec("m", "m", **settings) for role, settings in models.items()}
@@ -59,12 +59,12 @@ def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
     ids=["as wanted", "conversations", "places", "nothing"],
 )
 def test_no_worker_is_without_work(run: Prepared, count: int) -> None:
-    """There are no more workers than conversations and places for them."""
+    """There are at most as many workers as conversations and places."""
     assert worker_count(run, 8) == count
 
 
 def test_auto_knows_the_quota_of_a_container(tmp_path: Path) -> None:
-    """A container that may use one core gets one worker; no quota, or none that can be read, is no bound."""
+    """A container limited to one core gets one worker; a missing or unreadable quota is no limit."""
     quota = tmp_path / "cpu.max"
     unbound = cores(quota)
     assert unbound >= 1
@@ -74,7 +74,7 @@ def test_auto_knows_the_quota_of_a_container(tmp_path: Path) -> None:
 
 
 class Odd:
-    """A stranger's class."""
+    """A foreign class."""
 
     def __str__(self) -> str:
         return "odd"
@@ -83,8 +83,8 @@ class Odd:
         raise AssertionError("its own code must not run")
 
 
-def test_what_is_ours_travels_as_it_is() -> None:
-    """A conversation's result with everything in it is equal at the other end."""
+def test_our_values_are_sent_unchanged() -> None:
+    """A conversation's result with every field set arrives equal."""
     told: dict[str, Any] = {"seen_by": SeenBy.AGENT, "mocked": False, "call_id": "c1"}
     told["also_seen_by"] = (SeenBy.SPANS,)
     calls = (tool_call(args={"a": [1, None, {"b": 2.5}]}), tool_call(**told))
@@ -96,8 +96,8 @@ def test_what_is_ours_travels_as_it_is() -> None:
     assert again.conversation.turns[0].tool_calls[1].call_id == "c1"
 
 
-def test_what_is_the_users_travels_as_json() -> None:
-    """Objects become what results.json shows of them; their classes are asked for nothing else."""
+def test_user_values_are_sent_as_json() -> None:
+    """Objects become what results.json shows of them; no other method of theirs is called."""
     call: ToolCall = pickle.loads(packed(tool_call(args={"x": Odd(), "n": float("inf")}, result=(1, {2}))))
     assert call.args == {"x": "odd", "n": "Infinity"}
     assert call.result == [1, [2]]
@@ -105,7 +105,7 @@ def test_what_is_the_users_travels_as_json() -> None:
 
 
 def test_nesting_is_cut() -> None:
-    """Arguments that are nested deeper than any report shows do not stop a conversation from being sent."""
+    """Arguments nested deeper than any report shows do not prevent sending a conversation."""
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
@@ -114,7 +114,7 @@ def test_nesting_is_cut() -> None:
 
 
 class Ends:
-    """Both ends of a socket pair; what either hears stands in `heard`."""
+    """Both ends of a socket pair; received messages are in `heard`."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
@@ -134,7 +134,7 @@ class Ends:
 
 
 class Unshowable:
-    """A value of a user that is not a text."""
+    """A user value that cannot be converted to text."""
 
     def __str__(self) -> str:
         raise ValueError("not me")
@@ -142,8 +142,8 @@ class Unshowable:
     __repr__ = __str__
 
 
-def test_what_cannot_be_shown_keeps_nothing_back() -> None:
-    """A message with a value that cannot be shown as text is left out; those sent with it arrive."""
+def test_an_unprintable_value_blocks_no_other_message() -> None:
+    """Its message is dropped, and messages sent with it arrive."""
 
     async def go() -> None:
         async with Ends() as ends:
@@ -156,7 +156,7 @@ def test_what_cannot_be_shown_keeps_nothing_back() -> None:
 
 
 def test_both_ends_may_send_at_once() -> None:
-    """Two ends that send far more than a pipe holds, before either reads, both hear everything in order."""
+    """If both ends send more than a pipe holds before reading, all messages arrive in order."""
 
     async def go() -> None:
         async with Ends() as ends:
@@ -170,8 +170,8 @@ def test_both_ends_may_send_at_once() -> None:
     anyio.run(go)
 
 
-def test_what_was_sent_before_the_end_is_heard() -> None:
-    """Closing an end waits until everything has been taken; sending to it afterwards is no error."""
+def test_closing_waits_for_sent_messages() -> None:
+    """Closing waits until everything has been read; sending afterwards is not an error."""
 
     async def go() -> None:
         async with Ends() as ends:
@@ -189,13 +189,13 @@ def allowing(allowed: int) -> Callable[[int], int]:
 
 
 def test_enough_file_descriptors_change_nothing() -> None:
-    """A run that may have all connections it needs is left as it is."""
+    """A run with enough connections keeps its limits."""
     run = prepared(user={}, judge={})
     assert limited_to_connections(run, allow=allowing(10_000)) == run
 
 
-def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
-    """Fewer conversations and calls at once, within what is allowed, with all numbers in one note."""
+def test_too_few_file_descriptors_lower_concurrency() -> None:
+    """Fewer conversations and calls run at once, and one note has all numbers."""
     run = prepared(units=100, concurrency=100, user={}, judge={"max_concurrency": 50})
     fit = limited_to_connections(run, allow=allowing(RESERVE + 110))
     assert fit.request.options.concurrency == 24
@@ -211,8 +211,8 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 2000), st.integers(1, 4), st.integers(0, 50))
-def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, most: int) -> None:
-    """In every process, all that may be under way fits into what is allowed, down to one of each."""
+def test_lowered_concurrency_fits(concurrency: int, allowed: int, processes: int, most: int) -> None:
+    """In every process, all that may run at once fits the limit, down to one of each."""
     run = prepared(units=100, concurrency=concurrency, user={"max_concurrency": most or None})
     fit = limited_to_connections(run, processes, allowing(allowed))
     if fit.notes:
@@ -228,7 +228,7 @@ def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, mo
 
 
 def test_workers_may_have_more_than_an_even_share() -> None:
-    """When others have died, one worker holds all: that is asked for, and its share is enough to begin."""
+    """One worker may have to run everything, so it requests that, but starts with its share."""
     run = prepared(units=100, concurrency=100)
     asked: list[int] = []
 
@@ -241,8 +241,8 @@ def test_workers_may_have_more_than_an_even_share() -> None:
     assert limited_to_connections(run, 3, allow).request.options.concurrency == 75
 
 
-def test_only_what_there_is_needs_connections() -> None:
-    """Three scenarios need no hundred connections, and a replay none to models; a named judge has its own."""
+def test_only_actual_work_needs_connections() -> None:
+    """Three scenarios need no hundred connections, a replay none to models; a named judge needs its own."""
     run = prepared(units=3, concurrency=1000, user={}, alike={})
     other = replace(run, named={RequestedModel("judge", "other"): ModelSpec("other", "other")})
     replay = replace(run, request=replace(run.request, options=Options(tape="replay")))

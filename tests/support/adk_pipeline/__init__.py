@@ -1,3 +1,3 @@
-"""A pipeline of google-adk's own, for `adk api_server`."""
+"""A pipeline built with google-adk, for `adk api_server`."""
 
 from . import agent as agent

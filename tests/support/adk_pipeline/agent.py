@@ -1,4 +1,4 @@
-"""Planner, executor and reviewer in google-adk: deterministic stages that hand on by the session's state."""
+"""Planner, executor and reviewer in google-adk: deterministic stages that share session state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = {"project_plan": planned, "execution_plan": executed, "review_result": r
 
 
 class Stage(BaseAgent):
-    """Puts its result under `key`, and says so."""
+    """Stores its result under `key`, and reports it."""
 
     key: str
 
