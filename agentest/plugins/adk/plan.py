@@ -93,8 +93,7 @@ def prepare_eval(
         configured, targets = load_configuration(eval_request, environ)
         eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
-    files, notes = _requested_files(eval_request)
-    reads = _read(eval_request, files)
+    reads, notes = read_sets(eval_request)
     tools = load_mocks(eval_request.mocks) if eval_request.mocks else {}
     sets = case_sets(reads, eval_request.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
@@ -168,15 +167,15 @@ def loaded_with(
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
-def read_sets(eval_request: EvalRequest) -> list[ReadSet]:
-    """Read the requested sets, with only the requested cases. Raises UsageError."""
-    return _read(eval_request, _requested_files(eval_request)[0])
+def read_sets(eval_request: EvalRequest) -> tuple[list[ReadSet], list[str]]:
+    """Read the requested sets, with only the requested cases, and return notes about other files.
 
-
-def _read(eval_request: EvalRequest, files: Mapping[Path, Collection[str]]) -> list[ReadSet]:
+    Raises UsageError.
+    """
+    files, notes = _requested_files(eval_request)
     session = read_session(eval_request.initial_session) if eval_request.initial_session else None
     reads = ((read_eval_set(file, session), cases) for file, cases in files.items())
-    return [select(read, tuple(cases)) if cases else read for read, cases in reads]
+    return [select(read, tuple(cases)) if cases else read for read, cases in reads], notes
 
 
 def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:

@@ -41,8 +41,8 @@ from agentest.support.text import did_you_mean
 _JSON = ConfigDict(
     alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
 )
-_CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
-_OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
+CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
+OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
 """Metrics for which a case can set thresholds. Other thresholds belong to the criteria."""
 
@@ -128,7 +128,7 @@ class BriefRepr:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class FunctionCall(BriefRepr):
     """A tool call. Absent arguments (None) differ from empty ones (`{}`)."""
 
@@ -139,7 +139,7 @@ class FunctionCall(BriefRepr):
     will_continue: bool | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class FunctionResponse(BriefRepr):
     """A tool's response."""
 
@@ -167,7 +167,7 @@ def _as_base64(data: Any) -> Any:
 _STANDARD = str.maketrans("-_", "+/")
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class Blob(BriefRepr):
     """The bytes of a file, as base64 text. It can be constructed from bytes."""
 
@@ -176,7 +176,7 @@ class Blob(BriefRepr):
     display_name: str | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class FileData(BriefRepr):
     """A reference to a file by its address."""
 
@@ -185,7 +185,7 @@ class FileData(BriefRepr):
     display_name: str | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class Part(BriefRepr):
     """A part of a message. Texts, files, calls, and responses are read; other keys are preserved."""
 
@@ -208,7 +208,7 @@ class Part(BriefRepr):
     speech_metadata: Any = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class Content(BriefRepr):
     """A message."""
 
@@ -216,7 +216,7 @@ class Content(BriefRepr):
     parts: tuple[Part, ...] | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class IntermediateData(BriefRepr):
     """The older form of the steps between a user's message and the final response."""
 
@@ -226,7 +226,7 @@ class IntermediateData(BriefRepr):
     """Pairs of an author and the parts of their message."""
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+@dataclass(slots=True, frozen=True, repr=False, config=OPEN)
 class InvocationEvent(BriefRepr):
     """One event of an agent's work."""
 
@@ -237,19 +237,19 @@ class InvocationEvent(BriefRepr):
     model_version: str | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class InvocationEvents(BriefRepr):
     """The newer form of the steps between a user's message and the final response."""
 
     invocation_events: tuple[InvocationEvent, ...] = ()
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class RubricContent(BriefRepr):
     text_property: str
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class Rubric(BriefRepr):
     """A property that a judge answers with yes or no."""
 
@@ -282,7 +282,7 @@ Intermediate = Annotated[
 ]
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class AgentDetails(BriefRepr):
     """An agent's instructions and tools, in whichever form ADK recorded them."""
 
@@ -291,14 +291,14 @@ class AgentDetails(BriefRepr):
     tool_declarations: tuple[Any, ...] = ()
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class AppDetails(BriefRepr):
     """The agents that took part in an invocation, by name."""
 
     agent_details: dict[str, AgentDetails] = field(default_factory=dict)
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class Invocation(BriefRepr):
     """A user's message and everything up to the agent's final response."""
 
@@ -314,7 +314,7 @@ class Invocation(BriefRepr):
     rubrics: tuple[Rubric, ...] | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class ConversationScenario(BriefRepr):
     """A conversation that a simulated user leads."""
 
@@ -323,7 +323,7 @@ class ConversationScenario(BriefRepr):
     user_persona: Annotated[UserPersona | None, BeforeValidator(persona)] = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+@dataclass(slots=True, frozen=True, repr=False, config=OPEN)
 class SessionInput(BriefRepr):
     """The session in which a case runs."""
 
@@ -333,7 +333,7 @@ class SessionInput(BriefRepr):
     session_id: str | None = None
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+@dataclass(slots=True, frozen=True, repr=False, config=CLOSED)
 class AgentestKeys(BriefRepr):
     """Agentest's settings of a case, under its key `agentest`, which google-adk preserves and ignores."""
 
@@ -356,7 +356,7 @@ class AgentestKeys(BriefRepr):
         return parse_expectations({field.name: getattr(self, field.name) for field in fields(self)})
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+@dataclass(slots=True, frozen=True, repr=False, config=OPEN)
 class EvalCase(BriefRepr):
     """One conversation to evaluate: written out, or led by a simulated user."""
 
@@ -376,7 +376,7 @@ class EvalCase(BriefRepr):
         return self
 
 
-@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+@dataclass(slots=True, frozen=True, repr=False, config=OPEN)
 class EvalSet(BriefRepr):
     """The cases of a file."""
 

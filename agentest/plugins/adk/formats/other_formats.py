@@ -23,26 +23,23 @@ from dataclasses import field, replace
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from agentest.domain.metrics import ADK_METRICS
 from agentest.plugins.adk.formats.eval_set import (
+    CLOSED,
     EVAL_CASE,
+    OPEN,
     AgentestKeys,
     ConversationScenario,
     EvalCase,
     EvalSet,
     SessionInput,
+    content,
 )
 from agentest.plugins.adk.formats.problems import valid_keys_of
 from agentest.support.text import did_you_mean, snake_case
-
-_CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-_OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
-
-_Object = dict[str, Any]
 
 DEFAULT_THRESHOLD = 0.8
 THRESHOLDS = {
@@ -71,7 +68,7 @@ _OF_A_TEXT = re.compile(r"(part|deduction)-\d+")
 """Generated ids of parts, which the author of the rubric does not know."""
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class LegacyToolUse:
     """A call: `{tool_name, tool_input}`, or `{name, args}` from ADK-TS."""
 
@@ -83,7 +80,7 @@ class LegacyToolUse:
     """Ignored, as in ADK."""
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class LegacyAgentResponse:
     """A message of an agent before the final response."""
 
@@ -91,7 +88,7 @@ class LegacyAgentResponse:
     text: str
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class LegacyTurn:
     """A user's message and the expected reaction."""
 
@@ -103,7 +100,7 @@ class LegacyTurn:
     """A response that some agent gave once. Ignored, as in ADK."""
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
+@dataclass(slots=True, frozen=True, config=OPEN)
 class InitialSession:
     """The session in which a conversation starts. Every part is optional."""
 
@@ -113,7 +110,7 @@ class InitialSession:
     session_id: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
+@dataclass(slots=True, frozen=True, config=OPEN)
 class LegacyCase:
     """A conversation with a name."""
 
@@ -122,7 +119,7 @@ class LegacyCase:
     initial_session: InitialSession | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class DataCase:
     """A conversation with one message."""
 
@@ -145,7 +142,7 @@ class DataCase:
         return args
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class DataSet:
     """ADK-TypeScript's format."""
 
@@ -157,7 +154,7 @@ class DataSet:
     rubric: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
+@dataclass(slots=True, frozen=True, config=CLOSED)
 class ScenariosFile:
     """Conversations that simulated users lead."""
 
@@ -201,8 +198,7 @@ def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
 
 def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
     """Return the whole file as one case, as in ADK."""
-    cases = (_legacy_case(LegacyCase(name, tuple(turns))),) if turns else ()
-    return EvalSet(name, cases, name)
+    return from_legacy_cases([LegacyCase(name, tuple(turns))] if turns else (), name)
 
 
 def from_data(data_set: DataSet, name: str) -> EvalSet:
@@ -301,15 +297,17 @@ def _data_case(case: DataCase) -> EvalCase:
 
 
 def _case(
-    name: str, turns: Sequence[tuple[str, str | None, _Object | None]], session: SessionInput | None = None
+    name: str,
+    turns: Sequence[tuple[str, str | None, dict[str, Any] | None]],
+    session: SessionInput | None = None,
 ) -> EvalCase:
     """Return a case of turns: a query, its reference, and the expected intermediate data."""
     conversation = [
         {
             "invocation_id": f"turn-{number}",
-            "user_content": _content("user", query),
+            "user_content": content(query, "user"),
             # ADK reads an absent reference as "": treat both as nothing to compare with.
-            "final_response": _content("model", reference) if reference else None,
+            "final_response": content(reference, "model") if reference else None,
             "intermediate_data": intermediate,
         }
         for number, (query, reference, intermediate) in enumerate(turns, 1)
@@ -318,10 +316,6 @@ def _case(
     return EVAL_CASE.validate_python(
         {"eval_id": name, "conversation": conversation, "session_input": session}
     )
-
-
-def _content(role: str, text: str) -> _Object:
-    return {"role": role, "parts": [{"text": text}]}
 
 
 def split_rubric(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

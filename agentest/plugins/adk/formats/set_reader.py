@@ -96,37 +96,15 @@ class _Shape:
 
 
 EVAL_SET_NAMES = FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
-_EVAL_SET = _Shape(
-    FileFormat.EVAL_SET,
-    EvalSet,
-    EVAL_SET_NAMES,
-    lambda eval_set, _: eval_set,
-)
-_LEGACY_CASES = _Shape(
-    FileFormat.LEGACY,
-    tuple[LegacyCase, ...],
-    FormatNames(case_id="name", invocations="data", line="name"),
-    from_legacy_cases,
-)
-_LEGACY_TURNS = _Shape(
-    FileFormat.LEGACY,
-    tuple[LegacyTurn, ...],
-    FormatNames(word="invocation", line="query"),
-    from_legacy_turns,
-)
-_DATA = _Shape(
-    FileFormat.DATA,
-    DataSet,
-    FormatNames("data", case_id="name", line="name"),
-    from_data,
-    data_criteria,
-)
-_SCENARIOS = _Shape(
-    FileFormat.SCENARIOS,
-    ScenariosFile,
-    FormatNames("scenarios", word="scenario", line="starting_prompt"),
-    from_scenarios,
-)
+_CASE_NAMES = FormatNames(case_id="name", invocations="data", line="name")
+_TURN_NAMES = FormatNames(word="invocation", line="query")
+_DATA_NAMES = FormatNames("data", case_id="name", line="name")
+_SCENARIO_NAMES = FormatNames("scenarios", word="scenario", line="starting_prompt")
+_EVAL_SET = _Shape(FileFormat.EVAL_SET, EvalSet, EVAL_SET_NAMES, lambda eval_set, _: eval_set)
+_LEGACY_CASES = _Shape(FileFormat.LEGACY, tuple[LegacyCase, ...], _CASE_NAMES, from_legacy_cases)
+_LEGACY_TURNS = _Shape(FileFormat.LEGACY, tuple[LegacyTurn, ...], _TURN_NAMES, from_legacy_turns)
+_DATA = _Shape(FileFormat.DATA, DataSet, _DATA_NAMES, from_data, data_criteria)
+_SCENARIOS = _Shape(FileFormat.SCENARIOS, ScenariosFile, _SCENARIO_NAMES, from_scenarios)
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 

@@ -140,7 +140,7 @@ def _explored(
 
 def _cases(request: RunRequest, eval_sets: Sequence[str]) -> Iterator[Unit]:
     """Yield the evaluation cases that can run and match the filters."""
-    reads = read_sets(EvalRequest(request, tuple(eval_sets)))
+    reads, _ = read_sets(EvalRequest(request, tuple(eval_sets)))
     sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
     options = request.options
     for entry in case_entries(sets, [_NO_AGENT], 1, request.root):
