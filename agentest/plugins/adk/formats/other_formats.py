@@ -171,12 +171,11 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     google-adk ignores unknown keys. A key that looks misspelled is not removed, so that it raises an error.
     """
     extras: dict[str, None] = {}
-    known_keys = valid_keys_of(LegacyCase)
 
     def cleaned(node: Any, kind: str) -> Any:
         if isinstance(node, list):
             return [cleaned(item, kind) for item in node]
-        valid = known_keys.get(kind)
+        valid = valid_keys_of(LegacyCase).get(kind)
         if valid is None or kind == "initial_session" or not isinstance(node, Mapping):
             return node  # a session, and the values of arguments, may have any keys
         known = {}
