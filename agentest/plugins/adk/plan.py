@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -43,13 +42,12 @@ from agentest.plugins.adk.metrics.custom_metrics import (
     prepare_custom_metrics,
 )
 from agentest.plugins.adk.metrics.grader import AgentFacts
-from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
+from agentest.plugins.frameworks.adk_settings import AdkModuleAgent, agent_folder
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
 from agentest.runner.tools import instructions_of, known_tools, served_tools, tools_of
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
-from agentest.support.files import read_user_bytes
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
@@ -282,8 +280,6 @@ def load_mocks(path: Path) -> dict[str, Mock]:
         raise ScenarioError(f"--mocks: {path}: {error}") from None
 
 
-_SPEAKS_OF_AGENT = re.compile(rb"\b(root_agent|get_agent_async)\b")
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
 
 
@@ -320,16 +316,6 @@ def parse_eval_words(
             "agentest eval AGENT FILE_OR_DIR"
         )
     return leading, _resolve_set_ids(rest, agent_folder(first) or Path())
-
-
-def agent_folder(word: str) -> Path | None:
-    """Return the folder of the google-adk agent at a path or dotted name; None if there is no such agent."""
-    folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
-    for file in (folder / "agent.py", folder / "__init__.py"):
-        with suppress(OSError, ValueError):  # ValueError: the path contains a null character
-            if _SPEAKS_OF_AGENT.search(read_user_bytes(file)):
-                return folder
-    return None
 
 
 def without_password(url: str) -> str:

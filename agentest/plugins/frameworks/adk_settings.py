@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +12,10 @@ from pydantic import Field, field_validator, model_validator
 from agentest.config.agents.base import AnyAgent, check_runs_its_tools
 from agentest.config.fields import AgentObject
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.support.files import read_user_bytes
+
+_SPEAKS_OF_AGENT = re.compile(rb"\b(root_agent|get_agent_async)\b")
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 class AdkModuleAgent(AnyAgent):
@@ -60,6 +67,16 @@ def is_adk_object(value: Any) -> bool:
     return any(kind.__module__.startswith("google.adk.") for kind in type(value).__mro__) and (
         hasattr(value, "run_async") or hasattr(value, "root_agent")
     )
+
+
+def agent_folder(word: str) -> Path | None:
+    """Return the folder of the google-adk agent at a path or dotted name; None if there is no such agent."""
+    folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
+    for file in (folder / "agent.py", folder / "__init__.py"):
+        with suppress(OSError, ValueError):  # ValueError: the path contains a null character
+            if _SPEAKS_OF_AGENT.search(read_user_bytes(file)):
+                return folder
+    return None
 
 
 def agent_section(value: Any) -> dict[str, Any]:

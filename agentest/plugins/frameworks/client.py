@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.domain.messages import Message, Session
-from agentest.plugins.frameworks.tool_gate import (
-    Begin,
-    FrameworkConversation,
-    NextAgent,
-    ToolGate,
-    gate_in_front,
-)
+from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
 from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
 from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 
 _CLOSE_S = 5.0
 MakeContext = Callable[..., Any]
 """A function of the user's, without parameters or with the scenario's session."""
+
+
+class FrameworkConversation(Protocol):
+    """One conversation with an agent object. Stores what the framework needs for the next turn."""
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Return the reply to the last message. Raises whatever the agent raises."""
+        ...
+
+
+NextAgent = Callable[[], Awaitable[Any]]
+"""Returns an agent that has not been used, of a framework whose agents serve one conversation."""
+Begin = Callable[[Any, str], FrameworkConversation]
+"""Starts a conversation with the context from the user's code (or None) and the session id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +178,21 @@ def _takes_session(make_context: MakeContext) -> bool:
     """Return True if the function has a required parameter. Classes of deps may have optional ones."""
     parameters = inspect.signature(make_context).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+
+
+def output_text(output: Any) -> str | None:
+    """Convert an agent's output to a reply: text unchanged, other values as JSON. Raises AgentError."""
+    if output is None or isinstance(output, str):
+        return output
+    try:
+        return json_text(output)
+    except NotJson as error:
+        kind = type(output).__name__
+        raise AgentError(
+            f"the agent's output is a {kind}, which is not a text and cannot be written as JSON: {error}"
+        ) from None
+
+
+def result_text(answer: Any) -> str:
+    """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
+    return answer if isinstance(answer, str) else json_text(answer)

@@ -16,16 +16,8 @@ from agentest.agents.python_calls import read_answer
 from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
-from agentest.plugins.frameworks.client import Framework
-from agentest.plugins.frameworks.tool_gate import (
-    Begin,
-    FindGate,
-    ToolGate,
-    any_gate,
-    gate_method,
-    output_text,
-    result_text,
-)
+from agentest.plugins.frameworks.client import Begin, Framework, output_text, result_text
+from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 

@@ -12,17 +12,8 @@ from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.plugins.frameworks.client import Framework
-from agentest.plugins.frameworks.tool_gate import (
-    Begin,
-    FindGate,
-    ToolGate,
-    any_gate,
-    current_gate,
-    gate_method,
-    output_text,
-    result_text,
-)
+from agentest.plugins.frameworks.client import Begin, Framework, output_text, result_text
+from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr

@@ -15,16 +15,8 @@ from agentest.agents.port import AgentReply
 from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
-from agentest.plugins.frameworks.client import Framework
-from agentest.plugins.frameworks.tool_gate import (
-    Begin,
-    FindGate,
-    ToolGate,
-    any_gate,
-    current_gate,
-    gate_method,
-    output_text,
-)
+from agentest.plugins.frameworks.client import Begin, Framework, output_text
+from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.support.calling import NonWaitingExecutor, message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text

@@ -12,15 +12,14 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from os import environ
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
-from agentest.agents.port import AgentReply, InProcessTurn, RealCall, TurnContext
-from agentest.domain.messages import Message
+from agentest.agents.port import InProcessTurn, RealCall, TurnContext
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import (
     USER_CODE,
@@ -39,7 +38,7 @@ from agentest.support.errors import (
     UsageError,
 )
 from agentest.support.function_threads import in_function_thread
-from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -315,38 +314,6 @@ def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], C
 
 FindGate = Callable[[str], ToolGate | None]
 """Returns the gate for a tool of this name. None runs the real tool. May raise AgentestError."""
-
-
-class FrameworkConversation(Protocol):
-    """One conversation with an agent object. Stores what the framework needs for the next turn."""
-
-    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
-        """Return the reply to the last message. Raises whatever the agent raises."""
-        ...
-
-
-NextAgent = Callable[[], Awaitable[Any]]
-"""Returns an agent that has not been used, of a framework whose agents serve one conversation."""
-Begin = Callable[[Any, str], FrameworkConversation]
-"""Starts a conversation with the context from the user's code (or None) and the session id."""
-
-
-def output_text(output: Any) -> str | None:
-    """Convert an agent's output to a reply: text unchanged, other values as JSON. Raises AgentError."""
-    if output is None or isinstance(output, str):
-        return output
-    try:
-        return json_text(output)
-    except NotJson as error:
-        kind = type(output).__name__
-        raise AgentError(
-            f"the agent's output is a {kind}, which is not a text and cannot be written as JSON: {error}"
-        ) from None
-
-
-def result_text(answer: Any) -> str:
-    """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
-    return answer if isinstance(answer, str) else json_text(answer)
 
 
 def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:

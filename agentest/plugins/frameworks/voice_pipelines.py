@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark
-from agentest.plugins.frameworks.client import Framework
-from agentest.plugins.frameworks.tool_gate import Begin, NextAgent, ToolGate, gate_method, result_text
+from agentest.plugins.frameworks.client import Begin, Framework, NextAgent, result_text
+from agentest.plugins.frameworks.tool_gate import ToolGate, gate_method
 from agentest.support.errors import AgentError, AgentestError
 
 _gates: WeakKeyDictionary[Any, ToolGate] = WeakKeyDictionary()

@@ -24,8 +24,8 @@ from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall
 from agentest.plugin import Plugin, PluginRegistry, built_in_plugins, core_plugin
-from agentest.plugins.frameworks.client import Framework
-from agentest.plugins.frameworks.tool_gate import Begin, ToolGate, current_gate, gate_method
+from agentest.plugins.frameworks.client import Begin, Framework
+from agentest.plugins.frameworks.tool_gate import ToolGate, current_gate, gate_method
 from agentest.support.calling import NonWaitingExecutor
 from agentest.support.errors import AgentestError, ConfigError
 from agentest.testing import run_scenarios
