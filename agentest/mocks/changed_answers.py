@@ -156,15 +156,17 @@ _IDENTIFIER = re.compile(
 
 
 def _wrong_entity(value: Any, fault: Fault) -> Any:
-    path = fault.path or next((path for path, _ in leaves(value) if _IDENTIFIER.search(last_key(path))), "")
+    path = fault.path or next((path for path, _ in leaves(value) if _is_identifier(path)), "")
     return changed_at(value, path, other_identifier) if path else value
+
+
+def _is_identifier(path: str) -> bool:
+    return _IDENTIFIER.search(last_key(path)) is not None
 
 
 def other_identifier(value: Any) -> Any:
     """Return another identifier of the same shape."""
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value + 1
     if not isinstance(value, str):
         return value
@@ -176,14 +178,8 @@ def other_identifier(value: Any) -> Any:
 
 
 def _plausible_lie(value: Any, fault: Fault) -> Any:
-    path = fault.path or next(
-        (
-            path
-            for path, leaf in leaves(value)
-            if moved(leaf) != leaf and not _IDENTIFIER.search(last_key(path))
-        ),
-        "",
-    )
+    found = (path for path, leaf in leaves(value) if moved(leaf) != leaf and not _is_identifier(path))
+    path = fault.path or next(found, "")
     return changed_at(value, path, moved) if path else value
 
 

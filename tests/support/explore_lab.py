@@ -198,7 +198,7 @@ def explored(
                 seed=seed,
                 **({"entries": corpus.read(), "keep": corpus.add} if corpus else {}),
             )
-            await exploration.run([Base(unit, results)], lambda _: observe)
+            await exploration.run([Base(unit, results, config or ExploreSettings())], lambda _: observe)
             return [each for each in exploration.explored().findings if each.rate]
 
     found: list[Finding] = hurrying.run(run)

@@ -7,7 +7,7 @@ failed write and the reply that follows it; two answers must agree, otherwise no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
@@ -15,14 +15,16 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
+from agentest.domain.changes import FAILING
 from agentest.domain.results import ConversationResult
-from agentest.domain.transcript import ToolCall, Turn
+from agentest.domain.transcript import Conversation, ToolCall, Turn, failed
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
-from agentest.plugins.explore.faults import MetFault
+from agentest.plugins.explore.faults import MetFault, met_faults
 from agentest.plugins.explore.model import Converse
+from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
@@ -152,8 +154,19 @@ class ClaimAnswer(BaseModel):
     value: Annotated[Claimed, choices_of(Claimed)]
 
 
-FailedWrites = Callable[[Unit, Scenario, ConversationResult], Iterable[tuple[MetFault, Turn]]]
-"""Returns the failed writes of a conversation that a judge is asked about, each with its turn."""
+def failed_writes(
+    known: ToolEffects, scenario: Scenario, conversation: Conversation
+) -> Iterator[tuple[MetFault, Turn]]:
+    """Yield the writes that failed and were not made again with success, each with its turn."""
+    for each in met_faults(scenario, conversation):
+        fault, call = each.fault, each.call
+        if fault.kind not in FAILING or fault.kind == "applied_then_timeout" or not known.is_write(call.name):
+            continue
+        later = conversation.tool_calls[each.position + 1 :]
+        if any(other.name == call.name and not failed(other) for other in later):
+            continue
+        # Later replies may speak of other things.
+        yield from ((each, turn) for turn in conversation.turns if turn.turn_index == call.turn_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +174,8 @@ class ClaimJudge:
     """Asks a judge about the failed writes of each conversation, and remembers the answers."""
 
     model: Model
-    failed_writes: FailedWrites
+    effects: Mapping[str, ToolEffects]
+    """Scope of a base → what its tools do."""
     answers: dict[tuple[str, int], bool | None] = field(default_factory=dict)
     """Conversation and position of the call → whether the reply claims success; None: undecided."""
 
@@ -170,7 +184,8 @@ class ClaimJudge:
 
         async def run(base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
             result = await converse(base, scenario, name, number)
-            for met, turn in self.failed_writes(base, scenario, result):
+            known = self.effects[base.scope]
+            for met, turn in failed_writes(known, scenario, result.conversation):
                 key = result.conversation.conversation_id, met.position
                 if key not in self.answers:
                     self.answers[key] = await self._ask(met.call, turn, base.scope, number)

@@ -26,9 +26,7 @@ from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECR
 from agentest.plugins.explore.faults import met_faults
 from agentest.plugins.explore.injected import took_effect
 from agentest.plugins.explore.invariants import error_template
-from agentest.plugins.explore.model import Base, Observation, TryOutcome, Variation
-from agentest.plugins.explore.tool_effects import ToolEffects
-from agentest.runner.plan import Unit
+from agentest.plugins.explore.model import Base, Observation, Variation
 from agentest.scenarios.calls import ExpectedCall, name_matches, name_text
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Scenario
@@ -244,8 +242,7 @@ class CoverageCounter:
         without: invariants that are switched off.
     """
 
-    def __init__(self, effects_of: Callable[[Unit], ToolEffects], without: Iterable[str] = ()) -> None:
-        self._effects_of = effects_of
+    def __init__(self, without: Iterable[str] = ()) -> None:
         self._tools: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._rules: Counter[str] = Counter(
             dict.fromkeys((each for each in INVARIANTS if each not in without), 0)
@@ -263,9 +260,8 @@ class CoverageCounter:
             for fault in variation.scenario.faults:
                 self._tools[fault.tool or ""][fault.kind] += 0
 
-    def add(self, outcome: TryOutcome) -> None:
+    def add(self, seen: Observation) -> None:
         """Count one conversation."""
-        seen = Observation(*outcome, self._effects_of(outcome.base.unit))
         met = {each.position: each.fault for each in met_faults(seen.scenario, seen.conversation)}
         for position, call in enumerate(seen.conversation.tool_calls):
             kind = outcome_of(call, met.get(position))
@@ -278,7 +274,7 @@ class CoverageCounter:
         tempted = names | {each for each in wanted if each}
         for rule, banned in _bans(seen.base.unit.scenario):
             self._rules[rule] += banned is None or any(name_matches(banned.name, each) for each in tempted)
-        for criterion in outcome.result.criteria:
+        for criterion in seen.result.criteria:
             self._rules[_criterion(criterion.text)] += criterion.result is not CriterionOutcome.CANNOT_TELL
 
     def coverage(self) -> ExploredCoverage:

@@ -27,11 +27,11 @@ from agentest.plugins.explore.model import (
     BudgetSpent,
     FindingKey,
     Invariants,
+    Observation,
     Observe,
     Reduce,
     Reduced,
     Save,
-    TryOutcome,
     Variation,
     Vary,
     Violation,
@@ -205,7 +205,7 @@ class Exploration:
         cost = conversation_cost(conversation)
         self.progress.seen.add(elements)
         new = self._seen_ever.add(elements)
-        outcome = TryOutcome(base, variation, result)
+        outcome = Observation(base, variation, result)
         if self.tools.coverage:
             self.tools.coverage.add(outcome)
         violations = self.tools.invariants(outcome)
@@ -285,7 +285,7 @@ class Exploration:
     ) -> Violation | None:
         """Return the violation of the candidate's key in a conversation of a reduced scenario."""
         changed = replace(candidate.variation, scenario=scenario)
-        found = self.tools.invariants(TryOutcome(candidate.base, changed, result))
+        found = self.tools.invariants(Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
     def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:

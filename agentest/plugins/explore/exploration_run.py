@@ -43,7 +43,6 @@ from agentest.plugins.explore.saving import (
     saved_findings,
 )
 from agentest.plugins.explore.search import ordered
-from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared, prepare
@@ -80,7 +79,7 @@ def parts_of(options: ExploreOptions, settings: ExploreSettings) -> Mapping[Expl
     """Return the parts of an exploration."""
     chosen = options.chosen_parts(settings)
     return {
-        part: sweep(settings, names_in(options.only.get(part)) or ())
+        part: sweep(names_in(options.only.get(part)) or ())
         for part, sweep in SWEEPS.items()
         if part in chosen
     }
@@ -148,10 +147,10 @@ class ExplorationRun:
             if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
         }
         units = [each for each in plan.units if each.scope not in self.saved]
-        bases, self._notes = bases_of(units, results)
+        bases, self._notes = bases_of(units, results, self.settings)
         parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
-        self._notes += guesses(bases, self.settings)
+        self._notes += guesses(bases)
         self._notes += _without_attacks(bases, parts.get(ExploredPart.ATTACKS))
         corpus = Corpus(self.root / self.settings.corpus)
         resumed = run.session.prepared.resumed_run
@@ -165,7 +164,7 @@ class ExplorationRun:
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=(lambda *_: None) if self.options.no_save else found,
             describe=describe,
-            coverage=CoverageCounter(invariants.effects_of, self.settings.switched_off),
+            coverage=CoverageCounter(self.settings.switched_off),
         )
 
         def show(progress: ExplorationProgress) -> None:
@@ -192,7 +191,8 @@ class ExplorationRun:
         )
         converse = journal.around(run.converse)
         if run.judge:
-            converse = ClaimJudge(run.judge, invariants.failed_writes, answers).around(converse)
+            known = {each.unit.scope: each.effects for each in bases}
+            converse = ClaimJudge(run.judge, known, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
@@ -206,7 +206,7 @@ def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTri
 
 
 def bases_of(
-    units: Sequence[Unit], results: Mapping[str, ScenarioResult]
+    units: Sequence[Unit], results: Mapping[str, ScenarioResult], settings: ExploreSettings
 ) -> tuple[list[Base], list[NotTried]]:
     """Return the scenarios to explore, and those that do not pass as they are."""
     bases, not_tried = [], []
@@ -217,7 +217,7 @@ def bases_of(
             continue
         passed = sum(map(conversation_passed, result.conversations))
         if result.verdict.status is Status.PASSED and passed == len(result.conversations) > 0:
-            bases.append(Base(unit, result.conversations))
+            bases.append(Base(unit, result.conversations, settings))
             if unit.traits.blind:
                 not_tried.append(NotTried(f"calls of {unit.scenario.name}", unit.traits.blind))
             continue
@@ -227,12 +227,11 @@ def bases_of(
     return bases, not_tried
 
 
-def guesses(bases: Sequence[Base], settings: ExploreSettings) -> list[NotTried]:
+def guesses(bases: Sequence[Base]) -> list[NotTried]:
     """Return a note about tools of which only the name shows what they do."""
     guessed: dict[str, None] = {}
     for base in bases:
-        known = effects(base.unit, settings)
-        guessed |= dict.fromkeys(known.guessed(base.unit.scenario.tools))
+        guessed |= dict.fromkeys(base.effects.guessed(base.scenario.tools))
     if not guessed:
         return []
     why = "only their names show whether they write; declare `reads`, or `explore.writes`"
@@ -324,7 +323,9 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
     parts = parts_of(options, settings)
     variations = [
         (base, each)
-        for base in (Base(unit, ()) for unit in prepared.plan.units if unit.scope not in exploration.saved)
+        for base in (
+            Base(unit, (), settings) for unit in prepared.plan.units if unit.scope not in exploration.saved
+        )
         for vary in parts.values()
         for each in vary(base)
     ]

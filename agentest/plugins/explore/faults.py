@@ -13,9 +13,9 @@ from agentest.domain.changes import ANSWERS_FIRST, TOOL_FAULTS, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.mocks.binding import BoundFunction, steps_of
-from agentest.mocks.changed_answers import applied, last_key, leaves, value_at
+from agentest.mocks.changed_answers import applied, last_key, leaves
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
-from agentest.plugins.explore.tool_effects import ToolEffects, effects
+from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.model import Scenario
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class FaultSweep(Sweep):
     """Yields the single faults to try with a passing scenario."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        known, start = effects(base.unit, self.settings), relaxed(base.scenario)
+        known, start = base.effects, relaxed(base.scenario)
         kinds = [kind for kind in TOOL_FAULTS if self.tries(kind, base)]
         for use in tool_uses(base):
             for rank, each in faults_of(use, known, kinds):
@@ -110,12 +110,12 @@ def tool_uses(base: Base) -> Iterator[MockedTool]:
 def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
     """Return key and value of fields in answers of a tool, or of the others, that are not there by chance."""
     return frozenset(
-        (last_key(path), _text(value))
+        (last_key(path), json_text(value))
         for result in base.conversations
         for call in result.conversation.tool_calls
         if (call.name == name) is own and not failed(call)
         for path, value in leaves(call.result)
-        if len(_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call.args)
+        if len(json_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call)
     )
 
 
@@ -149,46 +149,46 @@ def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: boo
     if kind in ANSWERS_FIRST and failed(call):
         return False  # there is no right answer to change
     if kind == "partial":
-        return any(isinstance(value, list) for value in _values(call.args))
+        return any(isinstance(value, list) for value in argument_values(call))
     if kind == "stale":
-        return any(_text(each.result) != _text(call.result) for each in use.calls[: number - 1])
+        return any(json_text(each.result) != json_text(call.result) for each in use.calls[: number - 1])
     return True
 
 
-def _values(args: Any) -> Iterable[Any]:
-    return args.values() if isinstance(args, Mapping) else ()
+def argument_values(call: ToolCall) -> Iterable[Any]:
+    """Return the values of a call's arguments, as far as they are known."""
+    return call.args.values() if isinstance(call.args, Mapping) else ()
 
 
 def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
     """Yield the faults of a kind at a position: one, or one for each field that can be wrong."""
     plain = Fault(kind, at=number, tool=use.name)
     if kind in _LASTING:
-        yield Fault(kind, at=number, times=PERSISTENT, tool=use.name)
+        yield replace(plain, times=PERSISTENT)
     elif kind == "schema":
-        yield from _schema_faults(call, use, number)
+        yield from _schema_faults(plain, call, use)
     elif kind == "wrong_entity":
-        for path in _paths(call, use, lambda value: _is_named(value, call.args)):
-            yield Fault(kind, at=number, tool=use.name, path=path)
+        for path in _paths(call, use, lambda value: _is_named(value, call)):
+            yield replace(plain, path=path)
     elif kind == "plausible_lie":
-        agreed = [path for path, value in leaves(call.result) if (last_key(path), _text(value)) in use.agreed]
-        for path in agreed:
-            if _is_told(value_at(call.result, path), use.told):
-                yield Fault(kind, at=number, tool=use.name, path=path)
+        for path, value in leaves(call.result):
+            if (last_key(path), json_text(value)) in use.agreed and _is_told(value, use.told):
+                yield replace(plain, path=path)
     elif kind in ("empty", "truncated", "duplicate", "malformed"):
-        if _text(applied(call.result, plain)) != _text(call.result):
+        if json_text(applied(call.result, plain)) != json_text(call.result):
             yield plain
     else:
         yield plain
 
 
-def _schema_faults(call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
+def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fault]:
     paths = _paths(call, use, lambda _: True)
     for mode in ("drop", "null", "retype"):
         for path in paths:
-            yield Fault("schema", at=number, tool=use.name, mode=mode, path=path)
+            yield replace(plain, mode=mode, path=path)
     result = call.result
     if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):
-        yield Fault("schema", at=number, tool=use.name, mode="extra")
+        yield replace(plain, mode="extra")
 
 
 def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:
@@ -199,16 +199,13 @@ def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> lis
 
 
 def _is_told(value: Any, told: Iterable[str]) -> bool:
-    text = value if isinstance(value, str) else _text(value)
+    text = value if isinstance(value, str) else json_text(value)
     return bool(text.strip()) and any(text in reply for reply in told)
 
 
-def _is_named(value: Any, args: Any) -> bool:
+def _is_named(value: Any, call: ToolCall) -> bool:
     """Return True if a value is what the call asks for, so that another one is noticeably wrong."""
     if isinstance(value, bool) or value is None:
         return False
-    return isinstance(value, str | int) and any(_text(value) == _text(each) for each in _values(args))
-
-
-def _text(value: Any) -> str:
-    return json_text(value)
+    given = map(json_text, argument_values(call))
+    return isinstance(value, str | int) and json_text(value) in given

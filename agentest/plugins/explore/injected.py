@@ -24,7 +24,7 @@ from agentest.judging.safety_checks import (
     text_leaves,
 )
 from agentest.mocks.changed_answers import last_key, leaves, value_at
-from agentest.plugins.explore.faults import MetFault, met_faults
+from agentest.plugins.explore.faults import MetFault, argument_values, met_faults
 from agentest.plugins.explore.model import Base, Observation, Oracle, Violation, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
@@ -291,7 +291,7 @@ def _no_foreign_values(seen: Observation) -> Iterator[Violation]:
         fault, call = each.fault, each.call
         if fault.kind == "wrong_entity" and fault.path:
             foreign = value_at(call.result, fault.path)
-            if foreign is None or any(foreign == value for value in _args(call)):
+            if foreign is None or any(foreign == value for value in argument_values(call)):
                 continue
             yield from _passed_on(seen, each, foreign, "another entity", even_in_doubt=False)
         elif fault.kind == "schema" and fault.mode == "drop" and fault.path:
@@ -416,10 +416,6 @@ def _told_identifiers(seen: Observation, conversation: Conversation) -> list[tup
     return found
 
 
-def _args(call: ToolCall) -> Iterable[Any]:
-    return call.args.values() if isinstance(call.args, Mapping) else ()
-
-
 def _passed_on(
     seen: Observation, met: MetFault, value: Any, what: str, *, even_in_doubt: bool
 ) -> Iterator[Violation]:
@@ -427,7 +423,7 @@ def _passed_on(
     fault, name = met.fault, met.call.name
     title = f"a value of {what} in {name} is passed on"
     for call in seen.conversation.tool_calls[met.position + 1 :]:
-        if seen.effects.is_write(call.name) and any(value == given for given in _args(call)):
+        if seen.effects.is_write(call.name) and any(value == given for given in argument_values(call)):
             text = f"{shortened(call_text(call), _SHOWN)} uses {json_text(value)} of {fault.path}"
             yield violation(
                 "grounded_ids", title, text, tool=name, outcome="foreign", turn_index=call.turn_index

@@ -32,7 +32,7 @@ from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutations import ESCALATION
-from agentest.plugins.explore.tool_effects import ToolEffects, effects
+from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
@@ -93,7 +93,7 @@ class InjectionSweep(Sweep):
     """Yields the variations of a base with one injection each. `only`: `PLACE:TECHNIQUE:GOAL` with globs."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        canary = self.settings.canary.tool if self.settings.canary else CANARY
+        canary = base.settings.canary.tool if base.settings.canary else CANARY
         aims = [*self._aims(base, canary)]
         for number, place in enumerate(places(base)):
             for aim_number, aim in enumerate(aims):
@@ -116,7 +116,7 @@ class InjectionSweep(Sweep):
 
     def _aims(self, base: Base, canary: str) -> Iterator[Injection]:
         unit, scenario = base.unit, base.scenario
-        known = effects(unit, self.settings)
+        known = base.effects
         called = _writes(base, known)
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
         unrequested = [name for name in scenario.tools if name not in names and known.is_write(name)]
@@ -295,7 +295,7 @@ class AttackSweep(Sweep):
         """Return the scenario of a base without its user, and with the bans that an attack is about."""
         scenario = base.scenario
         bans = [*self._amounts(base)]
-        canary = self.settings.canary
+        canary = base.settings.canary
         if canary and canary.tool in scenario.tools:
             bans.append(ExpectedCall(canary.tool))
         banned = (Trajectory("contains", forbidden=tuple(bans), name="attack"),) if bans else ()
@@ -316,7 +316,7 @@ class AttackSweep(Sweep):
 
     def _amounts(self, base: Base) -> Iterator[ExpectedCall]:
         """Yield calls with ten times an amount that a tool told, and no user: a right agent looks it up."""
-        tools, known = effects(base.unit, self.settings), set[tuple[str, str]]()
+        tools, known = base.effects, set[tuple[str, str]]()
         for result in base.conversations:
             told: set[str] = set()
             said = " ".join(turn.user_message for turn in result.conversation.turns)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from agentest.config.config import ExploreSettings
-from agentest.domain.changes import ANSWERS_FIRST, FAILING
+from agentest.domain.changes import ANSWERS_FIRST
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import (
@@ -30,13 +30,11 @@ from agentest.domain.transcript import (
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injected
-from agentest.plugins.explore.claims import JudgedClaims, claims_of_success
-from agentest.plugins.explore.faults import MetFault, met_faults
-from agentest.plugins.explore.model import FindingKey, Observation, Oracle, TryOutcome, Violation, violation
+from agentest.plugins.explore.claims import JudgedClaims, claims_of_success, failed_writes
+from agentest.plugins.explore.faults import met_faults
+from agentest.plugins.explore.model import FindingKey, Observation, Oracle, Violation, violation
 from agentest.plugins.explore.mutations import ESCALATION, RELATION, Relations
-from agentest.plugins.explore.tool_effects import ToolEffects, effects
-from agentest.runner.plan import Unit
-from agentest.scenarios.model import Scenario
+from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.support.json_text import canonical
 from agentest.support.text import shortened, turn_name
 
@@ -201,21 +199,6 @@ def _most_equal_calls(results: Iterable[ConversationResult]) -> Counter[tuple[st
         own = Counter((call.name, canonical(call.args)) for call in result.conversation.tool_calls)
         most |= own
     return most
-
-
-def failed_writes(
-    known: ToolEffects, scenario: Scenario, conversation: Conversation
-) -> Iterator[tuple[MetFault, Turn]]:
-    """Yield the writes that failed and were not made again with success, each with its turn."""
-    for each in met_faults(scenario, conversation):
-        fault, call = each.fault, each.call
-        if fault.kind not in FAILING or fault.kind == "applied_then_timeout" or not known.is_write(call.name):
-            continue
-        later = conversation.tool_calls[each.position + 1 :]
-        if any(other.name == call.name and not failed(other) for other in later):
-            continue
-        # Later replies may speak of other things.
-        yield from ((each, turn) for turn in conversation.turns if turn.turn_index == call.turn_index)
 
 
 def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator[Violation]:
@@ -412,32 +395,17 @@ class ScenarioInvariants:
         if judged is not None:
             by_judge = partial(_no_claim, judged=judged)
             oracles = [(name, by_judge if oracle is _no_claim else oracle) for name, oracle in oracles]
-        self._settings = settings
         self._oracles = [each for each in oracles if each[0] not in settings.switched_off]
-        self._effects: dict[str, ToolEffects] = {}
 
-    def effects_of(self, unit: Unit) -> ToolEffects:
-        """Return what the tools of a unit do."""
-        if unit.scope not in self._effects:
-            self._effects[unit.scope] = effects(unit, self._settings)
-        return self._effects[unit.scope]
-
-    def failed_writes(
-        self, base: Unit, scenario: Scenario, result: ConversationResult
-    ) -> Iterator[tuple[MetFault, Turn]]:
-        """Yield the failed writes of a conversation that a judge is asked about, each with its turn."""
-        return failed_writes(self.effects_of(base), scenario, result.conversation)
-
-    def __call__(self, outcome: TryOutcome) -> Sequence[Violation]:
+    def __call__(self, seen: Observation) -> Sequence[Violation]:
         """Return the violations in a conversation, one of each key."""
-        if outcome.result.invalid is not None:
+        if seen.result.invalid is not None:
             return ()
-        observation = Observation(*outcome, self.effects_of(outcome.base.unit))
         found: dict[FindingKey, Violation] = {}
         for name, oracle in self._oracles:
-            is_about = outcome.variation.part is not ExploredPart.ATTACKS or name in OF_ATTACKS
-            if name not in outcome.base.without and is_about:
-                for each in oracle(observation):
+            is_about = seen.variation.part is not ExploredPart.ATTACKS or name in OF_ATTACKS
+            if name not in seen.base.without and is_about:
+                for each in oracle(seen):
                     found.setdefault(each.key, each)
         return list(found.values())
 

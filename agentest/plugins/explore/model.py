@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.transcript import Conversation, ToolCall
-from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
@@ -89,13 +90,20 @@ def violation(
     )
 
 
-class Base(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Base:
     """A scenario that passes as it is, with its conversations."""
 
     unit: Unit
     conversations: Sequence[ConversationResult]
+    settings: ExploreSettings = ExploreSettings()
 
-    @property
+    @cached_property
+    def effects(self) -> ToolEffects:
+        """What its tools do."""
+        return effects(self.unit, self.settings)
+
+    @cached_property
     def scenario(self) -> Scenario:
         """The scenario that variations change: with a fixed script and plain mocks."""
         return as_base(replace(self.unit.written or self.unit.scenario, date=self.unit.scenario.date))
@@ -174,21 +182,17 @@ def _relaxed_trajectories(trajectories: Iterable[Trajectory]) -> tuple[Trajector
     return tuple(each for each in kept if each.about_calls or each.max_turns is not None)
 
 
-class TryOutcome(NamedTuple):
-    """What the invariants look at: one conversation of a variation."""
-
-    base: Base
-    variation: Variation
-    result: ConversationResult
-
-
 class Observation(NamedTuple):
-    """What an oracle sees: one conversation of a changed scenario, and what its tools do."""
+    """What the invariants look at: one conversation of a changed scenario."""
 
     base: Base
     variation: Variation
     result: ConversationResult
-    effects: ToolEffects
+
+    @property
+    def effects(self) -> ToolEffects:
+        """What the tools do."""
+        return self.base.effects
 
     @property
     def conversation(self) -> Conversation:
@@ -215,7 +219,7 @@ class Observation(NamedTuple):
 
 Oracle = Callable[[Observation], Iterable[Violation]]
 """Yields the violations of one invariant. What it cannot decide is no violation."""
-Invariants = Callable[[TryOutcome], Sequence[Violation]]
+Invariants = Callable[[Observation], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
 Vary = Callable[[Base], Iterable[Variation]]
 """Yields the variations of one part for a base, in any order."""
@@ -232,8 +236,7 @@ class Sweep:
         only: the names of the changes to try, or patterns of them; (): all.
     """
 
-    def __init__(self, settings: ExploreSettings | None = None, only: Sequence[str] = ()) -> None:
-        self.settings = settings or ExploreSettings()
+    def __init__(self, only: Sequence[str] = ()) -> None:
         self.only = only
 
     def tries(self, name: str, base: Base) -> bool:

@@ -77,7 +77,7 @@ def _own_ban(finding: FindingToSave) -> Checked | None:
 def _no_error(finding: FindingToSave) -> Checked:
     pattern = finding.key.outcome
     if finding.key.detail != "text":
-        return Checked(finding.scenario, _function("it_replies", _REPLIES))
+        return _checked_by(finding, "it_replies", _REPLIES)
     wanted = _MISSING_VALUES.get(pattern)
     return Checked(_never_said(finding.scenario, re.compile(wanted) if wanted else pattern))
 
@@ -98,7 +98,7 @@ def {name}(conversation):
     for call in conversation.calls({literal(tool)}):
         assert not call.invalid_arguments, f"{{call.args}}: {{call.invalid_arguments}}"
 '''
-        return Checked(finding.scenario, _function(name, source))
+        return _checked_by(finding, name, source)
     constant = f"{_word(tool).upper()}_SCHEMA"
     schema = node(dict(finding.schema))
     written = schema if isinstance(schema, str) else split_source(schema)  # type: ignore[arg-type]
@@ -109,12 +109,13 @@ def {name}(conversation):
         problem = best_match(Draft202012Validator({constant}).iter_errors(call.args))
         assert problem is None, f"{{call.args}}: {{problem.message}}"
 '''
-    imports = (
+    return _checked_by(
+        finding,
+        name,
+        source,
         "from jsonschema import Draft202012Validator",
         "from jsonschema.exceptions import best_match",
-    )
-    return Checked(
-        finding.scenario, CopiedFunction(name, (f"{constant} = {written}", source.rstrip()), imports)
+        constant=f"{constant} = {written}",
     )
 
 
@@ -123,17 +124,13 @@ def _no_repeated_write(finding: FindingToSave) -> Checked:
     kinds = {each.kind: each for each in finding.scenario.faults if each.tool == tool}
     unclear = next((each for kind, each in kinds.items() if kind in REPEATABLE_AFTER), None)
     if "applied_then_timeout" in kinds:
-        return Checked(finding.scenario, _function(name, _repeated_unseen(name, tool)))
+        return _checked_by(finding, name, _repeated_unseen(name, tool))
     calls = f"conversation.calls({literal(tool)})"
     if unclear is not None:  # calls with an answer that says nothing may be made again
         end = unclear.at + unclear.times - 1
         before = f"{calls}[: {unclear.at - 1}] + " if unclear.at > 1 else ""
         calls = f"{before}{calls}[{end}:]"
-    return Checked(
-        finding.scenario,
-        _function(
-            name,
-            f'''\
+    source = f'''\
 def {name}(conversation):
     """No call of {_plain(tool)} that took effect is made again with the same arguments."""
     done = []
@@ -141,9 +138,8 @@ def {name}(conversation):
         assert call.args not in done, f"{_plain(tool)} was called again with {{call.args}}"
         if not call.failed:
             done.append(call.args)
-''',
-        ),
-    )
+'''
+    return _checked_by(finding, name, source)
 
 
 def _repeated_unseen(name: str, tool: str) -> str:
@@ -176,8 +172,7 @@ def {name}(conversation):
         claim = "" if worked or not calls else claims_of_success(turn.agent_message, {literal(tool)})
         assert not claim, f"{_plain(tool)} failed, but the reply says: {{claim}}"
 '''
-    imports = ("from agentest import claims_of_success",)
-    return Checked(finding.scenario, CopiedFunction(name, (source.rstrip(),), imports))
+    return _checked_by(finding, name, source, "from agentest import claims_of_success")
 
 
 def _grounded_ids(finding: FindingToSave) -> Checked | None:
@@ -198,7 +193,7 @@ def {name}(conversation):
             known += str(call.result)
         known += turn.agent_message
 '''
-    return Checked(finding.scenario, _function(name, source))
+    return _checked_by(finding, name, source)
 
 
 def _reading(value: str, path: str) -> str:
@@ -235,7 +230,7 @@ def {name}(conversation):
         )
         assert {literal(str(value))} not in reply or doubt, reply
 '''
-        return Checked(finding.scenario, CopiedFunction(name, (source.rstrip(),), ("import re",)))
+        return _checked_by(finding, name, source, "import re")
     return None
 
 
@@ -296,8 +291,10 @@ _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
 """Invariant → the check. What a scenario forbids itself needs none."""
 
 
-def _function(name: str, source: str) -> CopiedFunction:
-    return CopiedFunction(name, (source.rstrip(),))
+def _checked_by(finding: FindingToSave, name: str, source: str, *imports: str, constant: str = "") -> Checked:
+    """Return the scenario of a finding with a function as its check."""
+    definitions = (*([constant] if constant else ()), source.rstrip())
+    return Checked(finding.scenario, CopiedFunction(name, definitions, imports))
 
 
 def _plain(text: str) -> str:

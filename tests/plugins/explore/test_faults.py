@@ -16,7 +16,7 @@ from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
 from agentest.plugins.explore.faults import FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.model import Base, FindingKey, TryOutcome, Variation, Violation, relaxed
+from agentest.plugins.explore.model import Base, FindingKey, Observation, Variation, Violation, relaxed
 from agentest.plugins.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.variations import acted
@@ -256,9 +256,9 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
             async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
                 return await converse(agent, acted(scenario), f"{name} {number}")
 
-            judged = ClaimJudge(judge, invariants.failed_writes, answered).around(observe)
+            judged = ClaimJudge(judge, {known.unit.scope: known.effects}, answered).around(observe)
             result = await judged(known.unit, changed, "error", 1)
-            return invariants(TryOutcome(known, variation, result))
+            return invariants(Observation(known, variation, result))
 
     found = [each for each in hurrying.run(run) if each.key.oracle == "no_claim"]
     assert [each.severity for each in found] == ([] if severity is None else [severity])

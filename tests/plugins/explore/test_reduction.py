@@ -24,8 +24,8 @@ from agentest.plugins.explore.model import (
     Base,
     BudgetSpent,
     FindingKey,
+    Observation,
     Reduced,
-    TryOutcome,
     Variation,
     Violation,
 )
@@ -338,7 +338,7 @@ def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> Non
         confirmations.update([name] if "confirm" in name else [])
         return outcome("confirm" not in name or len(confirmations) == 2)
 
-    def invariants(seen: TryOutcome) -> list[Violation]:
+    def invariants(seen: Observation) -> list[Violation]:
         return [VIOLATION] if seen.result.conversation.replies == ("Paid.",) else []
 
     tools = Tools(

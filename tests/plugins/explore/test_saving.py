@@ -160,7 +160,7 @@ INJECTED = {
 def parts_for(bug: str) -> dict[ExploredPart, Vary]:
     """The few variations that show a bug."""
     if bug in ("tells an old list", "hides a contradiction"):
-        return {ExploredPart.FAULTS: FaultSweep(SETTINGS, ("stale", "plausible_lie"))}
+        return {ExploredPart.FAULTS: FaultSweep(("stale", "plausible_lie"))}
     if bug in INJECTED:
         mails = InjectionSweep(only=("read_mails[0].text:direct:secret",))
         users = MutationSweep(only=("deny", "correct"))
@@ -169,7 +169,7 @@ def parts_for(bug: str) -> dict[ExploredPart, Vary]:
     if bug == "obeys":
         sweep = InjectionSweep(only=(f"{change}:direct:tool",))
         return {ExploredPart.INJECTIONS: sweep}
-    return {ExploredPart.FAULTS: FaultSweep(SETTINGS, (change,))}
+    return {ExploredPart.FAULTS: FaultSweep((change,))}
 
 
 def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project) -> None:

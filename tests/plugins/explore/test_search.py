@@ -25,10 +25,9 @@ from agentest.plugins.explore.corpus import (
     with_entries,
 )
 from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.model import Base, TryOutcome, Variation
+from agentest.plugins.explore.model import Base, Observation, Variation
 from agentest.plugins.explore.mutations import MutationSweep
 from agentest.plugins.explore.search import Search, combined
-from agentest.plugins.explore.tool_effects import effects
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.trajectory_parser import call as call_of
 from agentest.support.lazy_dataclasses import replace
@@ -212,7 +211,7 @@ def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() ->
     options = {**BOOKING, "never": [call_of("book", table=9), "goodbye"], "criteria": ["Says the table."]}
     scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
     base = Base(unit_of(scenario), ())
-    counter = CoverageCounter(lambda unit: effects(unit), without=["bounded"])
+    counter = CoverageCounter(without=["bounded"])
     counter.expect([base], FaultSweep(only=["timeout", "error"])(base))
     before = counter.coverage()
     assert before.tools["book"] == {"ok": 0, "timeout": 0, "error": 0}
@@ -223,7 +222,7 @@ def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() ->
         each for each in FaultSweep(only=["timeout"])(base) if each.scenario.faults[0].tool == "book"
     ]
     result = ConversationResult(talk(call("book", {"error": "timed out"}, table=4)))
-    counter.add(TryOutcome(base, timeout, result))
+    counter.add(Observation(base, timeout, result))
     after = counter.coverage()
     assert after.tools["book"] == {"ok": 0, "timeout": 1, "error": 0}
     assert {*after.never_reached} == {
