@@ -128,11 +128,6 @@ def test_turns_record_whether_calls_were_reported() -> None:
     assert anyio.run(hold, "Hi.", "Hush.") == [True, False, False]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
 def test_a_run_whose_answers_report_calls(project: Project) -> None:
     """If every turn reports calls, they count as reported, and a silent agent gets a warning. With one turn
     that does not, the conversation is errored."""

@@ -32,11 +32,6 @@ QUIET = 'scenario("ban", turns=["Hi."], trajectory={"forbidden": ["reserve_item"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
 def agent() -> Iterator[ScriptedAgent]:
     """An agent that returns no calls and may run its own tools."""
     with ScriptedAgent(["Reserved."]) as opened:

@@ -50,11 +50,6 @@ def looking(body: dict[str, Any]) -> Any:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
 def agent() -> Iterator[ScriptedAgent]:
     with ScriptedAgent(looking) as opened:
         yield opened

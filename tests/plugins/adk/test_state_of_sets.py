@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from pipeline import Pipeline
 from project import Project
@@ -13,11 +11,6 @@ from project import Project
 from agentest.testing import ScriptedAgent
 
 PLAN = "plan: Redesign"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def stage(author: str, said: str) -> list[Any]:
@@ -30,14 +23,8 @@ def planned(eval_id: str, *stages: list[Any], **more: Any) -> dict[str, Any]:
 
 
 PLANNER, EXECUTOR = stage("planner", "The plan: Redesign"), stage("executor", "1. design\n2. build")
-
-
 STATES = {"rounds": 1, "review_result": {"rounds": 1, "approved": True}}
-
-
 STEPS = [{"step": "design", "done": False}, {"step": "build", "done": False}]
-
-
 CASES = (
     planned("all", PLANNER, EXECUTOR, final_session_state=STATES),
     planned("some", EXECUTOR, final_session_state={"project_plan": PLAN}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -94,11 +93,6 @@ def _handler_for(backend: Backend) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def configure(project: Project, backend: Backend, **keys: Any) -> None:

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from jsonschema import validate
 from pipeline import Pipeline
 from project import Project
@@ -19,11 +18,6 @@ from agentest.domain.transcript import state_changes
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "agentest" / "schemas" / "results.schema.json").read_text())
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def held(agent: Any, *turns: Any, **options: Any) -> ScenarioResult:

@@ -33,11 +33,6 @@ QUIET = 'scenario("ban", turns=["Hi."], trajectory={"forbidden": ["reserve_item"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
 def agent() -> Iterator[ScriptedAgent]:
     """An agent that never hands a call to the caller: whatever it does, it does itself."""
     with ScriptedAgent(["Reserved."]) as opened:

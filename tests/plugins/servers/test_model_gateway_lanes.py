@@ -68,11 +68,6 @@ def upstream_of(provider: Provider) -> Iterator[str]:
         yield origin
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_conversations_that_say_the_same_run_at_once_in_copies(project: Project, form: str) -> None:
     provider = Gathering()

@@ -87,11 +87,6 @@ class Embeddings(Provider):
         return web.json_response({"data": [len(text), text[-1]]})
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
 @contextmanager
 def running(provider: Provider) -> Iterator[str]:
     """Serve the provider for the block."""

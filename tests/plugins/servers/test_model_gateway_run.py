@@ -47,11 +47,6 @@ def upstream(provider: Provider) -> Iterator[str]:
         yield origin
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
 def configure(
     project: Project,
     upstream: str,

@@ -441,11 +441,6 @@ for n in range(6):
 """
 
 
-@pytest.fixture
-def project(tmp_path: Any) -> Project:
-    return Project(tmp_path)
-
-
 def told(project: Project) -> Any:
     """What each conversation came to."""
     return [
