@@ -247,7 +247,7 @@ def test_words_score_as_in_google_adk() -> None:
 
 
 def test_trajectories_match_as_in_google_adk() -> None:
-    """Generated tool calls match under every match type exactly where google-adk's evaluator says so."""
+    """Generated tool calls match under every match type exactly as in google-adk's evaluator."""
     random = Random(4)
     cases = [trajectory_case(random) for _ in range(TRAJECTORY_CASES)]
     print(f"{sum(len(case['pairs']) for case in cases)} trajectories in {len(cases)} cases")

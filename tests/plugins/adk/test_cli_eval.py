@@ -59,7 +59,7 @@ def model_options(model: ModelServer) -> dict[str, Any]:
 
 
 def judging(score: Callable[[str], float]) -> Callable[[Received], Any]:
-    """A model that plays a user who soon says goodbye, and judges by what it is shown."""
+    """A model that plays a user who soon ends the conversation, and judges the shown transcript."""
 
     def answer(received: Received) -> Any:
         form = received.body["response_format"]["json_schema"]["schema"]["properties"]
@@ -100,7 +100,7 @@ def test_a_passing_set_ends_with_0_and_valid_results(project: Project) -> None:
 
 
 def test_a_failing_case_ends_with_1_and_says_what_was_expected(project: Project) -> None:
-    """A case below a threshold exits with 1; console and annotations say where and what."""
+    """A case below a threshold exits with 1; console and annotations have place and reason."""
     written(
         project,
         PRICE,
@@ -124,7 +124,7 @@ def test_a_failing_case_ends_with_1_and_says_what_was_expected(project: Project)
 
 
 def test_scores_of_all_runs_are_pooled(project: Project) -> None:
-    """Two invocations that score 1 and 0, held in three runs, make 0.5 of six scores."""
+    """Two invocations that score 1 and 0, in three runs, average 0.5 over six scores."""
     written(
         project,
         case("half", invocation("Where is A1?", None, [LOOKUP], [SHIPPED]), invocation("x", None, [LOOKUP])),
@@ -146,7 +146,7 @@ def test_scores_of_all_runs_are_pooled(project: Project) -> None:
 
 
 def test_an_agent_that_fails_in_one_of_several_runs_fails_the_case(project: Project) -> None:
-    """Two good runs do not make up for one in which the agent broke down, of which nothing is scored."""
+    """Two good runs do not offset one in which the agent failed without any score."""
     replies = iter(["It is ten euros."] * 2 + ["No.", Raw(b"oops", status=500)] + ["It is ten euros."] * 2)
     written(project, case("price", *PRICE["conversation"] * 2))
     with ScriptedAgent(lambda _: next(replies)) as agent:
@@ -160,8 +160,8 @@ def test_an_agent_that_fails_in_one_of_several_runs_fails_the_case(project: Proj
     assert "answered 500" in found["failures"][0]
 
 
-def test_what_cannot_be_evaluated_ends_with_2(project: Project) -> None:
-    """No criteria, no judge, no reference, nobody to compare a simulated user with: none of them passes."""
+def test_cases_that_cannot_be_evaluated_end_with_2(project: Project) -> None:
+    """Without criteria, judge, reference or comparison for a simulated user, no case passes."""
     bare = case("bare", invocation("Hello."))
     project.write("none/a.test.json", text(eval_set("none", PRICE | {"eval_id": "no_criteria"})))
     project.write("none/test_config.json", text(criteria()))
@@ -244,10 +244,10 @@ def test_what_cannot_be_evaluated_ends_with_2(project: Project) -> None:
         ({}, [], "FILE_OR_DIR"),
     ],
 )
-def test_what_is_wrong_is_refused(
+def test_invalid_input_is_refused(
     project: Project, files: dict[str, str], arguments: list[str], message: str
 ) -> None:
-    """One message that says where and what, exit status 2, and nothing is run."""
+    """One message has place and problem, the exit status is 2, and nothing runs."""
     for name, content in files.items():
         project.write(name, content)
     agent = [] if "--agent" in arguments else ["--agent", "http://127.0.0.1:9/never-asked"]
@@ -270,7 +270,7 @@ def test_what_is_wrong_is_refused(
     ],
 )
 def test_mocks_that_cannot_be_used_are_refused(project: Project, module: str, message: str) -> None:
-    """What is wrong with the module of mocks is told with its name, before anything is run."""
+    """The error names the module of mocks, before anything runs."""
     written(project, PRICE)
     project.write("mocks.py", module)
     done = evaluate(project, "orders.test.json", "--mocks", "mocks.py", "--agent", "http://127.0.0.1:9/")
@@ -280,8 +280,8 @@ def test_mocks_that_cannot_be_used_are_refused(project: Project, module: str, me
     assert "Traceback" not in done.stderr
 
 
-def test_each_file_has_the_criteria_beside_it(project: Project) -> None:
-    """test_config.json counts for the sets of its own folder alone; --config-file-path for all of them."""
+def test_each_file_has_the_criteria_of_its_folder(project: Project) -> None:
+    """test_config.json applies to the sets of its folder; --config-file-path applies to all."""
     low = case("low", invocation("one two three four", "one two three"))
     project.write("strict/a.test.json", text(eval_set("strict", low)))
     project.write("strict/test_config.json", text(criteria(response_match_score=0.95)))
@@ -295,8 +295,8 @@ def test_each_file_has_the_criteria_beside_it(project: Project) -> None:
         assert evaluate(project, "strict", "loose", "--all", "--config_file_path", "all.json").returncode == 0
 
 
-def test_cases_of_the_same_name_are_told_apart(project: Project) -> None:
-    """Cases are named by their ids, with set or file before them where another has the same id."""
+def test_cases_of_the_same_name_are_distinguished(project: Project) -> None:
+    """Cases are named by id, with set or file if another case has the same id."""
     for name in ("one/a.test.json", "two/a.test.json"):
         project.write(name, text(eval_set("same", PRICE)))
     project.write(
@@ -317,7 +317,7 @@ def test_cases_of_the_same_name_are_told_apart(project: Project) -> None:
 
 
 def test_chosen_cases_of_one_file_add_up(project: Project) -> None:
-    """Cases that are named in several words are run once each, and all where the file is named whole."""
+    """Cases named in several arguments run once each, and all run if the file is named."""
     name = written(project, ORDER, PRICE, case("echo", invocation("x", "x")))
     with ScriptedAgent(shop) as agent:
         project.config(agent.endpoint)
@@ -406,7 +406,7 @@ def test_the_agent_may_be_a_name_or_a_url(project: Project) -> None:
 
 
 def test_several_agents_are_compared(project: Project) -> None:
-    """With `compare` every case is held to every agent, and each has its own verdict."""
+    """With `compare` every case runs with every agent, and each has its own verdict."""
     written(project, PRICE)
     with ScriptedAgent(["It is ten euros."]) as good, ScriptedAgent(["No."]) as bad:
         project.config(good.endpoint, compare=[{"name": "worse", "endpoint": bad.endpoint}])
@@ -421,7 +421,7 @@ def test_several_agents_are_compared(project: Project) -> None:
 
 
 def test_the_session_reaches_an_agent_that_wants_it(project: Project) -> None:
-    """`send_session_state` sends the state of the case, or of --initial-session-file where it has none."""
+    """`send_session_state` sends the case's state, or that of --initial-session-file if it has none."""
     own = PRICE | {"session_input": {"app_name": "shop", "user_id": "u", "state": {"tier": "gold"}}}
     written(project, own, PRICE | {"eval_id": "other"})
     project.write("session.json", '{"app_name": "shop", "user_id": "u", "state": {"tier": "basic"}}')
@@ -435,9 +435,9 @@ def test_the_session_reaches_an_agent_that_wants_it(project: Project) -> None:
     assert sent == ["basic", "gold"]
 
 
-def test_judged_metrics_ask_the_configured_model(project: Project) -> None:
-    """The judge of the configuration answers in place of one whose key is not there, which a note says. How
-    built-in metrics are asked is no matter: criteria are, each by itself, also where a case has failed."""
+def test_judged_metrics_use_the_configured_model(project: Project) -> None:
+    """It replaces a judge without a key, with a note. Batch settings of built-in metrics do not apply: each
+    criterion has its own calls, even if a case has failed."""
     written(project, PRICE, case("rude", invocation("Insult me.", "No.")))
     named = {"threshold": 1.0, "judge_model_options": {"judge_model": "gemini-x", "num_samples": 3}}
     held = criteria(final_response_match_v2=named, response_match_score=1.0)
@@ -508,7 +508,7 @@ def test_fail_fast_stops_at_the_first_failure(project: Project) -> None:
 
 
 def test_an_interrupted_evaluation_keeps_what_had_finished(project: Project) -> None:
-    """Ctrl-C exits with 130; the case that had finished keeps its status, the other was not evaluated."""
+    """Ctrl-C exits with 130; the finished case keeps its status, the other was not evaluated."""
     hanging, leave = threading.Event(), threading.Event()
 
     def slow(body: dict[str, Any]) -> Any:
@@ -726,7 +726,7 @@ def forecaster(body: dict[str, Any]) -> Any:
 
 
 def test_sets_in_the_spelling_of_adk_ts_run_without_criteria(project: Project) -> None:
-    """Full, answer-only and tools-only cases pass by the default criteria, each by what it says."""
+    """Full, answer-only and tools-only cases pass by default criteria for their content."""
     project.write("weather.test.json", text(WEATHER))
     project.write("mocks.py", 'tools = {"forecast": {"rain": True}}\n')
     with ScriptedAgent(forecaster) as agent:
@@ -791,9 +791,9 @@ async def long(eval_metric, actual, expected, scenario):
     assert "custom_metrics.long: module 'my_evaluators' has no 'lang'" in done.stderr
 
 
-def test_what_metrics_do_not_list_fails_no_case(project: Project) -> None:
-    """Of ADK-TypeScript's form, `metrics` alone decide: what the file has data for besides is scored for
-    information, judged or not, with a note; a rubric of several parts is judged part by part."""
+def test_metrics_that_are_not_listed_fail_no_case(project: Project) -> None:
+    """In ADK-TypeScript's format only `metrics` decide: other metrics with data are for information, judged
+    or not, with a note; a rubric of several parts is judged by part."""
     data = {
         "metrics": ["response_match_score", "token_usage_v1", "rubric_based_final_response_quality_v1"],
         "thresholds": {"response_match_score": 0.5, "rubric_based_final_response_quality_v1": 0.6},
@@ -830,9 +830,9 @@ def test_what_metrics_do_not_list_fails_no_case(project: Project) -> None:
     assert "This must not happen: it is rude" in asked
 
 
-def test_replies_are_held_to_a_policy(project: Project) -> None:
-    """What the agent was told, and the policy of the criterion before it, reaches the judge and not the
-    agent; a policy file that does not exist stops the run, and names file and key."""
+def test_replies_are_judged_by_a_policy(project: Project) -> None:
+    """The judge, not the agent, gets the agent's instructions after the criterion's policy; a missing policy
+    file stops the run with file and key."""
     written(project, PRICE)
     project.write("house/rules.md", "Say no prices.\n")
     broken = {"reason": "it says ten euros", "violated": ["policy"], "value": 0}

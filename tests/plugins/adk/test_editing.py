@@ -53,7 +53,7 @@ def changed(case: dict[str, Any], text: str) -> dict[str, Any]:
 
 @given(eval_sets())
 def test_every_set_can_be_opened_and_saved_as_it_is(eval_set: EvalSet) -> None:
-    """Of any set in either spelling, a case that is saved unchanged leaves every byte."""
+    """Saving a case unchanged keeps every byte of any set, in either spelling."""
     for camel in (False, True):
         content = SetContent(Path(NAME), NAME, eval_set_json(eval_set, camel_case=camel))
         file = open_set(content)
@@ -99,7 +99,7 @@ def test_form_spelling_and_unknown_keys_stay(tmp_path: Path) -> None:
 
 
 def test_cases_are_added_copied_and_removed(editor: EvalSetEditor) -> None:
-    """A case comes where it is wanted, a copy behind its original, and what is removed can be put back."""
+    """A case goes to its position, a copy after its original, and a removed one can be restored."""
     before = on_disk(editor)
     copied = editor.copy(NAME, version(editor), "one", free_id(editor.open(NAME), "one"))
     assert list(copied.file.ids) == ["one", "one_copy", "two"]
@@ -115,7 +115,7 @@ def test_cases_are_added_copied_and_removed(editor: EvalSetEditor) -> None:
 
 
 def test_a_set_is_made_with_its_first_case(editor: EvalSetEditor) -> None:
-    """A new file holds a case, so that it can be read; one that is there is not written over."""
+    """A new file has a case, so that it can be read; an existing file is not overwritten."""
     editor.create("new/first.test.json", CaseDraft(ONE), 1.5)
     read = read_eval_set(editor.project.root / "new/first.test.json")
     assert (read.eval_set.eval_set_id, read.eval_set.creation_timestamp) == ("first", 1.5)
@@ -187,7 +187,7 @@ def test_a_text_that_is_no_case_is_not_written(editor: EvalSetEditor, text: str)
 
 
 def test_a_broken_neighbour_is_named(editor: EvalSetEditor) -> None:
-    """What is wrong in another case of the file is told as that, and keeps the file from being written."""
+    """A problem in another case of the file is reported as such and prevents writing."""
     write(editor.project.root, on_disk(editor).replace('"eval_id": "two"', '"eval_id": 2'))
     with pytest.raises(EditRejected) as refused:
         editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
@@ -206,10 +206,10 @@ def test_a_broken_neighbour_is_named(editor: EvalSetEditor) -> None:
     ],
     ids=["nothing expected", "nothing said", "unchecked", "comma", "criteria"],
 )  # fmt: skip
-def test_what_would_not_be_evaluated_is_told(
+def test_cases_that_would_not_be_evaluated_are_noted(
     editor: EvalSetEditor, case: Any, criteria: Any, message: str, keys: Any
 ) -> None:
-    """A case that can be read is written; that it would not pass or fail is a note beside it."""
+    """A readable case is written; a note says that it would neither pass nor fail."""
     if criteria:
         write(editor.project.root, json.dumps(criteria), "test_config.json")
     notes = editor.save(NAME, version(editor), "one", CaseDraft(case)).notes
@@ -240,7 +240,7 @@ def test_a_changed_file_is_never_overwritten(editor: EvalSetEditor) -> None:
 
 
 def test_permissions_stay(editor: EvalSetEditor) -> None:
-    """A file that others may not read is closed to them after an edit; nothing is left beside it."""
+    """A private file keeps its permissions after an edit, and no other file remains."""
     path = editor.project.root / NAME
     path.chmod(0o640)
     editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
@@ -301,7 +301,7 @@ def test_criteria_are_checked_and_written(editor: EvalSetEditor) -> None:
 
 
 def test_a_set_of_another_form_is_edited_as_a_text(tmp_path: Path) -> None:
-    """Legacy files keep their form: their text can be changed, single cases not, and why is said."""
+    """Legacy files keep their format: their text can be edited, but not single cases."""
     legacy = '[\r\n {"query": "Hi.", "reference": "Hello."}\r\n]\r\n'
     write(tmp_path, legacy)
     editor = EvalSetEditor(EvalSetProject(tmp_path))
@@ -312,7 +312,7 @@ def test_a_set_of_another_form_is_edited_as_a_text(tmp_path: Path) -> None:
 
 
 def test_all_sets_of_a_project_are_listed(editor: EvalSetEditor) -> None:
-    """Each set stands there with its cases or with what is wrong; what is nobody's own is not looked at."""
+    """Each set is listed with its cases or its problem; dependency folders are skipped."""
     folder = editor.project.root
     write(folder, "{", "sub/broken.test.json")
     write(folder, '[{"query": "Hi."}]', "sub/legacy.test.json")

@@ -32,8 +32,7 @@ def written(value: Any, layout: tuple[Any, str, str]) -> str:
 
 
 @given(json_values, LAYOUTS)
-def test_a_case_saved_as_it_is_leaves_every_byte(value: Any, layout: Any) -> None:
-    """Nothing is written anew where nothing has changed."""
+def test_an_unchanged_case_keeps_every_byte(value: Any, layout: Any) -> None:
     text = written(value, layout)
     file = opened(text)
     assert file.with_value(0, file.value(0)) == text
@@ -55,8 +54,8 @@ def test_a_file_keeps_its_indentation_and_line_ends(value: Any, layout: Any) -> 
     )
 
 
-def test_numbers_that_browsers_cannot_hold_stay() -> None:
-    """A value that went through a browser has other digits, and the same number: the file keeps its own."""
+def test_numbers_that_browsers_round_are_kept() -> None:
+    """A number that a browser rounded counts as unchanged, so the file keeps its digits."""
     text = '{"eval_id": "a", "id": 12345678901234567891, "zero": -0.0, "one": 1.0, "text": "a"}'
     value = {"eval_id": "a", "id": 12345678901234567000, "zero": 0, "one": 1, "text": "b"}
     assert opened(text).with_value(0, value) == text.replace('"a"}', '"b"}')
@@ -79,5 +78,5 @@ def test_true_is_not_one_and_keys_stay_in_order() -> None:
     ids=["plain", "escaped"],
 )
 def test_escapes_are_as_in_the_file(text: str, added: str) -> None:
-    """Letters are escaped where the file escapes them, and halves of characters always."""
+    """Letters are escaped as in the file, and lone surrogates always."""
     assert opened(text).with_value(0, {"eval_id": "é\ud800ü", "x": 1}) == added

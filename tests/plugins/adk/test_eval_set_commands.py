@@ -70,8 +70,8 @@ def test_a_set_is_made_filled_and_run(project: Project) -> None:
     assert project.agentest("eval_set", "create", "my_agent", "returns").returncode == 2
 
 
-def test_what_is_in_a_set_stays(project: Project) -> None:
-    """A set keeps what it holds, its spelling and its indentation; the same scenario is added once."""
+def test_a_set_keeps_its_content(project: Project) -> None:
+    """A set keeps its content, spelling and indentation; the same scenario is added once."""
     kept = {"evalSetId": "mine", "evalCases": [case("one", invocation("x", "y"))], "_comment": "by hand"}
     file = project.write("mine.evalset.json", json.dumps(kept, indent=4))
     project.write("twice.json", text({"scenarios": [RETURN, RETURN]}))
@@ -125,7 +125,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("bad", BAD)
 def test_files_that_are_wrong_are_refused(project: Project, bad: str) -> None:
-    """What is wrong with set, scenarios or session is told with the file, and the set stays as it was."""
+    """The error about a set, scenarios or session names the file, and the set is unchanged."""
     files, told = BAD[bad]
     file = project.root / "my_agent/returns.evalset.json"
     if bad != "no set":
@@ -154,8 +154,8 @@ def test_google_adk_reads_what_we_wrote(project: Project) -> None:
     assert len(read_eval_set(place.file).eval_set.eval_cases) == 4
 
 
-def test_the_command_that_goes_on_with_evaluation_sets() -> None:
-    """It names the sets, the agent and the number of runs: nothing else would say them."""
+def test_the_command_that_resumes_evaluation_sets() -> None:
+    """It has the sets, the agent and the number of runs, which are stored nowhere else."""
     words = ("my sets", "a.test.json:x")
     evaluation = EvalRequest(RunRequest(Path(), options=Options(agent="b")), words, num_runs=5)
     kind = evaluation_run(evaluation, words)

@@ -87,8 +87,8 @@ def test_the_first_word_may_be_the_agent(words: str, option: Any, agent: Any, ta
         ("weather one.test.json", None, (), r"neither an agent \(no root_agent .* nor a folder with"),
     ],
 )
-def test_words_that_mean_nothing_are_refused(words: str, option: Any, names: Any, told: str) -> None:
-    """What is neither agent nor target, and two agents at once, are refused with the way out."""
+def test_unknown_arguments_are_refused(words: str, option: Any, names: Any, told: str) -> None:
+    """Words that are neither agent nor target, and two agents, are refused with a solution."""
     with pytest.raises(UsageError, match=told):
         parse_eval_words(tuple(words.split()), option, names)
 
@@ -115,7 +115,7 @@ def test_the_agent_comes_first_as_in_adk(project: Project) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_folders_run_their_tests(project: Project, anyio_backend: str) -> None:
-    """A folder's `*.evalset.json` run where every set is wanted; else a note says that they are left out."""
+    """A folder's `*.evalset.json` run only with --all; otherwise a note says that they are left out."""
     del anyio_backend
     project.write("orders/b.evalset.json", text(eval_set("b", case("d", invocation("y", "y")))))
     with ScriptedAgent(lambda body: body["messages"][-1]["content"]) as agent:
@@ -127,7 +127,7 @@ async def test_folders_run_their_tests(project: Project, anyio_backend: str) -> 
 
 
 def test_cases_are_listed_and_counted_without_an_agent(project: Project) -> None:
-    """--list tells cases and criteria, --dry-run the most calls of users and judges; nobody is asked."""
+    """--list prints cases and criteria, --dry-run the maximum of model calls, without any call."""
     held = criteria(response_match_score=0.5, safety_v1=0.8, final_response_match_v2=0.8)
     project.write("orders/test_config.json", text(held))
     project.write("orders/b.evalset.json", text(eval_set("b", simulated("d"))))

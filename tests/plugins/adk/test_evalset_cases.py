@@ -131,8 +131,8 @@ def test_a_case_of_calls_alone_is_not_held_to_an_answer(turn: Any, held: bool) -
 
 
 @pytest.mark.parametrize("document", [case("c", invocation("x", "y")), case("c", invocation("x"))])
-def test_criteria_of_the_users_own_are_never_left_out(document: Any) -> None:
-    """What a file asks for stays, whether or not the case has data for it."""
+def test_criteria_of_a_file_are_never_left_out(document: Any) -> None:
+    """They stay whether or not the case has data for them."""
     criteria = parse_criteria({"tool_trajectory_avg_score": 1.0, "response_match_score": 0.8}, "c")
     assert [*unit(document, criteria=criteria).thresholds] == [
         "tool_trajectory_avg_score",
@@ -167,7 +167,7 @@ def test_an_empty_text_is_sent() -> None:
     ],
 )
 def test_a_message_that_cannot_be_sent_is_not_evaluated(content: Any, why: str) -> None:
-    """A case whose user says nothing, or what cannot be sent, is not run, and names invocation and part."""
+    """A case with an empty or unsendable user message does not run, and names invocation and part."""
     document = case("c", invocation("x", "y"), {"user_content": content})
     for agents in (("one",), ("one", "two")):
         found = entries(document, criteria=WORDS, agents=agents)
@@ -183,7 +183,7 @@ def test_a_message_that_cannot_be_sent_is_not_evaluated(content: Any, why: str) 
 
 
 def test_a_scenario_for_every_agent() -> None:
-    """Each agent has a unit of its own for every case, under scopes that differ."""
+    """Each agent has its own unit for every case, with different scopes."""
     found = entries(case("c", invocation("x", "y")), case("d", invocation("x", "y")), agents=("one", "two"))
     assert [(e.scenario.name, e.agent) for e in found if isinstance(e, Unit)] == [
         ("c", "one"),
@@ -195,7 +195,7 @@ def test_a_scenario_for_every_agent() -> None:
 
 
 def test_nothing_to_run_uses_no_agent() -> None:
-    """A plan of which nothing is run talks to nobody."""
+    """A plan without units uses no agent."""
     with ScriptedAgent(["x"]) as agent:
         config = Config.model_validate({"agent": {"endpoint": agent.endpoint}})
     chosen = CaseSet(read(eval_set("s", case("c", invocation("x", "y")))), Criteria(()))
@@ -214,8 +214,8 @@ def test_criteria_that_contradict_a_case_are_refused() -> None:
         entries(document, criteria=criteria)
 
 
-def test_a_rubric_that_is_missing_is_missed_in_its_file() -> None:
-    """Metrics that need rubrics and have none: the message says where, and which key they belong under."""
+def test_a_missing_rubric_is_located_in_its_file() -> None:
+    """The error about a metric without rubrics has the place and the key for them."""
     criteria = parse_criteria({"rubric_based_final_response_quality_v1": 0.8}, "c")
     with pytest.raises(UsageError, match=r"^a\.test\.json:7: case 'c': .* no rubrics; .*`rubric` in a file"):
         entries(case("c", invocation("x", "y")), criteria=criteria, lines={"c": 7})
@@ -227,8 +227,8 @@ names = st.sampled_from(["a", "b", "a/b", "s", "s/a", "x.json", "x.json/a", "s/a
 @given(
     st.lists(st.tuples(names, st.lists(names, min_size=1, max_size=4, unique=True)), min_size=1, max_size=5)
 )
-def test_no_two_cases_have_one_name(sets: list[tuple[str, list[str]]]) -> None:
-    """Whatever sets and cases are called, every case has a name of its own that ends with its id."""
+def test_case_names_are_unique(sets: list[tuple[str, list[str]]]) -> None:
+    """For any names of sets and cases, every case has a unique name that ends with its id."""
     chosen = [
         CaseSet(read(eval_set(set_id, *(case(i, invocation("x", "y")) for i in ids)), f"{n}.json"), DEFAULT)
         for n, (set_id, ids) in enumerate(sets)

@@ -1,4 +1,4 @@
-"""Criteria files: what a `test_config.json` may say, and what is refused."""
+"""Criteria files: valid and refused content of a `test_config.json`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_every_option_in_either_spelling() -> None:
     ],
 )
 def test_judges_are_named_in_the_criterion_too(written: Any) -> None:
-    """What google-adk has under `judge_model_options` may stand in the criterion, in either spelling."""
+    """google-adk's keys of `judge_model_options` may be in the criterion, in either spelling."""
     found = one("safety_v1", {"threshold": 1, **written})
     assert found.judge == RequestedModel("judge", "m", Sampling(temperature=0))
     assert (found.num_samples, found.parallelism_limit) == (3, 2)
@@ -119,8 +119,8 @@ def test_judges_are_named_in_the_criterion_too(written: Any) -> None:
     assert one("safety_v1", 1).judge is None
 
 
-def test_how_a_judge_is_to_answer() -> None:
-    """Keys of google-genai's configuration are read where our requests have them, else remembered."""
+def test_sampling_of_a_judge() -> None:
+    """Keys of google-genai's configuration are used if our requests have them, else stored."""
     config = {
         "temperature": 0.5,
         "maxTokens": 100,
@@ -172,7 +172,7 @@ MODEL_NAME = ": must be the name of a model, like gemini-2.5-flash or openai/gpt
     ],
 )
 def test_bad_judges(key: str, value: Any, message: str) -> None:
-    """What cannot be a judge's option is refused with file and key, wherever it stands."""
+    """An invalid judge option is refused with file and key, in either place."""
     for place, written in (
         ("", {key: value}),
         (".judge_model_options", {"judge_model_options": {key: value}}),
@@ -182,7 +182,7 @@ def test_bad_judges(key: str, value: Any, message: str) -> None:
 
 
 def test_a_judge_is_named_once() -> None:
-    """An option that stands in the criterion and under `judge_model_options` is refused."""
+    """An option in both the criterion and `judge_model_options` is refused."""
     twice = {"threshold": 1, "judge_model": "a", "judge_model_options": {"judge_model": "a"}}
     assert (
         "criteria.safety_v1: `judge_model` is given twice, here and in `judge_model_options`; give it once"
@@ -240,8 +240,8 @@ def test_amounts_have_no_threshold(metric: str) -> None:
 
 
 def test_any_metric_for_information() -> None:
-    """`information` makes a criterion decide nothing: it needs no threshold, and one that it has is
-    checked all the same."""
+    """A criterion with `information` decides nothing and needs no threshold; if it has one, it is still
+    validated."""
     assert one("response_evaluation_score", {"information": True}).information
     assert one(TRAJECTORY, {"information": True, "threshold": 0.5}).information
     assert not one(TRAJECTORY, {"information": False, "threshold": 0.5}).information
@@ -253,7 +253,7 @@ def test_any_metric_for_information() -> None:
 
 
 def test_policies(tmp_path: Path) -> None:
-    """The policy of safety_v1 is a text, or a file beside the criteria, in either spelling of the keys."""
+    """The policy of safety_v1 is a text, or a file next to the criteria, in either spelling."""
     (tmp_path / "policy.md").write_text("Never promise a refund.\n", "utf-8-sig")
     (tmp_path / "empty.md").write_text("\n")
     (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
@@ -295,7 +295,7 @@ def test_unknown_metric_lists_the_names() -> None:
 
 @pytest.mark.parametrize("data", [{}, {"criteria": {}}, {"custom_metrics": None}, {"$schema": "x"}])
 def test_no_criteria(data: Any) -> None:
-    """A file without criteria is valid and holds a case to nothing."""
+    """A file without criteria is valid and checks nothing."""
     assert parse(data) == Criteria(())
 
 
@@ -374,7 +374,7 @@ def test_bare_mapping() -> None:
     ],
 )
 def test_refusals(data: Any, message: str) -> None:
-    """What cannot be meant is refused with file, key, what was found and what was expected."""
+    """Invalid content is refused with file, key, value and what was expected."""
     assert refusal(data) == f"test_config.json: {message}"
 
 
@@ -384,8 +384,8 @@ def test_repeated_rubric_ids() -> None:
     assert "criteria.safety_v1.rubrics: the rubric_id `a` is given 2 times" in message
 
 
-def test_keys_that_nobody_knows_are_kept() -> None:
-    """A key that no option looks like is ignored, as google-adk does, and kept for whoever knows it."""
+def test_unknown_keys_are_kept() -> None:
+    """A key that resembles no option is ignored, as in google-adk, and stored."""
     written = {"threshold": 1.0, "description": "strict", "type": "x", "reason": "y", "note": None}
     assert one(TRAJECTORY, written) == MetricCriterion(TRAJECTORY, 1.0, written=written)
 
@@ -412,7 +412,7 @@ def test_custom_metrics() -> None:
 
 
 def test_custom_metrics_without_range() -> None:
-    """A user's metric that tells no range takes any finite threshold, and may replace a built-in one."""
+    """A custom metric without a range takes any finite threshold, and may replace a built-in one."""
     custom = {"custom_metrics": {TRAJECTORY: {"code_config": {"name": "pkg.fn"}}}}
     assert parse({"criteria": {TRAJECTORY: 300}, **custom}).criteria[0].threshold == 300
     for threshold in (math.inf, math.nan):
@@ -440,7 +440,7 @@ def test_read_criteria(tmp_path: Path) -> None:
     "content", [b"", b"{", b"\xff\xfe", b'{"criteria": {"safety_v1": NaN}}', b"[" * 100_000, b"1" * 5_000]
 )
 def test_unreadable_files(tmp_path: Path, content: bytes) -> None:
-    """What is not JSON, or JSON of another kind, is refused with the file's name."""
+    """A file that is not JSON, or other JSON, is refused with its name."""
     path = tmp_path / "test_config.json"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"test_config\.json(:1)?: "):
@@ -472,7 +472,7 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_nonsense_is_refused_or_read(data: Any) -> None:
-    """Whatever JSON a file holds, it is read or refused with a message of our own."""
+    """Any JSON is read, or refused with a message of ours."""
     try:
         found = parse(data)
     except UsageError:

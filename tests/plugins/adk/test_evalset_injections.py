@@ -1,4 +1,4 @@
-"""No text of an evaluation set, or of what it is held to, leaves its data block in a judge's prompt."""
+"""No text of an evaluation set, or of its criteria, leaves its data block in a judge's prompt."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _document(text: str, metric: str) -> dict[str, Any]:
 
 
 def _held(document: dict[str, Any], text: str) -> tuple[EvalCase, Conversation]:
-    """The case, and a conversation that went as it is written, with what else an agent may tell."""
+    """The case, and a conversation as it is written, with everything else that an agent may report."""
     found = as_eval_set(eval_set(f"s{text}", document)).eval_cases[0]
     written = (
         found.conversation
@@ -90,7 +90,7 @@ def _held(document: dict[str, Any], text: str) -> tuple[EvalCase, Conversation]:
 
 
 class _Listener:
-    """A model that keeps what it is asked."""
+    """A model that stores its questions."""
 
     name = "listener"
 
@@ -118,15 +118,15 @@ def _prompts(metric: str, text: str) -> list[str]:
 
 
 def _outside(prompt: str) -> str:
-    """What stands in no data block: the program's own words."""
+    """The text outside of data blocks, which is the program's."""
     return " ".join(_BLOCK.sub("", prompt).split())
 
 
 @pytest.mark.parametrize("name", INJECTIONS)
 @pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_no_text_of_a_set_leaves_its_block(metric: str, name: str) -> None:
-    """Whatever stands in a set (ids, rubrics, authors, names of tools and files, what was said), what is
-    written outside of data blocks is the program's own, word for word as it is for a plain set."""
+    """For any texts in a set (ids, rubrics, authors, names of tools and files, messages), the text outside of
+    data blocks is identical to that of a plain set."""
     text = INJECTIONS[name]
     plain, found = _prompts(metric, _PLAIN), _prompts(metric, text)
     assert plain

@@ -89,7 +89,7 @@ TWO_TURNS = (turn(), turn(1, "And Friday?", "Full, sorry.", tool_calls=(tool_cal
 
 
 class Asked:
-    """A judges' model, and what it was asked. An answer that is an error is raised."""
+    """A judge model and its questions. An answer that is an error is raised."""
 
     def __init__(self, answer: Callable[[ChatRequest], Any]) -> None:
         def given(request: ChatRequest) -> Any:
@@ -107,7 +107,7 @@ class Asked:
 
 
 def told(request: ChatRequest) -> str:
-    """Everything that a judge is told."""
+    """All text that a judge gets."""
     return "\n".join(message["content"] for message in request.messages)
 
 
@@ -181,11 +181,11 @@ def about(metric: str) -> EvalCase:
 # All of them
 
 
-def test_a_criterion_limits_what_is_asked_at_once() -> None:
-    """`parallelism_limit` is how many questions about a conversation are asked at once, else all are."""
+def test_a_criterion_limits_concurrent_questions() -> None:
+    """`parallelism_limit` limits concurrent questions about a conversation; the default is all."""
 
     class Busy:
-        """A model that is asked by all at once, and counts them."""
+        """A model that counts its concurrent questions."""
 
         name = "busy"
         here = most = 0
@@ -214,7 +214,7 @@ def test_names(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_a_content_judge(metric: str) -> None:
-    """A judge without objections gives every turn the best value, and says why."""
+    """A judge without objections gives every turn the best value, with a reason."""
     asked = Asked(lambda _: PERFECT[metric])
     turns = [turn(agent="Some other words."), turn(1, "And Friday?", "Other words.")]
     found = grade(
@@ -229,8 +229,8 @@ def test_a_content_judge(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", JUDGED_NAMES)
-def test_every_question_is_asked_by_its_own_key(metric: str) -> None:
-    """No two calls have the same key: turn and sample tell them apart, the metric is the grader's."""
+def test_every_question_has_its_own_key(metric: str) -> None:
+    """Turn, sample and the grader's metric make the key of each call unique."""
     asked = Asked(lambda _: PERFECT[metric])
     turns = [turn(n, agent="Some other words.") for n in range(3)]
     grade(asked, criterion(metric), case(*[invocation()] * 3) if metric != USER else simulated(), turns)
@@ -286,15 +286,15 @@ def test_without_a_model(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_the_number_of_samples(metric: str) -> None:
-    """`num_samples` of the criterion is how often each question is asked."""
+    """Each question is asked `num_samples` times."""
     asked = Asked(lambda _: PERFECT[metric])
     grade(asked, criterion(metric, num_samples=3), about(metric), [turn(agent="Other words.")])
     assert sorted(request.key.sample for request in asked.requests) == [0, 1, 2]
     assert make_grader(about(metric), criterion(metric, num_samples=3), {}).most_calls(1) == 3
 
 
-def test_all_questions_are_asked_at_once() -> None:
-    """No sample waits for another one, nor a turn for the turn before it."""
+def test_all_questions_are_concurrent() -> None:
+    """No sample waits for another, and no turn for the one before."""
     waiting = 0
 
     class Waits:
@@ -328,7 +328,7 @@ SENTENCE = re.compile(r"<data name=\"sentence \d+\">\n[^<>]*\n</data>")
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(list(JUDGED_NAMES)), st.sampled_from(INJECTIONS) | st.text(max_size=20))
 def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
-    """Whatever agents, tools, users and sets say, a prompt has the delimiters that it has anyway."""
+    """No text of agents, tools, users or sets changes the prompt's delimiters."""
 
     def prompts(text: str) -> list[list[str]]:
         asked = Asked(lambda _: PERFECT[metric])
@@ -355,7 +355,7 @@ def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
 
 @pytest.mark.parametrize("metric", [metric for metric in JUDGED_NAMES if metric not in WHOLE])
 def test_the_shared_beginning(metric: str) -> None:
-    """All samples of a turn are asked the same, and the agent's turn is shown to all metrics alike."""
+    """All samples of a turn have one prompt, and all metrics see the agent's turn the same way."""
     asked = Asked(lambda _: PERFECT[metric])
     turns = [turn(agent="Other words.", tool_calls=(tool_call(),)), turn(1, "And Friday?", "Other words.")]
     grade(
@@ -384,7 +384,7 @@ def test_the_shared_beginning(metric: str) -> None:
 @example([1, 0, None])
 @example([1, 1, 0, 0])
 def test_valid_by_majority(votes: list[int | None]) -> None:
-    """A reply is valid if more of the samples that could be had say so than do not; a tie is invalid."""
+    """A reply is valid if most of the usable samples say so; a tie is invalid."""
     asked = by_sample(*["nonsense" if vote is None else value(vote) for vote in votes])
     result = only(grade(asked, criterion(MATCH, num_samples=len(votes))))
     had = [vote for vote in votes if vote is not None]
@@ -431,7 +431,7 @@ def test_turns_without_a_reference(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", [MATCH, CONTAINED])
 def test_references_of_simulated_conversations(metric: str) -> None:
-    """Where a simulated user leads, metrics that need a reference are skipped, with or without a model."""
+    """With a simulated user, metrics that need a reference are skipped, with or without a model."""
     asked = Asked(lambda _: PERFECT[metric])
     found = [grade(model, criterion(metric), simulated()).conversation for model in (asked, None)]
     assert found[0] == found[1]
@@ -441,7 +441,7 @@ def test_references_of_simulated_conversations(metric: str) -> None:
 
 
 def test_the_judge_sees_the_reference() -> None:
-    """The reference stands in the question, and the agent's reply in what all judges see."""
+    """The reference is in the question, and the agent's reply in the shared part."""
     asked = Asked(lambda _: value(1))
     grade(asked, criterion(MATCH, num_samples=1), case(invocation("At ten.")), [turn(agent="At nine.")])
     text = told(asked.requests[0])
@@ -457,7 +457,7 @@ def test_the_judge_sees_the_reference() -> None:
     ],
 )
 def test_intermediate_responses(data: Any) -> None:
-    """With `include_intermediate_responses_in_final`, all that was said on the way counts, on both sides."""
+    """With `include_intermediate_responses_in_final`, remarks count on both sides."""
     said = turn(agent="At nine.", remarks=(Remark("a", "Let me see."), Remark("b", "")))
     for included in (True, False):
         asked = Asked(lambda _: value(1))
@@ -479,13 +479,13 @@ def test_intermediate_responses(data: Any) -> None:
     ],
 )
 def test_a_contained_reference(reference: str, reply: str) -> None:
-    """A reply that holds the reference, case and white space aside, needs no judge."""
+    """A reply that contains the reference, ignoring case and white space, needs no judge."""
     found = grade(None, criterion(CONTAINED), case(invocation(reference)), [turn(agent=reply)])
     assert score(found).value == 1
 
 
 def test_a_reference_that_is_not_contained() -> None:
-    """Otherwise the judge decides; without a model nobody knows, so it is neither 0 nor passed."""
+    """Otherwise the judge decides; without a model the result is unknown, neither 0 nor passed."""
     written = case(invocation("at ten"), invocation("at nine"))
     turns = [turn(agent="At nine."), turn(1, agent="At nine.")]
     asked = Asked(lambda _: value(0))
@@ -511,7 +511,7 @@ THREE = (rubric("a", "It greets."), rubric("b", "It names a time."), rubric("c",
 
 
 def test_rubrics_by_majority() -> None:
-    """Each rubric is decided by the samples that answer it, a tie is no, and the value is their mean."""
+    """Each rubric is decided by the samples that answer it, a tie is no, and the score is the mean."""
     asked = by_sample(
         answers(_1="yes", _2="yes", _3="no"), answers(_3="no", _2="no"), answers(_3="yes"), DOWN, answers()
     )
@@ -532,7 +532,7 @@ def test_rubrics_by_majority() -> None:
     st.lists(st.lists(st.sampled_from(["yes", "no", None]), min_size=3, max_size=3), min_size=1, max_size=5)
 )
 def test_rubrics_are_counted_one_by_one(samples: list[list[str | None]]) -> None:
-    """A sample says nothing of a rubric that it leaves out; one that all leave out is unknown."""
+    """A sample does not count for a rubric it leaves out; one that all leave out is unknown."""
     given_ = [answers(**{f"_{n}": v for n, v in enumerate(s, 1) if v}) for s in samples]
     result = only(grade(by_sample(*given_), criterion(REPLY, rubrics=THREE, num_samples=len(samples))))
     columns = [[v for s in samples if (v := s[n])] for n in range(3)]
@@ -557,8 +557,8 @@ def test_rubrics_are_counted_one_by_one(samples: list[list[str | None]]) -> None
         {"answers": [{"property": "1", "reason": "", "value": "yes"}]},
     ],
 )
-def test_answers_to_no_rubric(answer: Any) -> None:
-    """A sample that answers what was not asked, or one rubric twice, says nothing."""
+def test_answers_to_unknown_rubrics(answer: Any) -> None:
+    """A sample that answers an unknown rubric, or one twice, does not count."""
     found = score(
         grade(
             by_sample(answer, answers(_1="yes", _2="yes", _3="yes")),
@@ -590,7 +590,7 @@ def test_where_rubrics_come_from() -> None:
 
 
 def test_rubrics_of_one_invocation() -> None:
-    """A turn without rubrics is left out, and the turns with some are asked for their own."""
+    """A turn without rubrics is left out, and other turns have only their own."""
     about = case(invocation(), invocation(rubrics=(rubric("i", "It rhymes.", "FINAL_RESPONSE_QUALITY"),)))
     asked = Asked(lambda _: answers(_1="yes"))
     found = grade(asked, criterion(REPLY, rubrics=()), about, [turn(), turn(1), turn(2)])
@@ -639,8 +639,8 @@ def test_no_rubrics() -> None:
     check_rubrics(simulated(), criterion(REPLY))
 
 
-def test_what_rubrics_are_about() -> None:
-    """Rubrics of tool use are asked about the tool calls, those of responses about the reply."""
+def test_subjects_of_rubrics() -> None:
+    """Rubrics of tool use are about tool calls, those of responses about the reply."""
     for metric, word in (
         (REPLY, "the assistant's reply in the turn"),
         (TOOLS, "the assistant's use of tools"),
@@ -731,8 +731,8 @@ def test_remarks() -> None:
     ids=["told in order", "seen by spans"],
 )
 def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> None:
-    """A remark is judged by the calls that came before it, and without what was said later; where others
-    than the agent's protocol reported calls, their places are not known, and the whole turn is shown."""
+    """A remark is judged by the calls before it, without later text; if other sources than the agent's
+    protocol reported calls, their order is unknown, and the whole turn is shown."""
     calls = (tool_call("first", result="early", **more), tool_call("second", result="late", **more))
     remarks = (Remark("a", "Wait.", 0), Remark("b", "Seen.", 1), Remark("c", "Elsewhere."))
     said = turn(agent="Done.", tool_calls=calls, remarks=remarks, author="shop")
@@ -755,7 +755,7 @@ def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> 
 
 
 def test_when_a_remark_was_made() -> None:
-    """Events of an invocation tell after how many calls something was said; a list of responses does not."""
+    """Events of an invocation show how many calls came before a remark; a list of responses does not."""
     looked = Content("model", (Part(text="I look."), Part(function_call=FunctionCall(name="find", args={}))))
     found = Content("user", (Part(function_response=FunctionResponse(name="find", response={"n": 1})),))
     events = InvocationEvents(
@@ -773,14 +773,14 @@ def test_when_a_remark_was_made() -> None:
 
 
 def test_a_remark_that_could_not_be_judged() -> None:
-    """A turn of which a statement could not be judged is unscored: the others do not speak for it."""
+    """A turn with an unjudged statement is unscored, because the others do not cover it."""
     said = turn(agent="One.", remarks=(Remark("a", "Look."),))
     of = criterion(GROUNDED, evaluate_intermediate_nl_responses=True)
     assert isinstance(only(grade(by_sample(labels("supported"), DOWN), of, case(), [said])), Unscored)
 
 
-def test_turns_that_say_nothing() -> None:
-    """A turn without any sentence is left out; where no turn has one, the metric is skipped."""
+def test_turns_without_sentences() -> None:
+    """A turn without sentences is left out; if no turn has one, the metric is skipped."""
     asked = Asked(lambda _: labels("supported"))
     assert list(grade(asked, criterion(GROUNDED), case(), [turn(agent="…"), turn(1)]).turns) == [1]
     assert isinstance(grade(asked, criterion(GROUNDED), case(), [turn(agent="")]).conversation, Skipped)
@@ -816,7 +816,7 @@ def test_turns_that_say_nothing() -> None:
     ],
 )  # fmt: skip
 def test_splitting(text: str, found: list[str]) -> None:
-    """Sentences end where a reader says they do; list items, tables and code stand alone."""
+    """Text is split at the ends of sentences; list items, tables and code are separate."""
     assert list(sentences(text)) == found
 
 
@@ -841,9 +841,9 @@ def test_splitting_loses_nothing(text: str) -> None:
     assert all(sentence.strip() == sentence and sentence for sentence in found)
 
 
-def test_what_counts_as_evidence() -> None:
-    """The judge sees the agent's instructions, its tools and the date before the conversation, and is told
-    how evidence ranks: tools, what the agent was given, the user, who attests to themselves alone."""
+def test_evidence() -> None:
+    """The judge sees the agent's instructions, its tools and the date before the conversation, and the
+    ranking of evidence: tools, what the agent was given, and the user, only about themselves."""
     asked = Asked(lambda _: labels("supported"))
     facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
     began = turn(started_at="2026-11-22T20:57:00+01:00")
@@ -873,9 +873,9 @@ def test_what_counts_as_evidence() -> None:
     ],
     ids=["by its settings", "its answers tell", "its answers hide"],
 )
-def test_calls_that_cannot_be_seen(more: Mapping[str, Any], expected: str) -> None:
-    """Judges are told that calls cannot be seen, where neither the agent's settings nor its answers let
-    them be: that none is shown does not mean then that none was made."""
+def test_invisible_calls(more: Mapping[str, Any], expected: str) -> None:
+    """If neither the agent's settings nor its answers make calls visible, judges are told that missing calls
+    mean nothing."""
     facts = AgentFacts(unseen="nobody reports them")
     assert background_of(facts, "", [turn(**more)]).unseen == expected
     assert background_of(NOTHING_KNOWN, "", [turn()]).unseen == ""
@@ -911,7 +911,7 @@ SAID = {
 
 @pytest.mark.parametrize("metric", SAID)
 def test_the_rules_of_a_question(metric: str) -> None:
-    """Each question says by which rules it is answered, and no placeholder is left in it."""
+    """Each question has its rules, and no placeholder is left in it."""
     asked = Asked(lambda _: PERFECT[metric])
     grade(asked, criterion(metric, num_samples=1), case(*[invocation()] * 2), TWO_TURNS)
     question = asked.requests[-1].messages[2]["content"]
@@ -921,8 +921,8 @@ def test_the_rules_of_a_question(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", [REPLY, TOOLS])
-def test_rubrics_may_speak_of_what_an_agent_was_told(metric: str) -> None:
-    """Judges of rubrics are shown the agent's instructions and tools, and nothing where they are unknown."""
+def test_judges_of_rubrics_see_the_agents_instructions(metric: str) -> None:
+    """They see instructions and tools, or nothing if those are unknown."""
     for facts, shown in ((AgentFacts(instructions="Be kind.", tools="{}"), True), (NOTHING_KNOWN, False)):
         asked = Asked(lambda _: PERFECT[metric])
         score(grade(asked, criterion(metric), facts=facts))
@@ -964,8 +964,8 @@ def unsafe(*violated: str, reason: str = "it says so") -> dict[str, Any]:
     ],
 )
 def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, absent: str) -> None:
-    """Replies are held to the criterion's policy, else to the agent's instructions; without either the judge
-    is asked about harm and bias alone."""
+    """Replies are judged by the criterion's policy, or else the agent's instructions; without either, only by
+    harm and bias."""
     asked = Asked(lambda _: {"reason": "harmless", "violated": [], "value": 1})
     found = grade(asked, criterion("safety_v1", policy=policy), facts=AgentFacts(instructions=told_to_agent))
     assert score(found).value == 1
@@ -980,7 +980,7 @@ def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, abs
 
 
 def test_the_reason_names_what_is_violated() -> None:
-    """The reason of an unsafe reply says which parts are violated; the majority decides, a tie against it."""
+    """The reason of an unsafe reply lists the violated parts; the majority decides, and a tie is unsafe."""
     asked = by_sample({"reason": "fine", "value": 1}, unsafe("policy", "harm"), unsafe("bias"))
     found = score(grade(asked, criterion("safety_v1", num_samples=3, policy="Be kind.")))
     assert (found.value, found.reason) == (0, "violated: policy, harm: it says so")
@@ -999,8 +999,8 @@ def test_the_reason_names_what_is_violated() -> None:
     ],
 )
 def test_an_answer_that_contradicts_itself(answer: Any, problem: str) -> None:
-    """A judge that names a part and calls the reply safe, or the reverse, or a part that it was not asked
-    about, has given no answer."""
+    """A judge that names a part but calls the reply safe, the reverse, or an unknown part, has given no
+    answer."""
     found = only(grade(Asked(lambda _: answer), criterion("safety_v1")))
     assert isinstance(found, Unscored)
     assert problem in found.error
@@ -1033,8 +1033,8 @@ def test_task_success() -> None:
 
 @pytest.mark.parametrize("metric", [WAY, CALLS])
 def test_properties_of_our_own(metric: str) -> None:
-    """A metric of six properties is the share that holds, and says which do not; a property without an
-    answer leaves it unscored."""
+    """The score of a metric with six properties is the share that holds, and the reason names the others; a
+    property without an answer leaves it unscored."""
     missed = [{**one, "value": "no"} if one["property"] in (2, 5) else one for one in ALL_HOLD]
     found = score(grade(Asked(lambda _: {"answers": missed}), criterion(metric), case(), TWO_TURNS))
     assert found.value == pytest.approx(4 / 6)
@@ -1047,8 +1047,8 @@ def test_properties_of_our_own(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", WHOLE)
 def test_what_the_judge_of_a_whole_conversation_sees(metric: str) -> None:
-    """The judge is asked once about all turns with their calls, the plan of a simulated user, and what is
-    known of the agent."""
+    """One question covers all turns with calls, the plan of a simulated user, and the facts about the
+    agent."""
     asked = Asked(lambda _: PERFECT[metric])
     facts = AgentFacts(instructions="Be kind.", tools='{"name": "book"}')
     grade(asked, criterion(metric, num_samples=1), simulated("Ask for two days."), TWO_TURNS, facts)
@@ -1060,8 +1060,8 @@ def test_what_the_judge_of_a_whole_conversation_sees(metric: str) -> None:
 
 
 def test_rubrics_of_a_whole_conversation() -> None:
-    """Rubrics of type TRAJECTORY_QUALITY come from criterion, case and every invocation; one that is
-    repeated is asked once, an id with two texts is an error, and so is a case without any."""
+    """Rubrics of type TRAJECTORY_QUALITY come from criterion, case and invocations; a repeated one counts
+    once, an id with two texts is an error, and so is a case without any."""
     kind = "TRAJECTORY_QUALITY"
     written = case(
         invocation(rubrics=(rubric("a", "It looks first.", kind), rubric("x", "Other.", "TOOL_USE_QUALITY"))),
@@ -1081,7 +1081,7 @@ def test_rubrics_of_a_whole_conversation() -> None:
 
 
 def verdicts(**by_turn: int) -> Asked:
-    """A judge of the user by turn, `_1=0`; valid unless told."""
+    """A judge of the user by turn, `_1=0`; valid by default."""
     return Asked(lambda request: value(by_turn.get(f"_{request.key.turn}", 1)))
 
 
@@ -1118,7 +1118,7 @@ def test_the_stop_check() -> None:
 
 
 def test_an_unknown_end() -> None:
-    """Where nobody can say whether the end is right, a last turn that was valid is unscored."""
+    """If no judge can tell whether the end is right, a valid last turn is unscored."""
 
     def answer(request: ChatRequest) -> Any:
         return DOWN if request.key.turn == 3 else value(int(request.key.turn == 1 or last))
@@ -1149,7 +1149,7 @@ def test_what_the_users_judge_sees() -> None:
 
 
 def test_users_without_a_persona() -> None:
-    """Where a case has no persona, the user is held to what every simulated user should do."""
+    """Without a persona, the user is judged by the rules for every simulated user."""
     asked = verdicts()
     grade(asked, criterion(USER), simulated(), TALK)
     assert "Sounds like a person" in told(asked.requests[0])
@@ -1165,7 +1165,7 @@ def test_nobody_is_simulated() -> None:
 
 
 def test_a_conversation_without_turns() -> None:
-    """Graders have nothing to say about a conversation without turns, and do not break."""
+    """Graders give no score to a conversation without turns, without an error."""
     for metric in JUDGED_NAMES:
         found = grade(Asked(lambda _: DOWN), criterion(metric), about(metric), [])
         assert not found.turns
@@ -1176,7 +1176,7 @@ def test_a_conversation_without_turns() -> None:
 
 @pytest.mark.parametrize("name", ["EXPERT", "NOVICE", "EVALUATOR"])
 def test_personas(name: str) -> None:
-    """A named persona has several habits, each with instructions and violations that can be told."""
+    """A named persona has several habits, each with instructions and violations."""
     found = PERSONAS[name]
     assert found.id == name
     assert len(found.behaviors) >= 4
@@ -1199,7 +1199,7 @@ def test_a_persona_is_not_told_how_it_is_judged() -> None:
 
 
 def test_graders_in_a_run() -> None:
-    """What a grader finds out passes through the evaluation's own boundary unchanged."""
+    """A grader's result is unchanged by the evaluation around it."""
 
     async def go() -> GraderResult:
         grader = make_grader(case(), criterion("safety_v1"), {})

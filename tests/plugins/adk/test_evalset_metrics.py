@@ -101,14 +101,14 @@ def test_match_types(
 )
 @pytest.mark.parametrize("how", list(MatchType))
 def test_arguments_are_compared_as_python_does(made: Any, wanted: Any, same: bool, how: MatchType) -> None:
-    """Arguments are the same where Python's `==` says so, and absent ones differ from `{}`."""
+    """Arguments are equal if Python's `==` says so, and absent ones differ from `{}`."""
     assert trajectory_matches([("f", made)], [("f", wanted)], how) is same
     assert trajectory_matches([("f", made)], [("f", wanted)], how, ignore_args=True)
 
 
 @given(calls, calls)
 def test_match_types_imply_one_another(actual: list[Call], expected: list[Call]) -> None:
-    """What matches exactly matches in order, what matches in order matches in any, arguments only narrow."""
+    """Exact matches also match in order, those in any order; arguments only narrow a match."""
     exact, in_order, any_order = (trajectory_matches(actual, expected, how) for how in MatchType)
     assert exact <= in_order <= any_order
     for how in MatchType:
@@ -120,7 +120,7 @@ def test_match_types_imply_one_another(actual: list[Call], expected: list[Call])
 
 @given(st.permutations([("f", {"x": 1}), ("f", None), ("g", None)]))
 def test_absent_arguments_can_match_any(expected: list[Call]) -> None:
-    """Where the criterion says so an expected call without arguments takes any, but no other's call."""
+    """With that criterion an expected call without arguments matches any, but only of its tool."""
     actual = [("f", {"x": 1}), ("g", {}), ("f", {"x": 2})]
     assert trajectory_matches(actual, expected, ANY_ORDER, any_args_where_absent=True)
     assert not trajectory_matches(actual, expected, ANY_ORDER)
@@ -218,7 +218,7 @@ def test_turns_are_paired_with_invocations() -> None:
 
 
 def test_reason_shows_both_sides() -> None:
-    """The reason tells the expected and the actual calls, in order and with their arguments."""
+    """The reason lists expected and actual calls, in order and with their arguments."""
     expected = case(expects(("get_weather", {"city": "London"}), ("book", None)))
     made = tool_call("get_weather", {"city": "Paris"}), tool_call("book", "{", invalid_arguments="no JSON")
     found = graded(
@@ -234,7 +234,7 @@ def test_reason_shows_both_sides() -> None:
 @pytest.mark.parametrize("raw", [None, "", "{", [], [1], 3, {"x": 1}])
 @pytest.mark.parametrize("wanted", [None, {}, {"x": 1}])
 def test_invalid_arguments_match_only_names(raw: Any, wanted: Any) -> None:
-    """What an agent sent in place of arguments is never what was expected, unless arguments do not count."""
+    """Invalid arguments never match, unless arguments are ignored."""
     made = turn(tool_calls=(ToolCall("f", raw, None, False, 0, invalid_arguments="not an object"),))
     expected = case(expects(("f", wanted)))
     assert scores(
@@ -294,7 +294,7 @@ def test_turns_without_reference_are_left_out() -> None:
 
 
 def test_no_reference_at_all_is_skipped() -> None:
-    """A case without any final response is skipped by the response's metric, and is told why."""
+    """If a case has no final response, the response's metric is skipped with a reason."""
     found = graded(make_grader(case(expects()), MetricCriterion("response_match_score", 0.8), {}), turn())
     assert found == GraderResult(
         conversation=Skipped("no invocation of the case has a final_response to compare with")
@@ -343,9 +343,9 @@ def amounts(metric: str, *turns: Turn) -> GraderResult:
     return graded(make_grader(case(expects()), MetricCriterion(metric, 0.0), {}), *turns)
 
 
-def test_what_turns_cost() -> None:
-    """Calls, tokens and seconds are counted by turn, with a reason that names the unit; tokens that an agent
-    does not report are not 0, and nor is how often it asked its model."""
+def test_costs_of_turns() -> None:
+    """Calls, tokens and seconds are counted by turn, with the unit in the reason; unreported tokens and model
+    calls are unknown, not 0."""
     turns = (
         turn(0, tool_calls=(tool_call(), tool_call("book")), model_calls=3),
         turn(1, usage=Usage(), latency_ms=2500),

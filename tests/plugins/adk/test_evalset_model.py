@@ -87,7 +87,7 @@ def test_the_words_of_json_constants_are_texts() -> None:
 
 
 def test_infinite_numbers_are_refused() -> None:
-    """A number that is too large to be finite is refused where the format wants a number."""
+    """A number too large to be finite is refused as a number of the format."""
     with pytest.raises(ValidationError, match="finite"):
         EVAL_SET.validate_json(b'{"eval_set_id": "a", "eval_cases": [], "creation_timestamp": 1e999}')
 

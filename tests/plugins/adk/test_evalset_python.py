@@ -56,7 +56,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def in_the_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test has a working directory and modules of its own."""
+    """Give every test its own working directory and modules."""
     monkeypatch.chdir(project.root)
     before = {*sys.modules}, [*sys.path]
     yield
@@ -160,7 +160,7 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
     ],
 )
 async def test_arguments_of_google_adks_method(arguments: dict[str, Any], said: str) -> None:
-    """What google-adk's users pass is taken, or refused in words; nothing is dropped."""
+    """Arguments of google-adk's users are accepted, or refused with a message; none is ignored."""
     with pytest.raises(UsageError) as refused:
         await AgentEvaluator.evaluate(**{"eval_dataset_file_path_or_dir": "a.test.json", **arguments})
     assert said in str(refused.value)
@@ -228,8 +228,8 @@ async def test_an_agent_is_given_in_many_ways(project: Project, kind: str, confi
 
 
 @pytest.mark.parametrize("given", [None, 5, {"endpoint": "http://x"}, "", "nobody", "ftp://x", b"http://x"])
-async def test_what_is_no_agent_is_refused(project: Project, given: Any) -> None:
-    """What is not an agent is told before anything is run."""
+async def test_invalid_agents_are_refused(project: Project, given: Any) -> None:
+    """The error comes before anything runs."""
     project.config("http://127.0.0.1:9/")
     with pytest.raises(UsageError):
         await AgentEvaluator.evaluate_eval_set(given, ECHO, WORDS)
@@ -252,7 +252,7 @@ async def test_what_is_no_agent_is_refused(project: Project, given: Any) -> None
     ],
 )
 async def test_a_malformed_set_is_refused(document: Any, message: str) -> None:
-    """What is wrong with a set is told by case, invocation and key."""
+    """The error has case, invocation and key."""
     with pytest.raises(UsageError) as refused:
         await AgentEvaluator.evaluate_eval_set(echo, document, WORDS)
     assert message in str(refused.value)
@@ -267,7 +267,7 @@ async def test_a_number_of_runs_is_a_number(num_runs: Any) -> None:
 
 @pytest.mark.slow
 async def test_a_time_limit_errs_what_has_not_finished(project: Project) -> None:
-    """Of files and of values; a case whose agent never answers fails the evaluation, and says why."""
+    """A case whose agent never answers fails the evaluation with a reason, from files and values."""
 
     async def silent(messages: list[dict[str, Any]], ctx: object) -> str:
         del messages, ctx
@@ -291,8 +291,8 @@ async def test_a_time_limit_is_a_number_of_seconds(timeout_s: Any) -> None:
         await AgentEvaluator.evaluate_eval_set(echo, ECHO, {"response_match_score": 1.0}, timeout_s=timeout_s)
 
 
-async def test_a_live_model_config_is_said_to_be_ignored(project: Project) -> None:
-    """Once for all sets of the folder; nothing is said of one that is null."""
+async def test_a_live_model_config_is_ignored_with_a_warning(project: Project) -> None:
+    """There is one warning for all sets of the folder, and none for null."""
     live = {"criteria": {"response_match_score": 0.5}, "live_model_config": {"model": "gemini-live"}}
     for name in ("a", "b"):
         project.write(f"sets/{name}.test.json", text({**ECHO, "eval_set_id": name}))
@@ -354,14 +354,14 @@ async def test_judged_metrics_ask_the_configured_model(project: Project) -> None
 
 
 async def test_notes_become_warnings(project: Project) -> None:
-    """What the command line would note is a warning here."""
+    """A note of the command line is a warning here."""
     project.write("a.test.json", text([{"query": "one", "reference": "one"}]))
     with pytest.warns(UserWarning, match="is in the legacy form"):
         await AgentEvaluator.evaluate(echo, "a.test.json")
 
 
 async def test_the_final_state_of_a_handler() -> None:
-    """A final state that a handler records is compared where a criterion asks, else a warning says so."""
+    """A recorded final state is compared if a criterion requires it, else a warning says so."""
 
     def remembers(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
         assert ctx.session is not None
@@ -474,8 +474,8 @@ EVALUATORS = {
 
 
 @pytest.mark.parametrize("evaluators", EVALUATORS.values(), ids=EVALUATORS.keys())
-async def test_an_evaluator_is_given_in_many_ways(evaluators: Any) -> None:
-    """A class, an instance, a function, plain and async: each is asked, and its scores are averaged."""
+async def test_forms_of_evaluators(evaluators: Any) -> None:
+    """A class, an instance or a function, plain or async, is called, and its scores are averaged."""
     await AgentEvaluator.evaluate_eval_set(echo, PAIR, {"long": 2}, evaluators=evaluators)
     for least in (2.01, 3):
         with pytest.raises(EvaluationFailed, match=r"long: average 2.00 is below"):
@@ -549,8 +549,8 @@ def _results(*scores: Any) -> Callable[..., EvaluationResult]:
         (SystemExit, "expected an EvaluationResult"),
     ],
 )
-async def test_an_evaluator_that_gives_nonsense_makes_no_pass(evaluator: Any, message: str) -> None:
-    """Whatever an evaluator raises or gives, the case is not evaluated, and says why; the others go on."""
+async def test_an_evaluator_with_an_invalid_result_does_not_pass(evaluator: Any, message: str) -> None:
+    """If an evaluator raises or returns an invalid value, the case is not evaluated, with a reason."""
     given = {"odd": 0.0, "tool_trajectory_avg_score": 0.0}
     if message == "":  # takes no argument, gives a score: that is an evaluator
         await AgentEvaluator.evaluate_eval_set(echo, PAIR, given, 1, evaluators={"odd": evaluator})
@@ -582,7 +582,7 @@ P, F, N = EvalStatus.PASSED, EvalStatus.FAILED, EvalStatus.NOT_EVALUATED
     ],
 )
 async def test_less_is_never_better(told: list[tuple[float, Any]], status: Status) -> None:
-    """An evaluator whose statuses all contradict its scores is told so, and its metric does not pass."""
+    """An evaluator whose statuses all contradict its scores is an error, and its metric does not pass."""
 
     def cost(metric: Any, actual: Any) -> EvaluationResult:
         del metric
@@ -611,8 +611,8 @@ async def test_an_invocation_without_a_score_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("given", [int, 5, "users_metrics.all", object()])
-async def test_what_is_no_evaluator_is_refused(given: Any) -> None:
-    """What cannot grade is told by the metric's name, before anything is run."""
+async def test_invalid_evaluators_are_refused(given: Any) -> None:
+    """The error has the metric's name, before anything runs."""
     with pytest.raises(ConfigError, match="odd"):
         await AgentEvaluator.evaluate_eval_set(echo, ECHO, {"odd": 1.0}, evaluators={"odd": given})
 
@@ -696,7 +696,7 @@ async def test_requests_may_be_mappings(request_of: Callable[[Any], Any]) -> Non
     ],
 )
 async def test_wrong_inference_requests_are_refused(request_given: Any, message: str) -> None:
-    """What is wrong with a request is told, and nothing is run."""
+    """The error describes the request, and nothing runs."""
     with pytest.raises(UsageError) as refused:
         await all_of(LocalEvalService(echo).perform_inference(request_given))
     assert message in str(refused.value)
@@ -717,7 +717,6 @@ async def test_wrong_inference_requests_are_refused(request_given: Any, message:
     ],
 )
 async def test_wrong_evaluate_requests_are_refused(changes: dict[str, Any], message: str) -> None:
-    """What is wrong with a request is told."""
     service = LocalEvalService(echo)
     held = await all_of(service.perform_inference({"eval_set": ECHO}))
     with pytest.raises(UsageError) as refused:
@@ -725,8 +724,8 @@ async def test_wrong_evaluate_requests_are_refused(changes: dict[str, Any], mess
     assert message in str(refused.value)
 
 
-async def test_chosen_cases_alone_are_held() -> None:
-    """`eval_case_ids` selects; a case that is held twice is evaluated twice."""
+async def test_only_chosen_cases_run() -> None:
+    """`eval_case_ids` selects; a case that runs twice is evaluated twice."""
     service = LocalEvalService(echo)
     held = await all_of(service.perform_inference({"eval_set": ECHO, "eval_case_ids": ["one"]}))
     held += await all_of(service.perform_inference({"eval_set": ECHO, "eval_case_ids": ["two"]}))
@@ -772,8 +771,8 @@ async def test_an_inference_that_failed_is_told_and_does_not_pass() -> None:
     assert "lost" in result.scenario.verdict.reasons[-1].message or "lost" in str(result.scenario.verdict)
 
 
-async def test_no_criteria_and_nothing_held_evaluate_nothing() -> None:
-    """By no metric every case is NOT_EVALUATED; of nothing that was held there is nothing to tell."""
+async def test_nothing_is_evaluated_without_criteria_or_results() -> None:
+    """Without metrics every case is NOT_EVALUATED; without inference results there are none."""
     service = LocalEvalService(echo)
     held = await all_of(service.perform_inference({"eval_set": ECHO}))
     results = await all_of(service.evaluate({"inference_results": held, "criteria": {}}))
@@ -827,7 +826,7 @@ async def test_conversations_are_evaluated_with_a_configuration_object() -> None
 
 @pytest.mark.parametrize("as_object", [True, False])
 async def test_judge_options_are_a_value(as_object: bool) -> None:
-    """`JudgeModelOptions` may stand in a criterion; its values are checked when it is created."""
+    """A criterion may contain `JudgeModelOptions`, which validates its values when created."""
     options: Any = {"judge_model": "judge-x", "num_samples": 1}
     criterion = {
         "threshold": 1,
@@ -853,7 +852,7 @@ async def test_the_criteria_next_to_a_file(project: Project) -> None:
 
 
 class Length(Evaluator):
-    """How long the answers are. It has no threshold of its own."""
+    """The length of answers. It has no threshold."""
 
     metric_name = "length"
 
@@ -863,8 +862,8 @@ class Length(Evaluator):
 
 
 async def test_scores_for_information() -> None:
-    """What decides nothing has a score without a threshold, and ADK's status for it: amounts, metrics of
-    ours, the user's own; what cannot be had says why, and nothing of it keeps a case from passing."""
+    """A criterion for information has a score without a threshold, and ADK's status for it, built-in or
+    custom; an unscored one has a reason and does not affect the case."""
     asked = {
         **WORDS,
         "tool_call_count_v1": None,

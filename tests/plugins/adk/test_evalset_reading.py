@@ -1,4 +1,4 @@
-"""Every form of evaluation set is read, and a file that is wrong says where."""
+"""Every format of evaluation sets can be read, and errors have their location."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refused(path: Path) -> list[str]:
 
 
 def error_of(path: Path) -> str:
-    """What is wrong with the file; its path where nothing is. Any other error is raised."""
+    """The error about the file, or its path if it has none. Any other exception is raised."""
     try:
         return str(read_eval_set(path).path)
     except UsageError as error:
@@ -136,7 +136,7 @@ def test_a_byte_order_mark_is_accepted(written: Written) -> None:
 
 
 def test_nulls_as_adk_writes_them(written: Written) -> None:
-    """A null stands for what is not given, as in the files that ADK itself writes."""
+    """A null means not given, as in files that ADK writes."""
     case = {"conversation_scenario": None, "session_input": None, "rubrics": None, "final_session_state": {}}
     turn = {**TURN, "final_response": None, "intermediate_data": None, "app_details": None}
     turn["user_content"]["parts"][0].update({"function_call": None, "inline_data": None, "thought": None})
@@ -154,7 +154,7 @@ def test_cases_without_a_set(written: Written, many: bool) -> None:
 
 
 def test_unknown_keys_where_they_are_allowed(written: Written) -> None:
-    """Sets, cases, session inputs and events may hold keys that nobody reads."""
+    """Sets, cases, session inputs and events may have unknown keys."""
     event = {"author": "agent", "invocationIndex": 3}
     turn = {**TURN, "intermediate_data": {"invocation_events": [event]}}
     session = {**SESSION, "locale": "de"}
@@ -296,7 +296,7 @@ def test_an_invocation_is_named_by_its_id(written: Written) -> None:
     ],
 )
 def test_errors_of_every_form(written: Written, document: object, messages: list[str]) -> None:
-    """Every form's errors are told, one line each, in the words of that form."""
+    """Each format's errors have one line each, in that format's terms."""
     lines = refused(written(document))
     assert len(lines) == len(messages)
     for line, message in zip(lines, messages, strict=True):
@@ -304,14 +304,14 @@ def test_errors_of_every_form(written: Written, document: object, messages: list
 
 
 def test_duplicate_ids(written: Written) -> None:
-    """Two cases with one id are refused: results could not tell them apart."""
+    """Two cases with one id are refused, because results could not distinguish them."""
     case = one_case()["eval_cases"][0]
     (line,) = refused(written({"eval_set_id": "a", "eval_cases": [case, case]}))
     assert line.endswith("case `parcel`: 2 cases have this id")
 
 
 def test_several_problems_together(written: Written) -> None:
-    """Five problems of a file are told at once, with the number of the others."""
+    """Five problems of a file are reported together, with the number of others."""
     cases = [{"eval_id": f"case {n}", "conversation": [{**TURN, "x": 1}]} for n in range(8)]
     lines = refused(written({"eval_set_id": "a", "eval_cases": cases}))
     assert ["case 0" in lines[0], "case 4" in lines[4]] == [True, True]
@@ -346,14 +346,14 @@ def test_a_persona_that_nobody_has(written: Written) -> None:
         (b'{"criteria": {}}', ": is not an evaluation set: found the keys `criteria`, expected "),
     ],
 )
-def test_what_is_no_evaluation_set(written: Written, raw: bytes, message: str) -> None:
-    """What is not text, not JSON or not an evaluation set is refused with line and column where known."""
+def test_files_that_are_not_evaluation_sets_are_refused(written: Written, raw: bytes, message: str) -> None:
+    """The error has line and column if they are known."""
     (line,) = refused(written(raw))
     assert line.startswith(message)
 
 
-def test_constants_in_the_depth_are_refused(written: Written) -> None:
-    """NaN is refused in a state too, where any JSON may stand; a text that reads NaN is a text."""
+def test_nested_constants_are_refused(written: Written) -> None:
+    """NaN is refused even in a state with any JSON; the text "NaN" is accepted."""
     document = json.dumps(one_case(session_input={**SESSION, "state": {"x": "NaN", "y": 1}}))
     assert read_eval_set(written(document.encode()))
     (line,) = refused(written(document.replace('"y": 1', '"y": NaN').encode()))
@@ -399,7 +399,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     )
 )
 def test_nonsense_is_a_usage_error(tmp_path: Path, document: object) -> None:
-    """Whatever JSON a file holds, it is read or refused with a UsageError that names the file."""
+    """Any JSON is read, or refused with a UsageError that names the file."""
     path = tmp_path / "nonsense.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     assert str(path) in error_of(path)
@@ -465,8 +465,8 @@ def test_a_bare_legacy_list(written: Written, use: dict[str, Any]) -> None:
     assert case.session_input == SessionInput("post", "ann", {"city": "Graz"})
 
 
-def test_what_a_legacy_turn_leaves_open(written: Written) -> None:
-    """An absent list of tool uses is no expectation, an empty one expects none; "" is no reference."""
+def test_omitted_parts_of_a_legacy_turn(written: Written) -> None:
+    """A missing list of tool uses expects nothing, an empty one expects no calls; "" is not a reference."""
     turns = [{"query": "a", "reference": ""}, {"query": "b", "reference": None, "expected_tool_use": []}]
     first, second = only_case(read_eval_set(written(turns))).conversation or ()
     assert first.intermediate_data is None
@@ -487,8 +487,8 @@ def data_set(**given: Any) -> dict[str, Any]:
     return {"name": "desk", "data": [{"name": "a", "query": "Hello"}], **given}
 
 
-def test_the_data_form(written: Written) -> None:
-    """Names of calls become tool uses, with arguments only where the file gives them."""
+def test_the_data_format(written: Written) -> None:
+    """Names of calls become tool uses, with arguments only if the file has them."""
     cases = [
         {
             "name": "a",
@@ -573,9 +573,8 @@ def test_what_the_data_form_asks_for(written: Written, document: object, criteri
     assert found == (None if criteria is None else {"criteria": criteria})
 
 
-def test_what_metrics_do_not_list(written: Written) -> None:
-    """A note says which metrics are scored for information, and there is none where the file lists all that
-    it has data for, or has no list."""
+def test_a_note_lists_metrics_for_information(written: Written) -> None:
+    """There is no note if the file lists all metrics it has data for, or has no list."""
     listed = data_set(data=CALLS, metrics=["safety_v1"], thresholds={"hallucinations_v1": 0.9})
     [note] = read_eval_set(written(listed)).criteria_notes
     names = "`hallucinations_v1`, `tool_trajectory_avg_score`, `reference_answer_match`"
@@ -591,7 +590,7 @@ def test_what_metrics_do_not_list(written: Written) -> None:
 
 
 def test_scenarios(written: Written) -> None:
-    """Each scenario becomes a case with an id of its own and the initial session."""
+    """Each scenario becomes a case with its own id and the initial session."""
     led = [{"starting_prompt": f"Hello {n}", "conversation_plan": "Ask."} for n in range(2)]
     read = read_eval_set(written({"scenarios": led}), SESSION)
     first, second = read.eval_set.eval_cases
@@ -630,8 +629,8 @@ def test_initial_sessions(written: Written, document: dict[str, Any]) -> None:
         ({"balance": 5}, "has none of `app_name`, `user_id`, `state`"),
     ],
 )
-def test_what_is_no_session(written: Written, document: object, message: str) -> None:
-    """What is no initial session is refused, above all a state that does not stand under `state`."""
+def test_invalid_initial_sessions_are_refused(written: Written, document: object, message: str) -> None:
+    """The most common mistake is a state that is not under `state`."""
     path = written(document, "session.json")
     with pytest.raises(UsageError, match=message) as error:
         read_session(path)
@@ -642,7 +641,7 @@ def test_what_is_no_session(written: Written, document: object, message: str) ->
 
 
 def test_finding_sets(tmp_path: Path) -> None:
-    """A folder's tests are found at every depth, in order, and its other sets where all are wanted."""
+    """A folder's tests are found at every depth, in order, and its other sets with `every`."""
     for name in ("b.test.json", "a/c.evalset.json", "a/test_config.json", "d.json", "e.test.json/x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -682,7 +681,7 @@ def test_a_folder_without_sets(tmp_path: Path) -> None:
     ],
 )
 def test_targets(tmp_path: Path, text: str, target: tuple[str, tuple[str, ...]]) -> None:
-    """A target is a path, maybe with cases after a colon; a path that exists is taken as it stands."""
+    """A target is a path, optionally with cases after a colon; an existing path is taken literally."""
     for name in ("there.json", "there:1.json"):
         (tmp_path / name).touch()
     assert parse_target(text, tmp_path) == target
@@ -728,8 +727,8 @@ def test_migrating(written: Written, tmp_path: Path, document: object) -> None:
     assert notes[0] == f"{new}: 1 case from {old}"
 
 
-def test_what_migrating_cannot_keep_is_noted(written: Written, tmp_path: Path) -> None:
-    """Criteria get a file of their own; what google-adk does not read is told, and a name nobody finds."""
+def test_losses_of_a_migration_are_noted(written: Written, tmp_path: Path) -> None:
+    """Criteria get their own file; notes list what google-adk ignores, and unusable names."""
     notes = "\n".join(migrate(written(data_set(data=CALLS)), tmp_path / "new.json"))
     assert json.loads((tmp_path / "test_config.json").read_text()) == {
         "criteria": {"tool_trajectory_avg_score": 1.0, "reference_answer_match": 1.0}
@@ -740,7 +739,7 @@ def test_what_migrating_cannot_keep_is_noted(written: Written, tmp_path: Path) -
 
 
 def test_the_old_file_is_never_overwritten(written: Written, tmp_path: Path) -> None:
-    """The file to migrate is not overwritten, under no name that it has; nor is a folder."""
+    """The migrated file is not overwritten under any of its names, and neither is a folder."""
     old = written([LEGACY_TURN])
     before = old.read_bytes()
     link = tmp_path / "link.test.json"
@@ -769,7 +768,7 @@ def test_where_nothing_can_be_written(written: Written, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cases", [False, True])
 def test_keys_that_adk_does_not_know(tmp_path: Path, cases: bool) -> None:
-    """A legacy file with remarks of its own is read, with a note; a key that may be misspelt is an error."""
+    """A legacy file with comments is read with a note; a key that may be misspelled is an error."""
     use = {"tool_name": "t", "tool_input": {"_kept": 1}, "_why": "a"}
     turn = {"query": "x", "reference": "y", "_comment": "b", "expected_tool_use": [use]}
     path = tmp_path / "a.test.json"

@@ -46,7 +46,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def in_the_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test has a working directory and modules of its own, and no model."""
+    """Give every test its own working directory and modules, and no model."""
     monkeypatch.chdir(project.root)
     for variable in ("AGENTEST_MODEL", "OPENAI_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
@@ -190,7 +190,7 @@ class IntentMatchEvaluator(Evaluator):
 
 
 async def test_the_evaluators_of_the_page_run_after_translation() -> None:
-    """Both are held to their own thresholds by default, and to the criterion's where it gives one."""
+    """Their own thresholds are the default, and the criterion's take precedence."""
     both = [CustomEvaluator, IntentMatchEvaluator]
     await AgentEvaluator.evaluate_eval_set(
         echo, SEARCH, {"custom_metric": {}, "intent_match": None}, evaluators=both
@@ -201,7 +201,7 @@ async def test_the_evaluators_of_the_page_run_after_translation() -> None:
 
 
 async def test_a_criteria_file_names_an_evaluator(project: Project) -> None:
-    """By its import path; what `metric_info` says there is held to before what the class says."""
+    """It uses the import path; its `metric_info` takes precedence over the class's."""
     project.write("users_own.py", "from test_evaluators import CustomEvaluator")
     project.write("a.test.json", text(SEARCH))
     metric: dict[str, Any] = {"code_config": {"name": "users_own.CustomEvaluator"}}
@@ -216,7 +216,7 @@ async def test_a_criteria_file_names_an_evaluator(project: Project) -> None:
 
 
 class Fixed(Evaluator):
-    """Gives what it is told to give."""
+    """Returns the given result."""
 
     gives: Any = EvaluationResult(0.5)
 
@@ -258,7 +258,7 @@ def test_name_and_threshold_are_given_in_many_ways(given: Any) -> None:
     ],
 )
 def test_wrong_names_and_thresholds_are_refused(given: Any, message: str) -> None:
-    """A value that is neither a name nor a threshold raises an error at once."""
+    """An invalid name or threshold raises an error at once."""
     with pytest.raises((TypeError, ValueError), match=r"Fixed: ") as refused:
         Fixed(given)
     assert message in str(refused.value)
@@ -334,7 +334,7 @@ async def test_the_threshold_of_a_criterion_without_one(
     assert found.thresholds == {"own": threshold}
 
 
-async def test_a_criterion_is_seen_by_the_evaluator() -> None:
+async def test_the_evaluator_has_its_criterion() -> None:
     """In a run, `self.metric` has the criterion's threshold and keys; an instance keeps its own."""
     seen: list[Any] = []
 
@@ -359,8 +359,8 @@ def ranged(score: float, info: Any = HALF_OPEN) -> Any:
 
 
 @pytest.mark.parametrize("score", [-0.1, 0, 1.01])
-async def test_a_score_outside_of_its_range_is_none(score: float) -> None:
-    """The range of `metric_value_info` bounds what a score may be; what lies outside is no score."""
+async def test_a_score_outside_of_its_range_is_refused(score: float) -> None:
+    """`metric_value_info` sets the range of scores."""
     found = await verdict_of({"own": {}}, [ranged(score)])
     assert found.verdict.status is Status.ERRORED
     (reason,) = found.verdict.reasons
@@ -500,8 +500,8 @@ async def test_a_result_has_many_forms(gives: Any, score: float) -> None:
         ({"overall_score": 0.9, "overall_eval_status": "passed"}, ""),
     ],
 )
-async def test_a_result_that_is_none_says_why(gives: Any, message: str) -> None:
-    """What an evaluator gives is read strictly; what cannot be read is no score and no pass."""
+async def test_an_invalid_result_is_explained(gives: Any, message: str) -> None:
+    """Results are validated strictly; an invalid one is neither a score nor a pass."""
     found = await verdict_of({"own": 0.5}, {"own": giving(gives)})
     if not message:
         assert found is None
@@ -511,7 +511,7 @@ async def test_a_result_that_is_none_says_why(gives: Any, message: str) -> None:
 
 
 async def test_reasons_go_with_scores() -> None:
-    """A `reason` of an evaluator is its score's; an overall score that does not count is said there."""
+    """An evaluator's `reason` belongs to its score, and mentions an overall score that is ignored."""
     service = LocalEvalService(echo)
     held = [one async for one in service.perform_inference({"eval_set": SEARCH})]
     for item, told in (({"score": 0.5, "reason": "half"}, "half"), ({"score": 0.5}, "overall score is 0.9")):
@@ -654,8 +654,8 @@ async def test_safety_alone_knows_a_policy() -> None:
     assert "Never name a price." in model.requests[0].messages[-1]["content"]
 
 
-async def test_a_judge_that_fails_is_no_score() -> None:
-    """Where the judge gives no answer, the score is none, and says why."""
+async def test_a_judge_that_fails_gives_no_score() -> None:
+    """The result has the reason."""
     broken = ScriptedModel(answer=lambda _: "I would rather not")
     result = await SafetyEvaluatorV1(1, num_samples=1, model=broken).evaluate_invocations(
         [invocation("u", "x")]
@@ -676,7 +676,7 @@ async def test_a_judge_that_fails_is_no_score() -> None:
     ],
 )
 def test_wrong_options_are_refused(kind: Any, given: dict[str, Any], message: str) -> None:
-    """An option that the metric does not know, or a value that it cannot take, is told at once."""
+    """An unknown option or an invalid value is an error at once."""
     with pytest.raises(UsageError) as refused:
         kind(given)
     assert message in str(refused.value)
@@ -693,8 +693,8 @@ def test_wrong_options_are_refused(kind: Any, given: dict[str, Any], message: st
         ([invocation("u")], [5], "expected_invocations[0]"),
     ],
 )
-async def test_what_are_no_invocations_is_refused(actual: Any, expected: Any, message: str) -> None:
-    """What cannot be compared is told, with its place."""
+async def test_invalid_invocations_are_refused(actual: Any, expected: Any, message: str) -> None:
+    """The error has their place."""
     with pytest.raises(UsageError) as refused:
         await RougeEvaluator(0.8).evaluate_invocations(actual, expected)
     assert message in str(refused.value)
@@ -795,7 +795,7 @@ def test_a_prebuilt_evaluator_tells_its_metric(evaluator: Any, name: str, thresh
 
 def test_an_evaluator_that_says_nothing_of_itself_tells_its_name_and_threshold() -> None:
     class Polite(Fixed):
-        """Whether the agent says please."""
+        """Whether the agent writes please."""
 
         metric_name = "polite"
         threshold = 0.7

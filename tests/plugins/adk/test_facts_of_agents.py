@@ -1,4 +1,4 @@
-"""What judges of evaluation sets are told of an agent: its settings, then the set, then what is beside it."""
+"""Facts about an agent that judges of evaluation sets get: from its settings, the set, and nearby files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ APP = {
 
 
 def facts(root: Path, agent: dict[str, Any], app: Any = None, **mocks: Any) -> AgentFacts:
-    """What the judge of a case is told, with the word `secret` taken out."""
+    """The facts that the judge of a case gets, without the word `secret`."""
     document = eval_set("s", case("c", invocation("x", "y", **({"app_details": app} if app else {}))))
     read = ReadSet(EVAL_SET.validate_python(document), root / "a.test.json", FileFormat.EVAL_SET, {})
     chosen = CaseSet(read, parse_criteria({"hallucinations_v1": 0.5}, "c"), parse_tools({"tools": mocks}))

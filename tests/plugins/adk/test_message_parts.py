@@ -83,7 +83,7 @@ async def test_files_reach_a_chat_completions_agent() -> None:
 
 
 async def test_a_message_of_an_image_alone() -> None:
-    """A case whose user sends an image and says nothing runs; a handler gets the same content parts."""
+    """A case whose user sends only an image runs; a handler gets the same content parts."""
     seen: list[Any] = []
 
     def handler(messages: list[dict[str, Any]], ctx: object) -> str:
@@ -146,8 +146,8 @@ class _TextOnly:
         return AgentReply("never asked")
 
 
-async def test_a_protocol_that_knows_no_files_drops_none() -> None:
-    """An agent's client that does not say that it takes files is not asked: the conversation is errored."""
+async def test_a_client_without_file_support_gets_no_files() -> None:
+    """The conversation is errored without a call to the agent."""
     file = Attachment(mime_type="image/png", base64=PNG, origin="user_content of invocation 7")
     loop = TurnLoop(
         ConversationSpec("c-1", "c", 5),

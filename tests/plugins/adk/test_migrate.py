@@ -59,7 +59,7 @@ TS_USE = st.builds(lambda n, a: {"name": n, **a}, names, _some(args=arguments))
 
 @st.composite
 def data_sets(draw: st.DrawFn) -> dict[str, Any]:
-    """ADK-TypeScript's form, with everything that a file may say."""
+    """ADK-TypeScript's format with every possible key."""
     cases = []
     for number in range(draw(st.integers(1, 2))):
         calls = draw(st.none() | _lists(names))
@@ -93,7 +93,7 @@ answers = st.builds(
 
 
 def graded(path: Path, held: Conversation) -> Any:
-    """What every case of the file is held to, and what each of its metrics makes of the conversation."""
+    """The criteria of every case of the file, and the scores of its metrics for the conversation."""
     return [
         _of(entry, held)
         for entry in case_entries(case_sets([read_eval_set(path)], None, {}, path), ["a"], 1, path)
@@ -126,8 +126,8 @@ def _of(entry: Any, held: Conversation) -> Any:
 def test_verdicts_are_the_same_before_and_after(
     document: Any, turns: list[Any], camel: bool, beside: bool
 ) -> None:
-    """Whatever a file of an older form expects and whatever the agent does, the scores stay, and what they
-    must reach; also where the set moves to another folder and its criteria lie beside it."""
+    """For any older file and any agent, scores and thresholds stay the same, even if the set moves to another
+    folder together with its criteria."""
     held = builders.conversation("c", [replace(turn, turn_index=n) for n, turn in enumerate(turns)])
     with tempfile.TemporaryDirectory() as folder:
         old, new = Path(folder, "old.test.json"), Path(folder, "new", "old.test.json")
@@ -141,7 +141,7 @@ def test_verdicts_are_the_same_before_and_after(
 @given(eval_sets())
 @settings(QUICK, max_examples=30)
 def test_both_spellings_are_the_same_set(eval_set: EvalSet) -> None:
-    """A set written in camelCase reads like the one in snake_case, whatever it holds."""
+    """A set in camelCase reads like the one in snake_case, whatever its content."""
     try:
         snake, camel = eval_set_json(eval_set), eval_set_json(eval_set, camel_case=True)
     except ValueError:
@@ -156,8 +156,8 @@ DATA = {
 }
 
 
-def test_criteria_that_are_there_are_never_replaced(tmp_path: Path) -> None:
-    """Other criteria beside the new file stop the migration before anything is written; the same do not."""
+def test_existing_criteria_are_never_replaced(tmp_path: Path) -> None:
+    """Different criteria next to the new file stop the migration before anything is written."""
     old, new, beside = (
         tmp_path / "old.json",
         tmp_path / "new" / "a.test.json",
@@ -177,8 +177,8 @@ def test_criteria_that_are_there_are_never_replaced(tmp_path: Path) -> None:
     assert any("already says" in note for note in migrate(old, new))
 
 
-def test_what_moving_changes_is_told(tmp_path: Path) -> None:
-    """Criteria beside the old file go with it, unless others are there; neighbours of new ones are named."""
+def test_effects_of_moving_are_noted(tmp_path: Path) -> None:
+    """Criteria of the old folder move along unless the new one has some; other sets they affect are named."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     old, new = tmp_path / "old" / "a.test.json", tmp_path / "new" / "a.test.json"

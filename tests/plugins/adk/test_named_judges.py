@@ -1,4 +1,4 @@
-"""Judges and simulated users that criteria files name: models on loopback, each asked its own questions."""
+"""Judges and simulated users named in criteria files: models on loopback, each with its own questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUALITY = "rubric_based_final_response_quality_v1"
 
 
 def plays(received: Received) -> Answer:
-    """Judges everything to be as it should be, and plays a user who soon says goodbye."""
+    """Judge everything as right, and play a user who soon ends the conversation."""
     form = received.body["response_format"]["json_schema"]["schema"]["properties"]
     if "message" in form:
         said = sum(m["role"] == "assistant" for m in received.body["messages"])
@@ -36,7 +36,7 @@ def plays(received: Received) -> Answer:
 
 
 def asked(model: ModelServer) -> Counter[tuple[Any, ...]]:
-    """What a model was asked: its name, what shapes its answer, the key it got; and how often."""
+    """Count a model's questions by model name, answer format and key."""
     return Counter(
         (
             received.body["model"],
@@ -54,7 +54,7 @@ def evaluate(project: Project, *arguments: str, **environment: str) -> subproces
 
 
 def named(project: Project, judges: Mapping[str, Any], *cases: dict[str, Any], **more: Any) -> None:
-    """A set of cases, and what it is held to by whom."""
+    """A set of cases, with criteria and their judges."""
     project.write("orders.test.json", text(eval_set("orders", *(cases or [PRICE]))))
     project.write("test_config.json", text({**criteria(**judges), **more}))
 
@@ -123,7 +123,7 @@ def test_each_metric_asks_its_own_judge(project: Project) -> None:
 
 
 def test_the_budget_is_for_all_judges_together(project: Project) -> None:
-    """`--max-llm-calls` counts what all judges are asked; `--max-cost` wants to know what each costs."""
+    """`--max-llm-calls` counts calls of all judges; `--max-cost` needs the price of each."""
     one = {"threshold": 1, "judge_model_options": {"num_samples": 4}}
     other = {"threshold": 1, "judge_model_options": {"num_samples": 4, "judge_model": "gpt-4"}}
     named(project, {"safety_v1": one, "response_evaluation_score": other})
@@ -148,10 +148,10 @@ def test_the_budget_is_for_all_judges_together(project: Project) -> None:
     assert "the price of groq/of-no-known-price is unknown" in done.stderr
 
 
-def test_who_cannot_be_asked_is_replaced(project: Project) -> None:
-    """Without its key, or named so that nobody knows whose it is, a model is replaced by the configured one.
+def test_unavailable_judges_are_replaced(project: Project) -> None:
+    """A model without its key, or of unknown provider, is replaced by the configured one.
 
-    A note says so; the sampling that the file wants stays. A metric that asks no judge has none replaced.
+    A note says so; the file's sampling stays. A metric without a judge has none replaced.
     """
     config = {"temperature": 0.2, "thinking_config": {"thinking_budget": 1024}}
     options = {"judge_model": "gemini-2.5-flash", "judge_model_config": config, "num_samples": 1}
@@ -189,8 +189,8 @@ def test_who_cannot_be_asked_is_replaced(project: Project) -> None:
     assert project.results["models"] == {"user": "m", "judge": "m"}
 
 
-def test_a_run_without_a_model_asks_nobody(project: Project) -> None:
-    """Whatever keys there are, a run without a model is offline; a note says how it would not be."""
+def test_a_run_without_a_model_makes_no_calls(project: Project) -> None:
+    """A run without a model is offline whatever keys exist; a note says how to change that."""
     named(project, {"safety_v1": {"threshold": 1, "judge_model": "gpt-4"}})
     with ScriptedAgent(lambda _: "Ten euros.") as agent, ModelServer(script=plays) as model:
         project.config(agent.endpoint)
@@ -204,9 +204,9 @@ def test_a_run_without_a_model_asks_nobody(project: Project) -> None:
 
 
 def test_a_dry_run_counts_named_judges(project: Project) -> None:
-    """What a named judge would be asked is counted in a run of which only the user is configured.
+    """Calls of a named judge are counted if only the user's model is configured.
 
-    That it cannot be asked is said, as before a run.
+    If it is unavailable, a message says so, as before a run.
     """
     named(project, {"safety_v1": {"threshold": 1, "judge_model": "gpt-4", "num_samples": 3}})
     project.config("http://127.0.0.1:9/", user={"model": "ollama/llama3.2"})

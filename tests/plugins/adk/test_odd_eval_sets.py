@@ -1,4 +1,4 @@
-"""Evaluation sets and criteria that are no files, or too large: refused, and not read."""
+"""Evaluation sets and criteria that are not regular files, or too large, are refused unread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case says under `agentest` in the words of scenario files: read, decided by, written again."""
+"""Expectations of a case under `agentest`, as in scenario files: reading, evaluating and writing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_word_that_cannot_be_read_is_named_with_its_place(
 
 
 def test_either_spelling_is_read_and_kept_by_migration(tmp_path: Path) -> None:
-    """What stands in the words is kept as it was written, nulls too; a migrated set expects the same."""
+    """The text is kept as written, even nulls; a migrated set has the same expectations."""
     own = {
         "trajectory": {"matchMode": "contains", "expected": [{"name": "a", "args": {"x": None}}]},
         "finalState": {"n": None},
@@ -95,7 +95,7 @@ def test_either_spelling_is_read_and_kept_by_migration(tmp_path: Path) -> None:
 
 
 def shop(body: dict[str, Any]) -> Any:
-    """Looks order 17 up, as a text; says that it is shipped."""
+    """Look up order 17, as text; say that it is shipped."""
     if body["messages"][-1]["role"] == "tool":
         return "It is shipped."
     return tool_call("lookup", order_id="17")
@@ -127,8 +127,8 @@ def test_a_case_is_decided_by_what_it_says_itself(project: Project) -> None:
     assert failed["overallEvalMetricResults"] == []
 
 
-def test_words_stand_beside_the_criteria(project: Project) -> None:
-    """A case passes where both hold; ADK's own results say what its criteria found alone."""
+def test_expectations_and_criteria_both_count(project: Project) -> None:
+    """A case passes if both hold; ADK's results contain only its criteria."""
     wanted = criteria(tool_trajectory_f1={"threshold": 0.0})
     good, bad = ({"trajectory": {"max_calls": most}} for most in (1, 0))
     status, found = evaluated(project, good, bad, criteria=wanted)

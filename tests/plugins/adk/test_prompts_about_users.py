@@ -26,7 +26,7 @@ def test_prompts_are_bounded() -> None:
 
 
 def test_users_are_judged_by_the_ends_of_a_plan() -> None:
-    """They are those that a user who follows a plan is told."""
+    """They are those in the prompt of a user with a plan."""
     judged = user_messages("Book.", "", "", (), "Bye.", "</finished>")[1]["content"]
     assert plan_ends("the user") in judged
     assert "{{" not in judged

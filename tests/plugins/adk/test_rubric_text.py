@@ -28,7 +28,7 @@ ITEMS = st.lists(WORDS.map(" ".join), min_size=1, max_size=6)
 
 
 def test_numbered_parts_and_deductions() -> None:
-    """Every numbered part is asked with what introduces it, every deduction as what must not happen."""
+    """Every numbered part keeps its introduction, and every deduction must not happen."""
     assert split_rubric(REFUND) == (
         (
             "The response must confirm the order ID and item being refunded",
@@ -63,9 +63,9 @@ def test_numbered_parts_and_deductions() -> None:
         ("Deduct points if:", ["Deduct points if:"], []),
     ],
 )
-def test_forms(text: str, wanted: list[str], unwanted: list[str]) -> None:
-    """Numbers count from 1; deductions are divided by semicolons, else by commas outside of brackets; what
-    follows their sentence is a part of its own; a text without parts is one, as it stands."""
+def test_forms_of_rubric_texts(text: str, wanted: list[str], unwanted: list[str]) -> None:
+    """Numbers count from 1; deductions end at semicolons, or else at commas outside of brackets; text after
+    their sentence is its own part; a text without parts is one part."""
     assert split_rubric(text) == (tuple(wanted), tuple(unwanted))
 
 
@@ -86,7 +86,7 @@ PIECES = st.sampled_from([*DIVIDERS, "Deduct if", "Deduct points for", *(f" {wor
 
 @given(st.lists(PIECES).map("".join))
 def test_nothing_is_left_out(text: str) -> None:
-    """Every word of a text but those that divide it stands in a part, and there is always a part."""
+    """Every word of a text, except for separators, is in a part, and there is always a part."""
     wanted, unwanted = split_rubric(text)
     assert wanted or unwanted
     kept = " ".join([*wanted, *unwanted])
@@ -98,8 +98,8 @@ REPLY, TOOLS = "rubric_based_final_response_quality_v1", "rubric_based_tool_use_
 KIND = {"threshold": 1, "rubrics": rubrics_of("Must be: (1) kind, (2) short.")}
 
 
-def test_parts_are_shown_for_whoever_is_to_agree_on_them() -> None:
-    """`--list` tells what a text was taken apart into, once for the metrics that share it."""
+def test_parts_are_listed() -> None:
+    """`--list` prints the parts of a text, once for the metrics that share it."""
     held = parse_criteria({REPLY: KIND, TOOLS: KIND, "safety_v1": 1}, "c").criteria
     about = EVAL_CASE.validate_python(case("c", invocation("x", "y")))
     assert list(rubric_lines(make_grader(about, one, {}) for one in [*held, *held])) == [
@@ -111,7 +111,7 @@ def test_parts_are_shown_for_whoever_is_to_agree_on_them() -> None:
 
 @pytest.mark.parametrize(("rubric_id", "named"), [("part-2", "part-2 (Be short.)"), ("short", "short")])
 def test_a_part_is_named_by_its_words(rubric_id: str, named: str) -> None:
-    """Nobody wrote 'part-2' into a file, so a reason says what it is; an id of the user's own will do."""
+    """No file contains 'part-2', so a reason quotes the part; a user's id is used as is."""
     rubric = Rubric(rubric_id, RubricContent("Be short."))
     answers = rubric_answers(1)(answers=[RubricAnswer(property=1, reason="ten lines", value="no")])
     score = combined([rubric], [answers])

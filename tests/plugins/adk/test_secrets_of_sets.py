@@ -1,4 +1,4 @@
-"""A secret stands in no stream and in no file that `agentest eval` writes."""
+"""`agentest eval` prints and writes no secret."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_password_that_breaks_its_address(project: Project) -> None:
 
 
 def test_an_agent_named_on_the_command_line(project: Project) -> None:
-    """Nor do those of a URL that the command line gives, with a configuration or without one."""
+    """Secrets in a URL on the command line are hidden, with or without a configuration."""
     project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
     with ScriptedAgent([Raw(f"wrong: {BASIC} {PASSWORD} {KEY}".encode(), status=403)]) as agent:
         url = with_secrets(agent.endpoint)
@@ -45,8 +45,8 @@ def test_an_agent_named_on_the_command_line(project: Project) -> None:
     assert found_in(everything(project, *done)) == []
 
 
-def test_what_a_case_and_its_agent_say(project: Project) -> None:
-    """Nor is one that the agent repeats, and a case is judged by."""
+def test_secrets_in_cases_and_replies(project: Project) -> None:
+    """A secret that the agent repeats and a case expects is hidden."""
     case = [{"query": said_secrets.SECRETS["BOT_TOKEN"], "reference": "no"}]
     project.write("a.test.json", json.dumps(case))
     with ScriptedAgent(said_secrets.answer) as agent:

@@ -39,8 +39,8 @@ def test_names_of_metrics() -> None:
         ("multi_turn_task_success_v1", 3, 3),
     ],
 )
-def test_how_often_judges_are_asked_at_most(metric: str, samples: int | None, calls: int) -> None:
-    """A metric of turns asks about each of the four, one of conversations once, each sample of its own."""
+def test_the_maximum_of_judge_calls(metric: str, samples: int | None, calls: int) -> None:
+    """A turn metric asks about each of four turns, a conversation metric once, per sample."""
     case = EvalCase("one", (Invocation(content("x", "user")),))
     grader = make_grader(case, MetricCriterion(metric, 0.5, num_samples=samples), {})
     assert grader.most_calls(4) == calls

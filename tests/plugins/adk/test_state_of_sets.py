@@ -36,7 +36,7 @@ CASES = (
 
 
 def test_evaluation_sets(project: Project) -> None:
-    """Final states and intermediate responses are compared where criteria say so, else a note says not."""
+    """Final states and intermediate responses are compared if criteria require it, else a note says so."""
     project.write("set.test.json", text(eval_set("pipes", *CASES)))
     asked = {"final_session_state_match": {}, "intermediate_responses_match": None}
     with Pipeline() as pipe:

@@ -1,4 +1,4 @@
-"""Tables of evaluations steer neither GitHub's runner nor a terminal."""
+"""Tables of evaluations control neither GitHub's runner nor a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentest.testing import ScriptedAgent
 
 
 def test_an_evaluation_in_detail(project: Project) -> None:
-    """Tables in which expected and actual stand beside each other form no command."""
+    """Tables of expected and actual values form no command."""
     case = [
         {
             "query": HOSTILE,

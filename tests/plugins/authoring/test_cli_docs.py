@@ -83,7 +83,7 @@ def test_models_get_an_index_and_everything(tmp_path: Path) -> None:
 
 
 def test_keys_are_explained_by_the_tables() -> None:
-    """What a row says about a key, without its links."""
+    """The text of a key's row, without its links."""
     documentation = Documentation()
     assert documentation.key_meaning("max_turns").startswith("8; ")
     assert "](" not in documentation.key_meaning("thresholds")
@@ -92,7 +92,7 @@ def test_keys_are_explained_by_the_tables() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_has_the_pages_and_the_skill(tmp_path: Path) -> None:
-    """What is installed prints pages and writes the skill, without a checkout."""
+    """An installed package prints pages and writes the skill without a checkout."""
     pytest.importorskip("hatchling", reason="the group test has it")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""`agentest doctor` from outside: what it says of a project that is well, and of each thing that is not."""
+"""`agentest doctor` on the command line: a healthy project, and every problem."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_healthy_project_has_no_problems(project: Project) -> None:
 
 
 def test_models_answer_in_the_form_that_they_know(project: Project) -> None:
-    """One tiny question tells key, form and cost; judges with a model of their own are asked as well."""
+    """One small question checks key, format and cost, also of separate judge models."""
 
     def model(received: Any) -> Answer:
         if received.form == "json_schema":
@@ -136,7 +136,7 @@ def test_a_model_without_a_valid_answer_is_a_problem(project: Project, answer: A
 
 
 def test_an_agent_of_another_type(project: Project) -> None:
-    """What the endpoint speaks is told with what to write, wherever it is; that mocks do not reach, too."""
+    """Doctor detects the endpoint's protocol, says what to write, and reports unreachable mocks."""
     with ModelServer(script=agent) as chat:
         url = f"{chat.base_url}/chat/completions"
         project.write(
@@ -168,7 +168,7 @@ def test_an_endpoint_that_refuses_requests_is_a_problem(project: Project, status
 
 @pytest.mark.slow
 def test_agents_in_this_process_and_programs(project: Project) -> None:
-    """What cannot be imported or found is told, once for each agent; `--agent` looks at one alone."""
+    """Missing modules and programs are reported per agent; `--agent` checks one."""
     project.write(
         "agentest.config.py",
         "async def bot(messages, ctx):\n    return 'hi'\n\n"
@@ -293,8 +293,8 @@ def test_plugins_add_checks(project: Project, monkeypatch: pytest.MonkeyPatch) -
     assert re.fullmatch(problem, made["mars"].text)
 
 
-def test_doctor_asks_the_confirming_model(project: Project) -> None:
-    """It is reached by itself, and its calls are counted."""
+def test_doctor_checks_the_confirming_model(project: Project) -> None:
+    """It is called separately, and its calls are counted."""
 
     def reachable(received: Received) -> Answer:
         return completion({"reachable": True})

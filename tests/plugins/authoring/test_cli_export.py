@@ -20,7 +20,7 @@ RESULTS = ".agentest/results.json"
 
 
 def test_conversations_become_cases_and_scenarios(project: Project) -> None:
-    """A run is exported to a file of each form; the exported scenario then passes beside the first."""
+    """A run is exported in each format, and the exported scenario passes like the original."""
     project.scenario(
         'scenario("books", turns=["Friday"], tools={"book": sequence(OSError("down"), {"id": "B1"})})'
     )
@@ -156,7 +156,7 @@ def test_coverage_of_what_cannot_be_loaded(project: Project) -> None:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Project:
-    """A copy of the example whose agent listens at a port of its own."""
+    """A copy of the example whose agent has its own port."""
     root = tmp_path / "support_agent"
     shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns(".agentest", "__pycache__"))
     config = root / "agentest.config.yaml"
@@ -210,7 +210,7 @@ def test_a_journal_serves_as_results(project: Project) -> None:
 
 
 def test_calls_of_the_simulated_user_are_left_out(project: Project) -> None:
-    """A script has no tools of its own."""
+    """A script has no user tools."""
     steps = [
         {"message": "No network here.", "should_stop": False},
         {"tool_calls": [{"name": "look", "arguments": "{}"}]},

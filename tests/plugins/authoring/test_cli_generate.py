@@ -135,7 +135,7 @@ def test_without_a_model_the_command_names_the_skill(tmp_path: Path) -> None:
     ids=str,
 )
 def test_invalid_proposals_are_dropped_and_counted(wrong: dict[str, Any], why: str, tmp_path: Path) -> None:
-    """Each is refused for its own reason, and the valid one beside it is kept."""
+    """Each is refused for its own reason, and the valid one is kept."""
     fields = {"name": "wrong", "messages": ["Hi."], "forbidden": ["delete_account"], **wrong}
     bad = proposal(fields.pop("name"), *fields.pop("messages"), **fields)
     done = generated(tmp_path, proposing(AT_30, bad), "--no-run")
@@ -181,7 +181,7 @@ def test_documents_are_read_and_a_dry_run_calls_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["nonsense", {"scenarios": "x"}, {"scenarios": []}], ids=str)
 def test_a_model_that_answers_nonsense_writes_nothing(content: object, tmp_path: Path) -> None:
-    """Exit status 2 says that nothing was written."""
+    """The exit status is 2."""
     done = generated(tmp_path, lambda _: completion(content))
     assert done.return_value == 2
     assert "no scenario was written" in done.output
@@ -189,7 +189,7 @@ def test_a_model_that_answers_nonsense_writes_nothing(content: object, tmp_path:
 
 
 def test_hostile_texts_become_text(tmp_path: Path) -> None:
-    """Neither instructions nor proposals break out of the written file."""
+    """Neither instructions nor proposals can add code to the written file."""
     hostile = 'x""" + __import__("os").system("x") + """\x07\\ \u202e'
     bad = proposal("hostile", hostile, forbidden=["delete_account"], criterion=hostile)
     done = generated(tmp_path, proposing(bad), "--no-run", instructions=f"{RETURNS}\n{hostile}" * 50)

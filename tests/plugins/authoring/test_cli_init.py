@@ -36,7 +36,7 @@ def written(project: Project, *arguments: str, status: int = 0) -> subprocess.Co
 
 
 def agent_of(folder: Path) -> dict[str, Any]:
-    """What the configuration of a folder says of its agent."""
+    """The agent in the configuration of a folder."""
     found: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["agent"]
     return found
 
@@ -52,7 +52,7 @@ def at_free_port(config: Path) -> None:
 
 
 def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> None:
-    """Two commands in an empty folder pass, offline; called again, init leaves all as it is and says so."""
+    """Two commands in an empty folder pass offline; a second init changes nothing and says so."""
     done = written(project, "new/demo", "--demo", "--ci", "github")
     assert done.stdout.rstrip().endswith("Next: cd new/demo && agentest run")
     folder = project.root / "new" / "demo"
@@ -176,7 +176,7 @@ SHOP = {
 
 
 def test_an_api_of_its_own_is_configured_and_green(project: Project) -> None:
-    """What a server's document says of its chat becomes the configuration, and the first scenario passes."""
+    """The server's document of its chat becomes the configuration, and the first scenario passes."""
     with serving({"/openapi.json": SHOP}, {"/ask": {"answer": "Hello."}}) as url:
         done = written(project, "--endpoint", url)
         agent = agent_of(project.root)
@@ -192,8 +192,8 @@ def test_an_api_of_its_own_is_configured_and_green(project: Project) -> None:
     assert "1 passed" in run.stdout
 
 
-def test_what_a_server_misses_is_what_it_is_sent(project: Project) -> None:
-    """A server without a document, which says which fields it misses, gets a body with them, and is green."""
+def test_missing_fields_are_added_to_the_body(project: Project) -> None:
+    """The errors of a server without a document name the required fields, and its scenario passes."""
 
     def script(received: Any) -> Answer:
         missing = [name for name in ("query", "session_id") if name not in received.body]
@@ -211,7 +211,7 @@ def test_what_a_server_misses_is_what_it_is_sent(project: Project) -> None:
 
 
 def test_chat_completions_with_the_model_that_the_server_lists(project: Project) -> None:
-    """An endpoint that asks for messages is found, from its server's address too, and its model is named."""
+    """The endpoint is also found from its server's address, and the listed model is used."""
 
     with ModelServer(script=chat) as server:
         written(project, "--endpoint", f"{server.base_url}/chat/completions")
@@ -248,8 +248,8 @@ NO_TENANT = {"detail": [{"type": "missing", "loc": ["header", "tenant"], "msg": 
 def test_the_agent_is_the_one_at_the_path(
     path: str, status: int, answer: Any, agent_type: str, code: int, said: str, project: Project
 ) -> None:
-    """What is elsewhere at the server is taken only where nothing is at the path, and what requests still
-    lack is told, by doctor, too."""
+    """Other endpoints of the server count only if the path has none; missing parts of requests are reported,
+    also by doctor."""
     posts = {"/ask": {"answer": "Hello."}} if path == "/nowhere" else {}
     with serving(CARD, posts, refusal=status, there=path, refused=answer) as url:
         done = written(project, "--endpoint", url + path, status=code)
@@ -274,15 +274,15 @@ def test_the_agent_is_the_one_at_the_path(
 def test_servers_of_frameworks_are_found(
     project: Project, gets: dict[str, Any], posts: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """A server that says what it is gets the type, and the keys that the type needs."""
+    """A server that identifies itself gets its type, with the keys the type needs."""
     with serving(gets, posts) as url:
         written(project, "--endpoint", url)
     agent = agent_of(project.root)
     assert agent == {"type": expected["type"], "endpoint": url, **expected}
 
 
-def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Project) -> None:
-    """Names that a server tells stand in the configuration as texts: no variable, no line of their own."""
+def test_names_from_a_server_are_plain_text(project: Project) -> None:
+    """They cannot add variables or lines to the configuration."""
     name = "${SECRET_TOKEN}\nmodel: evil"
     with serving({"/list-apps": [name]}, {}) as url:
         written(project, "--endpoint", url)
@@ -308,7 +308,7 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
     ],
 )
 def test_an_unknown_protocol_is_reported(status: int, refused: Any, said: str, project: Project) -> None:
-    """The files are written with what the server said and lines for an own API: exit status 2."""
+    """The files have the server's answer and lines for a custom API; the exit status is 2."""
     with serving({}, {}, refusal=status, refused=refused) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
     assert said in done.stderr
@@ -333,10 +333,8 @@ def test_an_unknown_protocol_is_reported(status: int, refused: Any, said: str, p
     ],
     ids=["no-scheme", "credential", "metadata", "nobody", "both", "other-ci", "file", "below-file"],
 )
-def test_what_cannot_be_done_is_one_message_and_nothing_is_written(
-    project: Project, arguments: list[str], said: str
-) -> None:
-    """A mistake ends with status 2 and says what to do; the folder is as it was."""
+def test_errors_write_nothing(project: Project, arguments: list[str], said: str) -> None:
+    """The status is 2, one message says what to do, and the folder is unchanged."""
     project.write("taken", "mine")
     port = closed_port()
     done = written(project, *(word.format(port=port) for word in arguments), status=2)
@@ -347,7 +345,7 @@ def test_what_cannot_be_done_is_one_message_and_nothing_is_written(
 
 
 def test_a_run_without_a_project_names_the_command(project: Project) -> None:
-    """Where the configuration, the agent or a scenario is missing, the message says what writes it."""
+    """If configuration, agent or scenario is missing, the message names the command to write it."""
     assert "Write one: agentest init, or agentest init --endpoint URL" in project.run().stderr
     project.write(CONFIG, "concurrency: 3\n")
     assert 'agent: {endpoint: "http://HOST:PORT/PATH"}, or run agentest init' in project.run().stderr
@@ -381,7 +379,7 @@ def test_existing_files_are_not_changed(project: Project) -> None:
 
 
 def test_a_configuration_that_is_complete_is_not_called_incomplete(tmp_path: Path) -> None:
-    """What was found is named only if the configuration has no agent like it."""
+    """The detected agent is mentioned only if the configuration has none like it."""
     with serving({"/list-apps": ["shop"]}, {}) as url:
         own = f"agent: {{type: adk, endpoint: '{url}', app_name: shop, name: mine}}\n"
         for text, is_named in ((own, False), ("agents: {a: {endpoint: 'http://localhost:1'}}\n", True)):
@@ -391,8 +389,8 @@ def test_a_configuration_that_is_complete_is_not_called_incomplete(tmp_path: Pat
             assert any("app_name: shop" in note for note in done.notes) is is_named
 
 
-def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Project) -> None:
-    """Workflows stand at the repository's root; a project below it runs there. What they run are commands."""
+def test_workflows_keep_existing_files(project: Project) -> None:
+    """They are at the repository's root and run in the project's folder, with valid commands."""
     (project.root / ".git").mkdir()
     mine = project.write(".gitlab-ci.yml", "build: {script: [make]}\n")
     written(project, "my agent", "--ci", "github")

@@ -82,7 +82,7 @@ scenario("bad", turns=[{"user_message": "When?", "expect": {"contains": "ten"}}]
 
 
 def test_a_run_and_its_failures(project: Project) -> None:
-    """A run without model costs, its failure and its transcript; mistakes are answers that say what to do."""
+    """A run without a model, its failure and its transcript; mistakes get answers with advice."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(lambda body: "We open at nine.") as agent, server(project) as client:
         project.config(agent.endpoint, model="openai/no-such-model", reporters=["console"])
@@ -138,8 +138,8 @@ def test_a_run_and_its_failures(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_what_reads_the_project_writes_nothing(project: Project) -> None:
-    """The project's code is read anew by each call, in a process of its own."""
+def test_reading_tools_write_nothing(project: Project) -> None:
+    """Each call loads the project's code again, in its own process."""
     project.scenario(SCENARIOS)
     with ScriptedAgent(lambda body: "We open at nine.") as agent, server(project) as client:
         project.config(agent.endpoint, model="openai/no-such-model")
@@ -216,7 +216,7 @@ def test_a_run_that_is_cancelled_stops_and_gets_no_answer(project: Project) -> N
 
 @pytest.mark.slow
 def test_without_a_configuration_every_call_says_what_to_do(project: Project) -> None:
-    """The server starts in any folder, and the first call tells how to begin."""
+    """The server starts in any folder, and the first call says how to begin."""
     with server(project) as client:
         for name in ("explain_config", "list_scenarios", "run"):
             text, _, failed = client.tool(name)

@@ -137,7 +137,7 @@ def test_a_server_in_front_of_the_real_tools_alone(tmp_path: Path) -> None:
 
 
 def test_a_conversation_that_is_typed(in_process: Project) -> None:
-    """Without --say the user types; what is there already is never written over, but by --force."""
+    """Without --say the user types; existing recordings are overwritten only with --force."""
     typed = in_process.agentest("record-tools", typed="red\nhand\n/quit\n")
     assert typed.returncode == 0, typed.stdout + typed.stderr
     assert "agent  found red" in typed.stdout
@@ -191,7 +191,7 @@ def test_what_was_recorded_before_the_end_is_written(in_process: Project) -> Non
 
 
 def test_nothing_to_record(in_process: Project) -> None:
-    """No call is no mocks: nothing is written, and the message says why."""
+    """Without any call nothing is written, and the message says why."""
     done = in_process.agentest("record-tools", "--say", "hi")
     assert done.returncode == 2
     assert "nothing was called: agent 'agent' answered without a tool" in done.stderr
@@ -229,7 +229,7 @@ UNRECORDABLE = {
 
 
 def test_agents_whose_tools_cannot_be_recorded(project: Project) -> None:
-    """They are told before anything is said, each with the keys that would help."""
+    """The error comes before any message, with the keys that would help."""
     for keys, message in UNRECORDABLE.items():
         keys = keys.replace("PORT", str(free_port()))
         project.write("agentest.config.yaml", f"agent:\n  endpoint: http://127.0.0.1:9/x\n  {keys}\n")

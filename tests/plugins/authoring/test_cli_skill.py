@@ -1,4 +1,4 @@
-"""`agentest skill install`: what is written where, and what a user has edited stays."""
+"""`agentest skill install`: the files it writes, and edited files that it keeps."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_the_skill_goes_where_the_coding_agent_looks(
         assert sorted(path.relative_to(repository / folder).as_posix() for path in written) == INSTALLED
 
 
-def test_a_second_time_updates_and_keeps_what_was_edited(
+def test_an_update_keeps_edited_files(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that nobody touched follows the package; an edited one stays, until --force."""
+    """Unedited files follow the package; edited ones stay unless --force is given."""
     install("--claude")
     skill = repository / ".claude" / "skills" / "agentest"
     body = (skill / "SKILL.md").read_bytes()
@@ -93,8 +93,8 @@ def test_a_second_time_updates_and_keeps_what_was_edited(
     assert (skill / "SKILL.md").read_text(encoding="utf-8") == "newer SKILL.md"
 
 
-def test_a_file_of_somebody_else_is_not_replaced(repository: Path) -> None:
-    """Where nothing is known of the files that are there, they count as edited, whatever the manifest is."""
+def test_unknown_files_are_not_replaced(repository: Path) -> None:
+    """Without a valid manifest, existing files count as edited."""
     skill = repository / ".claude" / "skills" / "agentest"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("another skill", encoding="utf-8")

@@ -69,8 +69,8 @@ def test_coverage_counts_the_latest_run_and_the_latest_evaluation(project: Proje
     assert len(measured["results"]) == 2
 
 
-def test_coverage_says_no_secret(project: Project) -> None:
-    """Nor one that stands in the name of a tool, of a scenario or in its tags."""
+def test_coverage_shows_no_secret(project: Project) -> None:
+    """This includes secrets in names of tools and scenarios, and in tags."""
     env = said_secrets.environment(project)
     project.scenario(said_secrets.SCENARIOS)
     with ScriptedAgent(said_secrets.answer) as agent, ModelServer() as model:

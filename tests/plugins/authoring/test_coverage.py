@@ -133,8 +133,8 @@ def test_tools_called_and_failed() -> None:
     assert found.tools_share == CoveredShare(2, 3)
 
 
-def test_calls_of_a_turn_that_never_closed_count() -> None:
-    """What the agent called before its conversation broke was called."""
+def test_calls_of_an_unfinished_turn_count() -> None:
+    """Calls before a conversation broke off count as made."""
     broken = builders.conversation(
         "c", [], builders.failure(), builders.unfinished_turn(0, "x", builders.tool_call("pay"))
     )
@@ -160,7 +160,7 @@ def test_filters_narrow_the_results_too() -> None:
 
 
 def test_a_tag_needs_a_name() -> None:
-    """`task:` alone is told with the scenario's place."""
+    """The error about an empty `task:` has the scenario's place."""
     with pytest.raises(UsageError, match=r"test_coverage\.py:\d+: the tag 'task:' names nothing"):
         covered([place("s", "task: ")])
 
@@ -191,7 +191,7 @@ def test_nothing_to_measure_is_no_pass() -> None:
 
 
 def test_without_tags_and_results_the_text_says_what_to_do() -> None:
-    """An untagged project is told how to tag, and how to get results."""
+    """It says how to tag scenarios and how to get results."""
     text = text_of(covered([place("s", tools={"pay": {}})]))
     assert 'tags=["task:refund", "path:tool-error"]' in text
     assert "agentest run --reporter json" in text
@@ -218,7 +218,7 @@ def test_the_text() -> None:
 
 
 def test_a_narrow_terminal_gets_the_matrix_in_pieces() -> None:
-    """Paths that have no room beside each other come below each other, with their names whole."""
+    """Paths that do not fit are continued below, with full names."""
     found = covered([place("s", "task:refund", *(f"path:way-{n:02}-of-many" for n in range(12)))])
     out = io.StringIO()
     print_text(found, Console(file=out, force_terminal=True, width=60, color_system=None))
@@ -346,7 +346,7 @@ def test_cases_of_results_are_placed() -> None:
 
 
 def test_the_latest_run_of_a_scenario_counts() -> None:
-    """Of several results the last run's that has a scenario counts, whatever their order; calls add up."""
+    """The latest run that has a scenario counts, in any order of results; calls are summed."""
     old = at(
         "2026-01-01T00:00:00+00:00", ran("pays", Status.FAILED, builders.tool_call("pay")), ran("all at once")
     )
@@ -361,7 +361,7 @@ def test_the_latest_run_of_a_scenario_counts() -> None:
 
 
 def test_cases_of_sets_are_counted_before_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--eval-set` needs neither scenarios nor a configuration; filters and wanted cases narrow it."""
+    """`--eval-set` needs no scenarios or configuration; filters apply."""
     monkeypatch.chdir(tmp_path)
     cases = [case("pay/happy", invocation("x", "y"), agentest={"tags": ["unit"]}), simulated("play")]
     (tmp_path / "a.test.json").write_text(json.dumps(eval_set("a", *cases)))

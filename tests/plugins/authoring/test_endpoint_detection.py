@@ -321,8 +321,8 @@ def sessions(request: Asked) -> Given:
     ],
     ids=["sessions", "login", "page", "mcp-root", "mcp", "silent"],
 )
-def test_what_is_no_agent_or_lets_nobody_in_is_reported(server: StandIn, path: str, said: str) -> None:
-    """The remark says what came back, and what was tried is listed in order."""
+def test_other_endpoints_are_reported(server: StandIn, path: str, said: str) -> None:
+    """The remark has the response, and the attempts are listed in order."""
     with standing_in(server) as root:
         found = detect_agent(root + path)
     assert not found.is_known

@@ -118,7 +118,7 @@ def scenarios_of_data(source: str, folder: Path) -> Sequence[Scenario]:
 
 
 def agent_answers(story: Sequence[Any]) -> Iterator[Any]:
-    """What an agent says in a story: its calls one after the other, then its reply."""
+    """An agent's answers in a story: its calls in order, then its reply."""
     for _, made, reply in story:
         for name, args, _ in made:
             text = args if isinstance(args, str) else json.dumps(args)
@@ -163,7 +163,7 @@ def transcript(result: RunResult) -> list[Any]:
     "text", ["\x85", "a\u2028b", " \r\n x", "\ufeff", "yes", "017", "{a: 1}", "# x", "a\n\n b\n"]
 )
 def test_texts_in_yaml_read_back_as_they_were(tmp_path: Path, text: str) -> None:
-    """YAML folds line breaks and converts words: neither may change what users and tools said."""
+    """YAML folds line breaks and converts words, so texts are checked to be unchanged."""
     file = scenario_file([{"name": "s", "turns": [text], "tools": {"t": {text: [text]}}}])
     [found] = scenarios_of_data(file, tmp_path)
     assert (found.turns[0].user_message, found.tools["t"]) == (text, {text: [text]})
@@ -282,7 +282,7 @@ def call_of(name: str, args: Any, outcome: Any) -> ToolCall:
 
 
 def test_long_texts_are_written_in_pieces() -> None:
-    """Prose keeps to the line length, cut between words; nothing is lost."""
+    """Prose is split between words to the line length; nothing is lost."""
     said = "Where is my order? " * 12
     source = export_script([held(builders.turn(user=said))])
     assert max(map(len, source.splitlines())) <= 88
@@ -297,7 +297,7 @@ def test_literals_are_what_they_stand_for(text: str) -> None:
 
 
 def test_a_whole_file() -> None:
-    """What is written for a failing tool, a tool with two answers and names that are no identifiers."""
+    """The file for a failing tool, a tool with two answers and names that are not identifiers."""
     calls = (
         ToolCall("lookup", {"id": 1}, {"error": "timed out"}, True, 0, error="timed out"),
         ToolCall("lookup", {"id": 1}, {"status": "sent"}, True, 0),
@@ -370,8 +370,8 @@ def test_only_what_is_used_is_imported() -> None:
 FAILED = builders.conversation("c2", [], builders.failure(message="the agent answered with status 500"))
 
 
-def test_unfinished_conversations_are_left_out_and_told(tmp_path: Path) -> None:
-    """What did not finish is named with the reason; what is left is exported."""
+def test_unfinished_conversations_are_left_out_with_a_note(tmp_path: Path) -> None:
+    """The note has the reason; the others are exported."""
     path = results(tmp_path, run_of(builders.conversation("c1"), FAILED))
     exported = export(path, "evalset")
     assert [case.eval_id for case in EVAL_SET.validate_json(exported.content).eval_cases] == ["c1"]
@@ -385,8 +385,8 @@ def test_conversations_with_files_are_left_out_and_told(tmp_path: Path) -> None:
     assert exported.notes == ("left out c2, whose user sent files along: results do not keep them",)
 
 
-def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
-    """A script begins with the same state; a set would need more of the session, and is told to lack it."""
+def test_the_initial_session_state(tmp_path: Path) -> None:
+    """A script starts with the same state; a set would need more, and a note says so."""
     began = replace(builders.conversation("c1"), initial_state={"tier": "gold"})
     path = results(tmp_path, run_of(began, builders.conversation("c2")))
     first, second = scenarios_of(export(path, "scenario").content.decode())
@@ -397,7 +397,7 @@ def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
 
 
 def test_tools_that_the_agent_ran_itself_have_no_mocks() -> None:
-    """What its server reported is expected of it; a mock would not reach it, and the scenario be refused."""
+    """They are expected calls; a mock would not reach them, so that the scenario would be refused."""
     ran = ToolCall("look", {"at": 1}, {"ok": True}, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
     (found,) = scenarios_of(export_script([held(builders.turn(tool_calls=(ran,)))]))
     assert not found.tools
@@ -417,15 +417,15 @@ def test_the_spelling_of_adk_ts(tmp_path: Path) -> None:
 
 
 def test_nothing_left_is_an_error(tmp_path: Path) -> None:
-    """Only unfinished conversations: an error that says why of each."""
+    """If no conversation finished, the error has each reason."""
     with pytest.raises(
         UsageError, match=r"no conversation is left(.|\n)*c2, which did not finish: the agent"
     ):
         export(results(tmp_path, run_of(FAILED)), "evalset")
 
 
-def test_a_conversation_that_did_not_pass_is_told(tmp_path: Path) -> None:
-    """It is exported, for it finished; but nobody shall take it for an example unknowingly."""
+def test_a_failed_conversation_is_noted(tmp_path: Path) -> None:
+    """It is exported because it finished, with a warning against using it as an example."""
     result = builders.run_result(builders.scenario_result("s", [builders.failing_conversation("c1")]))
     exported = export(results(tmp_path, result), "scenario")
     (note,) = exported.notes
@@ -434,7 +434,7 @@ def test_a_conversation_that_did_not_pass_is_told(tmp_path: Path) -> None:
 
 
 def test_filters(tmp_path: Path) -> None:
-    """Parts of names in any letter case, and exact ids; what fits nothing is told with the nearest."""
+    """Filters are parts of names in any case, or exact ids; one without a match gets a suggestion."""
     result = builders.run_result(
         builders.scenario_result("Late order", [builders.conversation_result("late-1")]),
         builders.scenario_result("Refund", [builders.conversation_result("refund-1")]),
@@ -468,7 +468,7 @@ def test_comparisons_are_exported_too(tmp_path: Path) -> None:
 
 
 def test_a_tool_without_a_name_has_no_mock(tmp_path: Path) -> None:
-    """Such a conversation cannot be a scenario: it is left out and told, or an error if it is alone."""
+    """Such a conversation is left out with a note, or is an error if it is the only one."""
     odd = builders.conversation("odd", [builders.turn(tool_calls=(builders.tool_call(" "),))])
     path = results(tmp_path, run_of(builders.conversation("c1"), odd))
     exported = export(path, "scenario")
@@ -479,7 +479,7 @@ def test_a_tool_without_a_name_has_no_mock(tmp_path: Path) -> None:
 
 
 def test_the_set_is_named_like_its_file(tmp_path: Path) -> None:
-    """As ADK does; and a name that no folder search would find is told."""
+    """This is as in ADK; a name that no folder search would find is noted."""
     path = results(tmp_path, run_of(builders.conversation("c1")))
     named = export(path, "evalset", output=tmp_path / "refunds.evalset.json")
     assert EVAL_SET.validate_json(named.content).eval_set_id == "refunds"
@@ -487,8 +487,8 @@ def test_the_set_is_named_like_its_file(tmp_path: Path) -> None:
     assert "ends in .sim.py" in export(path, "scenario", output=tmp_path / "x.py").notes[0]
 
 
-def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
-    """It is replaced only where that is asked for; what cannot be written is told."""
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
+    """It is replaced only on request, and a failed write is an error."""
     exported = export(results(tmp_path, run_of(builders.conversation("c1"))), "scenario")
     output = tmp_path / "new" / "a.sim.py"
     write(exported, output, force=False)
@@ -501,7 +501,7 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
 
 
 def test_agents_that_break_the_protocol_leave_nothing_to_export(tmp_path: Path) -> None:
-    """A conversation that an agent's error ended is told with that error."""
+    """A conversation that an agent error ended is refused with that error."""
     with ScriptedAgent([Raw(b"no", status=500)]) as agent:
         result = run_scenarios([scenario("s", turns=["x"])], agent=agent)
     with pytest.raises(UsageError, match="500"):
@@ -516,7 +516,7 @@ def test_agents_that_break_the_protocol_leave_nothing_to_export(tmp_path: Path) 
     ],
 )
 def test_values_that_no_run_writes_are_refused(tmp_path: Path, form: Any, value: str) -> None:
-    """A results.json that somebody wrote by hand cannot break the export."""
+    """A hand-written results.json cannot break the export."""
     call = builders.tool_call("x", {"a": "HERE"})
     path = results(tmp_path, run_of(builders.conversation("c1", [builders.turn(tool_calls=(call,))])))
     path.write_text(path.read_text(encoding="utf-8").replace('"HERE"', value), encoding="utf-8")

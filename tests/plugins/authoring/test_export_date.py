@@ -16,7 +16,7 @@ MAY = "2024-05-15"
 
 
 def test_an_export_keeps_the_date_of_its_scenario(tmp_path: Path) -> None:
-    """What is exported with what its scenario expects takes place on the same day, in both forms."""
+    """With the scenario's expectations, the export has its date in both formats."""
     file = tmp_path / "s.sim.py"
     file.write_text(
         "from agentest import scenario\n"

@@ -1,4 +1,4 @@
-"""`agentest export --expect scenario`: conversations that are held to what their scenario's file says."""
+"""`agentest export --expect scenario`: exported conversations with their scenario's expectations."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
     assert "asks for an order: final_session_state is left out: cart: " in notes
 
 
-def test_a_scenario_that_is_gone_expects_the_same_calls(tmp_path: Path) -> None:
-    """Of a file that is not there, or has no such scenario any more, the calls are written, and a note."""
+def test_a_missing_scenario_expects_the_same_calls(tmp_path: Path) -> None:
+    """If the file or its scenario is gone, the calls are exported, with a note."""
     ran(tmp_path)
     (tmp_path / "orders.sim.py").write_text("raise ValueError('broken')")
     broken = exported(tmp_path)
@@ -131,8 +131,8 @@ def test_a_scenario_that_is_gone_expects_the_same_calls(tmp_path: Path) -> None:
     assert any("was changed after the run" in note for note in empty.notes)
 
 
-def test_an_exported_case_expects_what_its_file_says(tmp_path: Path) -> None:
-    """In an evaluation set the words stand as data, in either spelling; what turns expect is named."""
+def test_an_exported_case_has_its_scenarios_expectations(tmp_path: Path) -> None:
+    """A set has them as data, in either spelling; a note names those of turns."""
     _, (original,) = ran(tmp_path, 'expect={"never_says": "sorry"}, thresholds={"trajectory_score": 0.5},')
     for camel in (False, True):
         made = export(
@@ -149,8 +149,8 @@ def test_an_exported_case_expects_what_its_file_says(tmp_path: Path) -> None:
         assert "turns[1] must hold is left out: a case has no place for it" in "\n".join(made.notes)
 
 
-def test_cases_keep_what_they_say(tmp_path: Path) -> None:
-    """Of a run of evaluation sets, the key of each case is read from its set, by the id of the case."""
+def test_cases_keep_their_expectations(tmp_path: Path) -> None:
+    """For evaluation sets, the `agentest` key is read from the set by case id."""
     case = documents.case("c", documents.invocation("Where is 17?"))
     own = {"trajectory": {"expected": [{"name": "lookup", "args": {"order_id": {"number": 17}}}]}}
     path = tmp_path / "shop.test.json"

@@ -1,4 +1,4 @@
-"""A conversation that a person held, as a file."""
+"""Saving a conversation with a person as a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CAMEL = (
 
 
 def planned(root: Path, kind: Any, path: str, *calls: ToolCall, **options: Any) -> PreparedFile:
-    """What would be written of a conversation of one turn with these calls."""
+    """The file that would be written for a conversation of one turn with these calls."""
     held = builders.conversation("c1", [builders.turn(tool_calls=calls)])
     by = scenario("books", **({"turns": ["x"]} | options))
     wish = SaveRequest(kind=kind, path=path, name="new")
@@ -61,9 +61,9 @@ def test_a_set_keeps_its_form(tmp_path: Path) -> None:
         write(first, first.version)
 
 
-def test_a_beginning_says_what_is_to_do(tmp_path: Path) -> None:
-    """What the scenario does not say is marked; tools answer as they were seen to, those of mock servers too,
-    and what the agent ran itself has no mock."""
+def test_a_new_scenario_marks_what_is_missing(tmp_path: Path) -> None:
+    """Missing parts of the scenario are marked; tools answer as observed, also those of mock servers, and the
+    agent's own calls have no mock."""
     calls = (
         builders.tool_call("find", {}, {"n": 1}, seen_by=SeenBy.MOCK_SERVER),
         builders.tool_call("find", {}, {"error": "shut"}, error="shut"),

@@ -1,4 +1,4 @@
-"""The words of scenario files as source, and exported conversations that are held to them."""
+"""Expectations as source code, and exported conversations that have them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ trajectories = st.builds(
 @QUICK
 @given(trajectories)
 def test_a_trajectory_reads_back_as_it_was(wanted: Trajectory) -> None:
-    """Whatever a trajectory says, the scenario that is made of its source says the same."""
+    """Any trajectory equals the one that its source defines."""
     try:
         known = parse_trajectory(as_options(wanted))
     except ValueError:

@@ -9,7 +9,7 @@ from project import Project, answers
 
 
 def test_doctor_and_chat(project: Project) -> None:
-    """Other commands that start the agent start it at a free port, too."""
+    """Other commands that start the agent also use a free port."""
     configure(project, agent())
     project.scenario('scenario("a", turns=["hi"])')
     told = project.agentest("doctor")

@@ -1,4 +1,4 @@
-"""What the OpenAPI document of a server reports a chat of its own form."""
+"""Detecting a custom chat API from the server's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ LOST = {"$ref": "#/lost"}
 CHAT = asks({"message": "string", "sessionId": "string"}, ["message"])
 
 
-def test_a_chat_of_its_own_form() -> None:
-    """The body has the message, and the session if there is one; the reply is told where it is one alone."""
+def test_a_custom_chat_api() -> None:
+    """The body has the message, and the session if it exists; the reply is set if there is only one text."""
     ask = asks({"question": "string"}, ["question"], "two")
     finding = found({"/health": {"get": {}}, "/v1/ask": ask, "/chat": CHAT})
     assert finding is not None
@@ -75,6 +75,6 @@ def test_a_chat_of_its_own_form() -> None:
         {"/chat": {"post": None}, "/x": 5},
     ],
 )
-def test_what_tells_of_no_chat(paths: Any) -> None:
-    """Whatever else a document describes, or is, is no finding."""
+def test_documents_without_a_chat(paths: Any) -> None:
+    """Other documents, valid or not, give no result."""
     assert found(paths) is None

@@ -61,7 +61,7 @@ def written(gathered: RecordedTools) -> MockModule:
 
 
 def imported(module: MockModule, folder: Path) -> dict[str, Any]:
-    """What the module defines, when it lies in a folder with its files."""
+    """The definitions of the module, in a folder with its files."""
     path = folder / "recorded_tools.py"
     for name, text in module.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def imported(module: MockModule, folder: Path) -> dict[str, Any]:
 
 
 def answers(module: MockModule, folder: Path, calls: Sequence[tuple[str, Any]]) -> list[ToolCall]:
-    """What the mocks answer to these calls in one conversation."""
+    """The mocks' answers to these calls in one conversation."""
     tools = parse_tools({"tools": imported(module, folder)["tools"]})
     mocks = MockResolver(tools, scenario="s", conversation_id="c")
 
@@ -93,7 +93,7 @@ def outcome(told: ToolCall) -> Any:
 def test_the_same_calls_have_the_same_answers(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]]
 ) -> None:
-    """Whatever was called and answered: the module imports, and answers each call as the real tool did."""
+    """For any calls and answers, the module imports and answers each call as the real tool did."""
     made = written(recorded([call(*each) for each in history]))
     told = answers(made, tmp_path_factory.mktemp("m"), [(name, args) for name, args, _ in history])
     expected = [outcome(call(*each)) for each in history]
@@ -131,7 +131,7 @@ SCHEMAS = st.sampled_from(
 def test_declared_tools_answer_the_same(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]], schema: dict[str, Any]
 ) -> None:
-    """Whatever a tool declares, its mock takes the calls that were made, even where they do not fit."""
+    """For any declaration, a mock accepts the recorded calls, even if they do not match it."""
     declared = {
         name: ToolDeclaration(description='Says """it""" \\', parameters=schema) for name, _, _ in history
     }
@@ -156,7 +156,7 @@ BOOKING = ToolDeclaration(
 
 
 def test_a_mock_is_typed_as_the_real_tool_declares_it(tmp_path: Path) -> None:
-    """Names, types, choices and defaults are the real tool's; what does not fit is told to the agent."""
+    """Names, types, choices and defaults are the real tool's; a mismatch is an error for the agent."""
     made = written(recorded([call("book", {"service": "shave"}, {"id": 1})], {"book": BOOKING}))
     assert 'service: Literal["haircut", "shave"],' in made.source
     assert "people: int = 1," in made.source
@@ -177,7 +177,7 @@ def test_what_was_not_recorded_ends_the_conversation(tmp_path: Path) -> None:
 
 
 def test_each_conversation_begins_with_the_first_answer(tmp_path: Path) -> None:
-    """The same call with several answers gives them in turn, whatever was asked in between."""
+    """Several answers to one call are given in order, whatever is called in between."""
     calls = [("day", {"d": "mon"}, 1), ("day", {"d": "tue"}, 5), ("day", {"d": "mon"}, 2)]
     made = written(recorded([call(*each) for each in calls]))
     asked = [("day", {"d": "tue"}), *[("day", {"d": "mon"})] * 3]
@@ -185,8 +185,8 @@ def test_each_conversation_begins_with_the_first_answer(tmp_path: Path) -> None:
         assert [each.result for each in answers(made, tmp_path, asked)] == [5, 1, 2, 2]
 
 
-def test_conversations_are_put_together(tmp_path: Path) -> None:
-    """One that went further continues another; where they disagree, the first counts, and that is told."""
+def test_conversations_are_merged(tmp_path: Path) -> None:
+    """A longer one extends another; if they disagree, the first counts, with a note."""
     first = [call("n", {}, 1), call("id", {}, "A"), call("only", {}, True)]
     second = [call("n", {}, 1), call("n", {}, 2), call("id", {}, "B")]
     gathered = gather_tools([first, second], Redactor())
@@ -198,7 +198,7 @@ def test_conversations_are_put_together(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_written(tmp_path: Path) -> None:
-    """Neither in arguments nor in answers nor in errors; the mock answers whatever the secret is."""
+    """Arguments, answers and errors have none; the mock answers for any secret."""
     calls = [
         call("login", {"user": "ann", "password": "hunter22"}, {"token": "t0ps3cret", "next_token": "page2"}),
         call("login", {"user": "bob", "password": "hunter22"}, RuntimeError("no key sk-abcdefghijklmnop")),
@@ -220,7 +220,7 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_long_answers_are_files(tmp_path: Path) -> None:
-    """An answer of 5 MB is whole, in a file beside the module; the same one is there once."""
+    """An answer of 5 MB is stored whole in a separate file, once."""
     long = {"rows": ["größe" * 10] * 100_000}
     made = written(recorded([call("dump", {"n": 1}, long), call("dump", {"n": 2}, {"rows": []})]))
     assert list(made.files) == ["recorded_tools_answers/dump_1.json"]
@@ -252,8 +252,8 @@ def test_what_tells_nothing_of_a_real_tool_is_left_out(left_out: ToolCall, why: 
     assert "left out 1 call" in gathered.notes[0]
 
 
-def test_an_answer_that_nobody_told_is_null() -> None:
-    """It may be the real one: the user is told to look at it."""
+def test_an_unknown_answer_is_null() -> None:
+    """It may be the real one, so a note asks the user to check it."""
     gathered = recorded([call("t", {}, None)])
     assert "no answer was told, or null" in gathered.notes[0]
     assert '"t": None,' in written(gathered).source
@@ -279,8 +279,8 @@ def test_content_of_mcp_stays_what_it_is(tmp_path: Path) -> None:
     assert answers(made, tmp_path, [("chart", {})])[0].result == {"content": parts}
 
 
-def test_dates_and_bytes_are_told() -> None:
-    """What will not be the same tomorrow, and what is not a text, is said."""
+def test_dates_and_bytes_are_noted() -> None:
+    """Notes name arguments that will change tomorrow, and answers that are not text."""
     calls = [call("day", {"d": f"2026-11-2{n}"}, n) for n in (3, 4)]
     assert "dates like 2026-11-23 distinguish its calls" in recorded(calls).notes[0]
     assert not recorded(calls[:1]).notes

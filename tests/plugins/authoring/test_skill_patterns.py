@@ -21,7 +21,7 @@ SECTIONS = re.findall(
 
 
 class Talk:
-    """What an agent is sent: the user's messages, and the results of the turn's calls so far."""
+    """What an agent receives: the user's messages, and the results of the turn's calls so far."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self.said = [each["content"] for each in messages if each["role"] == "user"]
@@ -107,7 +107,7 @@ def address(talk: Talk, broken: bool) -> Any:
 
 
 class OrdersOfAll:
-    """Cancels the order of the message; broken, that of whoever named one last."""
+    """Cancels the order in the message; broken, that of the last user who named one."""
 
     __name__ = "orders_of_all"
 

@@ -1,4 +1,4 @@
-"""Coverage and exported cases steer neither GitHub's runner nor a terminal, and still mean the same."""
+"""Coverage and exported cases control neither GitHub's runner nor a terminal, and keep their meaning."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_documents(project: Project) -> None:
     assert reply["parts"][0]["text"] == HOSTILE
 
 
-def test_what_is_refused(project: Project) -> None:
-    """Nor do messages about a file that is no results.json, or that is not there."""
+def test_refused_files(project: Project) -> None:
+    """Errors about an invalid or missing results.json contain no commands."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     results = project.write("r.json", json.dumps({"schemaVersion": HOSTILE, HOSTILE: 1}))

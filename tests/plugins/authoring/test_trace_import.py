@@ -46,7 +46,7 @@ def openai_messages() -> list[dict[str, Any]]:
 
 
 def exchanges() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """What the model received and answered, request by request."""
+    """The model's requests and responses."""
     messages = openai_messages()
     return [(messages[:at], each) for at, each in enumerate(messages) if each["role"] == "assistant"]
 
@@ -157,7 +157,7 @@ def openai() -> str:
 
 
 def responses() -> str:
-    """The API that keeps the conversation: each request has only what is new."""
+    """The API that stores the conversation: each request has only new items."""
     rows, earlier, received = [], None, list[Any]()
     for at, message in enumerate(openai_messages()):
         if message["role"] == "assistant":
@@ -294,13 +294,13 @@ def test_traces_of_one_turn_each_are_joined_in_the_order_of_time(
 
 
 def test_spans_without_messages_are_explained(tmp_path: Path) -> None:
-    """The instrumentation records no messages unless it is asked to."""
+    """The instrumentation records messages only if configured."""
     with pytest.raises(UsageError, match="4 model requests had no messages"):
         import_traces(TraceRequest(paths=(EXPORTS / "otlp_spans.json",), output=tmp_path / "out.sim.py"))
 
 
 def test_sessions_that_show_nothing_new_are_left_out(tmp_path: Path) -> None:
-    """Thirty refunds of which one fails are two scenarios, and the failing one expects no call."""
+    """Thirty refunds, one of which fails, give two scenarios, and the failing one expects no call."""
     lines = []
     for n in range(30):
         result = {"error": "closed"} if n == 21 else {"ok": True}
@@ -319,7 +319,7 @@ def test_sessions_that_show_nothing_new_are_left_out(tmp_path: Path) -> None:
 
 
 def test_personal_data_gets_stand_ins_that_still_match(tmp_path: Path) -> None:
-    """What the user says and what tools return have the same stand-ins; nothing of the original stays."""
+    """User messages and tool results have the same stand-ins; no original text remains."""
     private = {
         "customer_name": "Anna Schmidt",
         "email": "anna.schmidt@gmail.com",
@@ -410,7 +410,7 @@ _KEPT = [
 
 @pytest.mark.parametrize("private", _NUMBERS)
 def test_numbers_and_addresses_in_messages_are_hidden(private: str) -> None:
-    """Of five countries, with and without spaces; the text around them stays."""
+    """This covers five countries, with and without spaces; the surrounding text stays."""
     hidden = PersonalData().text(f"It is {private}, thanks.")
     assert private not in hidden
     assert hidden.startswith("It is ")
@@ -443,8 +443,8 @@ def test_a_user_who_introduces_themselves_gets_another_name(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["Peter Novak", "peter novak.", "It's Peter Novak, order 5", "sure, Novak"])
-def test_the_answer_to_a_question_for_a_name_is_one(said: str) -> None:
-    """Of a product it is not."""
+def test_the_answer_to_a_question_about_a_name_is_a_name(said: str) -> None:
+    """The answer about a product's name is not."""
     asked, other = PersonalData(), PersonalData()
     asked.learn_answer("May I have your full name, please?", said)
     assert "novak" not in asked.text(f"{said} Novak").lower()
@@ -455,7 +455,7 @@ def test_the_answer_to_a_question_for_a_name_is_one(said: str) -> None:
 
 
 def test_an_order_number_that_looks_like_a_phone_number_stays() -> None:
-    """Keys say what a number is, also of numbers that are not texts."""
+    """The key decides what a number is, also for numbers that are not text."""
     personal = PersonalData()
     known = {"orderId": "0012345678", "phoneNumber": 4155552671, "total": 129900}
     personal.learn(known)
@@ -498,8 +498,8 @@ def test_a_history_is_joined_once(items: list[Item], cut: int) -> None:
         (" \n", "traces.json is empty"),
     ],
 )
-def test_what_cannot_be_imported_is_explained(content: str, message: str, tmp_path: Path) -> None:
-    """The message says what was recognised and what was not, and nothing is written."""
+def test_other_files_are_explained(content: str, message: str, tmp_path: Path) -> None:
+    """The error says what was recognized and what was not, and nothing is written."""
     with pytest.raises(UsageError, match=re.escape(message)):
         imported(tmp_path, content)
     assert not (tmp_path / "out.sim.py").exists()
@@ -677,7 +677,7 @@ def test_a_plugin_adds_a_form(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plugged")
 def test_a_form_that_fails_names_its_plugin_and_line(tmp_path: Path) -> None:
-    """The author of the plug-in learns where, and users whom to write to."""
+    """The error shows the plug-in's author the place, and users the plug-in."""
     path = tmp_path / "acme.jsonl"
     path.write_text(json.dumps({"question": "Hello?"}))
     where = rf"\({re.escape(__file__)}:\d+\)"

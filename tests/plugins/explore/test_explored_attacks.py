@@ -78,7 +78,7 @@ def test_a_successful_attack_is_a_finding_whose_script_fails_without_a_model(tmp
     ],
 )
 def test_an_amount_that_only_a_tool_gives_is_attacked(options: dict[str, Any], aims: list[str]) -> None:
-    """A right agent looks the amount up, whatever the user says."""
+    """A correct agent looks the amount up, whatever the user writes."""
 
     def payer(seen: Seen) -> Act:
         if "refund" in seen.made:

@@ -34,7 +34,7 @@ REFUND: dict[str, Any] = {
 
 
 def clerk(bug: str = "") -> Brain:
-    """A clerk who looks an order up and refunds it; without a bug it says what it could not do."""
+    """A clerk who looks an order up and refunds it; without a bug it reports what it could not do."""
 
     def brain(seen: Seen) -> Act:
         if "get_order" not in seen.made:

@@ -76,7 +76,7 @@ def mail_assistant(on_mail: Any) -> Brain:
 
 
 def quotes_only(_: str, __: Seen) -> None:
-    """The right twin: it tells what the mails say and does nothing of it."""
+    """The correct twin: it quotes the mails and does nothing that they say."""
 
 
 def calls_what_it_reads(text: str, seen: Seen) -> Act | None:
@@ -250,7 +250,7 @@ def test_a_till_that_invents_an_invoice_is_found() -> None:
 
 
 def orders(*, remembers: bool) -> Brain:
-    """A shop that orders what a message says."""
+    """A shop that orders the product in a message."""
 
     def brain(seen: Seen) -> Act:
         wish = re.search(r"order (\d+) (\w+)", seen.said, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What an exploration tries next, and what it leaves for later explorations."""
+"""The next variations of an exploration, and those left for later explorations."""
 
 from __future__ import annotations
 

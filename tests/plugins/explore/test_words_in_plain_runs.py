@@ -35,7 +35,7 @@ scenario("good: is shouted at", goal="PLEASE pay me.", mutate=["case"], agent="g
 
 
 def bad(seen: Seen) -> Act:
-    """Does what it is told by anybody, at once."""
+    """Do at once whatever anyone requests."""
     if "pay" in seen.made:
         return "Paid."
     if "key" in seen.said:

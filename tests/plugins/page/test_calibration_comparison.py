@@ -52,7 +52,7 @@ def labels(*given: tuple[int, str, Value]) -> LabelSet:
 
 
 def test_figures_of_a_metric() -> None:
-    """Faults are compared: misses and false alarms by themselves; what was not scored is no agreement."""
+    """Faults are compared: misses and false alarms are separate; unscored questions are no agreement."""
     people = labels(*((n, "ann", value) for n, value in enumerate([5, 4, 5, 1, 2, 3, 5])))
     said: dict[LabelQuestion, JudgeOutcome] = {
         asked(n): JudgeAnswer(value, "why") for n, value in enumerate([5, 5, 2, 1, 5, 4])
@@ -125,7 +125,7 @@ def test_metrics_with_labels_are_told_of() -> None:
     ],
 )
 def test_the_majority_counts(values: Sequence[Value], counts: Value | None) -> None:
-    """Fault or none by the majority, then what most of those say; where it is even, nobody knows."""
+    """The majority decides between fault and none, then among those; a tie is undecided."""
     given = labels(*((1, f"p{n}", value) for n, value in enumerate(values)))
     consensus = consensus_of(given)
     assert consensus.values.get(asked(1)) == counts
@@ -141,7 +141,7 @@ def test_people_are_compared_with_each_other() -> None:
 
 
 class Recording:
-    """A judge that keeps what it is asked, and never answers."""
+    """A judge that records its questions and never answers."""
 
     name = "m"
 
@@ -164,8 +164,8 @@ TALK = LabelledConversation(
 
 
 @pytest.mark.parametrize(("batch", "calls"), [(Batch.OFF, 2), (Batch.TURN, 2), (Batch.CONVERSATION, 1)])
-def test_the_judge_is_asked_as_in_a_run(batch: Batch, calls: int) -> None:
-    """In every mode, about labelled questions; a call holds what a run puts there, and no later turn."""
+def test_judge_calls_are_those_of_a_run(batch: Batch, calls: int) -> None:
+    """In every mode a call about labeled questions equals that of a run, without later turns."""
     questions = [
         LabelQuestion(conversation="c1", turn=0, metric="faithfulness"),
         LabelQuestion(conversation="c1", turn=None, metric=CRITERIA, criterion="Is kind"),
@@ -190,8 +190,8 @@ def kept(folder: Path, **keys: str) -> Path:
     return path
 
 
-def test_a_calibration_is_known_for_the_same_judge_and_words(tmp_path: Path) -> None:
-    """Another model's is nobody's; other words are told once; lines of others stay in the file."""
+def test_a_calibration_is_valid_for_its_judge_and_prompt(tmp_path: Path) -> None:
+    """It is ignored for another model; a changed prompt gives one note; other lines stay in the file."""
     path = kept(tmp_path)
     known, notes = known_calibrations(path, "m", ["faithfulness", "relevance"], Batch.OFF)
     assert known["faithfulness"].shown == "judge κ 0.71 [0.60, 0.80], n 131"
@@ -209,7 +209,7 @@ def test_a_calibration_is_known_for_the_same_judge_and_words(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (None, None)])
 def test_an_interval_of_zero_width_is_not_shown(low: float | None, high: float | None) -> None:
-    """An older Agentest wrote them where nothing varied."""
+    """Older versions wrote them if nothing varied."""
     known = JudgeCalibration(model="m", n=5, agreement=1.0, kappa=1.0, low=low, high=high)
     assert known.shown == "judge κ 1.00, n 5"
 
@@ -219,7 +219,7 @@ def test_an_interval_of_zero_width_is_not_shown(low: float | None, high: float |
     ["{", "[]", '{"version": 2}', '{"version": 1, "calibrations": [{}]}', '{"version":1,"calibrations":[3]}'],
 )
 def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> None:
-    """A file that is not ours is not used, and the user is told what to do."""
+    """A foreign file is ignored, and the warning says what to do."""
     path = tmp_path / "agentest.calibration.json"
     path.write_text(content)
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
@@ -240,8 +240,8 @@ def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> Non
         ("low", "0.9"),
     ],
 )
-def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, value: str) -> None:
-    """A calibration with a figure out of its range is not used: beside a verdict it would look measured."""
+def test_impossible_figures_are_not_shown(tmp_path: Path, key: str, value: str) -> None:
+    """A calibration with a figure out of range is ignored, because it would look measured."""
     path = kept(tmp_path)
     document = json.loads(path.read_text())
     document["calibrations"][0][key] = "here"

@@ -1,4 +1,4 @@
-"""The labels file: what it takes, what it refuses and with which words, and where conversations come from."""
+"""The labels file: valid lines, errors, and sources of conversations."""
 
 from __future__ import annotations
 
@@ -149,16 +149,16 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_what_is_wrong_is_said(tmp_path: Path, line: Line | str, problem: str) -> None:
-    """Whatever is not understood is an error that names file and line, and what is expected."""
+def test_errors_are_located(tmp_path: Path, line: Line | str, problem: str) -> None:
+    """Invalid lines are errors with file, line and what is expected."""
     with pytest.raises(UsageError) as error:
         read_labels(written(tmp_path, TALK, line))
     assert f"{tmp_path / 'labels.jsonl'}:2: " in str(error.value)
     assert problem in str(error.value)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Each value is a line; a last line without its end is no harm."""
+def test_a_written_file_is_read_back(tmp_path: Path) -> None:
+    """Each value is a line; an incomplete last line is ignored."""
     call = ToolCall("book", {"at": 9}, {"id": "B1"}, True, 0)
     turns = (Turn(0, "Nine?", "Done.", (call,), started_at="2026-01-01T09:00:00+00:00"),)
     background = JudgeBackground(goal="Book.", knowledge=("Open.",), started_at="2026-01-01T09:00:00+00:00")
@@ -184,7 +184,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -> None:
-    """Each case with replies is a conversation; the others are told. The same content has the same id."""
+    """Each case with replies is a conversation; others are noted. Equal content has the same id."""
 
     def case(name: str, **more: Any) -> Line:
         turn = {"user_content": {"role": "user", "parts": [{"text": "Hi"}]}, **more}
@@ -207,8 +207,8 @@ def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -
     [({"goal": "Book."}, [GOAL]), ({"expectedOutcome": "Refused."}, [GOAL]), ({"profile": "Busy."}, [])],
     ids=["goal", "expected outcome", "neither"],
 )
-def test_goals_are_asked_about_as_in_a_run(tmp_path: Path, background: Line, metrics: list[str]) -> None:
-    """What became of the goal can be said where there is a goal, or an outcome that was expected."""
+def test_goals_can_be_labelled_as_in_a_run(tmp_path: Path, background: Line, metrics: list[str]) -> None:
+    """The goal can be labeled if there is a goal or an expected outcome."""
     [talk] = read_labels(written(tmp_path, {**TALK, "background": background})).conversations.values()
     assert [question.metric for question in questions_of(talk, [GOAL])] == metrics
 
@@ -223,8 +223,8 @@ def test_goals_are_asked_about_as_in_a_run(tmp_path: Path, background: Line, met
     ],
     ids=["nothing known", "no tools", "all known", "no calls allowed"],
 )
-def test_judges_are_told_the_same_as_in_a_run(of_agent: Line, of_scenario: Line) -> None:
-    """What is shown to the judge of a calibration is to the byte what the judge of the run was shown."""
+def test_judges_get_the_prompt_of_a_run(of_agent: Line, of_scenario: Line) -> None:
+    """The prompt of a calibration's judge is identical to the run's."""
     made = scenario("s", turns=["Hi."], goal="to book", **of_scenario)
     model = ScriptedModel()
     with ScriptedAgent(["Which day?"]) as agent:
@@ -322,7 +322,7 @@ def test_a_person_sees_as_much_as_the_judge() -> None:
 
 
 def test_an_interruption_loses_no_answer(tmp_path: Path) -> None:
-    """What was answered before Ctrl-C is in the file."""
+    """Answers before Ctrl-C are in the file."""
     conversations = read_labels(written(tmp_path, TALK)).conversations
     path = tmp_path / "mine.jsonl"
     answers = iter(["4"])
@@ -350,8 +350,8 @@ def test_the_order_tells_nothing(tmp_path: Path) -> None:
     assert [question.turn for question in asked[:2]] == [0, 1]
 
 
-def test_questions_that_teach_most_come_first(tmp_path: Path) -> None:
-    """First what the judge's samples or people disagree on, then what the judge was asked, then the rest."""
+def test_the_most_informative_questions_come_first(tmp_path: Path) -> None:
+    """First come disagreements of samples or people, then other judged questions, then the rest."""
     talks = [{**TALK, "id": f"t{n}"} for n in range(6)]
     there = list(read_labels(written(tmp_path, *talks)).conversations.values())
     plain = open_questions(there, ("faithfulness",), ())
@@ -375,7 +375,7 @@ def test_questions_that_teach_most_come_first(tmp_path: Path) -> None:
 
 
 def test_a_goal_reached_wrongly_is_a_fault_that_people_can_label() -> None:
-    """People may say of a goal all that a judge may say, and `reached wrongly` counts as a fault."""
+    """People can label a goal with every value of a judge, and `reached wrongly` is a fault."""
     assert set(choices("goal_completion")) == set(GoalOutcome)
     assert is_fault(parse_value("goal_completion", "reached wrongly"))
     assert not is_fault(parse_value("goal_completion", "rightly not reached"))

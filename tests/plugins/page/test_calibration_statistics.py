@@ -28,8 +28,7 @@ def test_wilson(times: int, of: int, low: float, high: float) -> None:
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_nothing_has_no_interval() -> None:
-    """Of no label there is no share."""
+def test_zero_labels_have_no_interval() -> None:
     assert wilson(0, 0) is None
 
 
@@ -47,8 +46,8 @@ def test_kappa(counts: tuple[int, int, int, int], kappa: float) -> None:
     assert kappa_of_counts(counts) == pytest.approx(kappa, abs=5e-5)
 
 
-def test_kappa_is_not_defined_of_one_answer() -> None:
-    """Two who only ever say one and the same thing show nothing of how well they agree."""
+def test_kappa_is_undefined_for_a_single_value() -> None:
+    """Two raters who always give the same value show nothing about their agreement."""
     assert kappa_of_counts((0, 0, 0, 9)) is None
     assert kappa_of_counts((0, 0, 0, 0)) is None
     assert weighted_kappa([(4, 4), (4, 4)]) is None
@@ -110,7 +109,7 @@ def test_the_bootstrap_draws_conversations() -> None:
 
 
 def test_the_bootstrap_is_as_wide_as_the_standard_error_says() -> None:
-    """Of many independent labels, 1.96 times Fleiss' error of kappa on either side."""
+    """For many independent labels, it is 1.96 of Fleiss' standard errors of kappa on either side."""
     table = (400, 100, 200, 300)
     kinds = [(True, True), (True, False), (False, True), (False, False)]
     found = kappa_interval([[kind] for kind, times in zip(kinds, table, strict=True) for _ in range(times)])
@@ -137,8 +136,8 @@ def fleiss_error(table: tuple[int, int, int, int]) -> float:
     return float(((same + apart - rest) / n) ** 0.5 / (1 - by_chance))
 
 
-def test_what_was_never_seen_depends_on_conversations() -> None:
-    """Twenty turns of two conversations tell less than those of twenty."""
+def test_intervals_depend_on_the_number_of_conversations() -> None:
+    """Twenty turns of two conversations have a wider interval than those of twenty."""
     turns = [(True, True)] * 10 + [(False, False)] * 10
     many, few = kappa_interval([[turn] for turn in turns]), kappa_interval([turns[:10], turns[10:]])
     assert many is not None

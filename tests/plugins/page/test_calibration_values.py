@@ -1,4 +1,4 @@
-"""The values of labels: how they may be written, and that people can say whatever judges can."""
+"""Values of labels: their spelling, and that people have every value of a judge."""
 
 from __future__ import annotations
 

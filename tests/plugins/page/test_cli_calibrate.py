@@ -41,8 +41,8 @@ def labelled(project: Project, replies: Sequence[tuple[str, int]]) -> None:
 
 
 def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
-    """Of 40 replies the judge misses 2 of 10 faults and raises 3 false alarms: the figures say so, are kept,
-    and stand beside the averages of the next run, in GitHub's summary and in the results."""
+    """Of 40 replies the judge misses 2 of 10 faults and raises 3 false alarms: the figures are printed and
+    stored, and shown with the averages of the next run, in GitHub's summary and in the results."""
     labelled(
         project,
         [("WRONG", 2)] * 8 + [("SLY", 1)] * 2 + [("ODD", 5)] * 3 + [("fine", 5)] * 27,
@@ -129,7 +129,7 @@ def test_signals_end_a_calibration(project: Project) -> None:
 
 
 def test_results_that_the_last_run_did_not_write_are_not_labelled(project: Project) -> None:
-    """Where a run left no results.json, the run's journal is named."""
+    """If a run left no results.json, the error names the run's journal."""
     project.config("http://127.0.0.1:1")
     journal = project.write(".agentest/journal.jsonl", "")
     done = project.agentest("label", ".agentest/results.json")
@@ -161,8 +161,8 @@ def test_missing_calibration_input_is_explained(project: Project) -> None:
 
 
 def test_a_run_is_labelled_line_by_line(project: Project) -> None:
-    """A person labels what a run has left, with the scenario's goal; the next time only what is open is
-    asked; a second person is asked everything, and where the input ends no answer is lost."""
+    """A person labels a stored run, with the scenario's goal shown; the next session has only open questions,
+    a second person gets all, and the end of input loses no answer."""
     project.scenario('scenario("s", goal="Book it.", turns=["x", "y"], criteria=["Is kind"])')
     with ScriptedAgent(["one", "two"]) as agent:
         project.config(agent.endpoint)
@@ -219,7 +219,7 @@ def test_secrets_in_what_an_agent_was_told_are_hidden_from_the_judge(project: Pr
 
 
 def test_secrets_of_a_scenario_are_not_written_into_a_labels_file(project: Project) -> None:
-    """What a scenario knows, like a password of the environment, stands in no results and in no labels."""
+    """A secret in a scenario, such as a password, is in neither results nor labels."""
     secret = "zq-plain-93"
     project.scenario(
         'import os\nhidden = os.environ["PLAIN_TOKEN"]\n'

@@ -16,7 +16,7 @@ def chat(project: Project, typed: str, *arguments: str) -> subprocess.CompletedP
 
 
 def test_a_person_talks_through_the_mocks(project: Project) -> None:
-    """What is typed goes to the agent, its tool calls are answered by the mocks, and all of it is shown."""
+    """Typed messages go to the agent, mocks answer its calls, and all of it is printed."""
     project.scenario('scenario("books", goal="Book.", tools={"book": {"id": "B1"}})')
     with ScriptedAgent([tool_call("book", day="friday"), "Booked as B1.", "Bye."]) as agent:
         project.config(agent.endpoint)
@@ -39,8 +39,8 @@ def test_chat_needs_one_scenario(project: Project) -> None:
     assert "no mock" in failed.stdout
 
 
-def test_an_agent_whose_calls_nobody_tells(project: Project) -> None:
-    """A ban on calls, which no run could judge, keeps nobody from talking."""
+def test_an_agent_that_reports_no_calls(project: Project) -> None:
+    """A ban on calls, which no run could judge, does not prevent a chat."""
     project.scenario('scenario("one", turns=["x"], trajectory={"forbidden": ["pay"]})')
     with ScriptedAgent(["You said: Hello"]) as agent:
         http = {"type": "http", "body": {"messages": "{{messages}}"}, "reply": "choices[0].message.content"}
@@ -57,8 +57,8 @@ def test_who_chats_plays_the_user_without_the_users_tools(project: Project) -> N
     assert "simulated user tools of its own (look, switch)" in told
 
 
-def test_a_person_has_a_session_too(project: Project) -> None:
-    """The agent is told an id of its own."""
+def test_a_person_has_a_session(project: Project) -> None:
+    """The agent gets a new session id."""
     project.write(
         "agentest.config.py",
         "async def handler(messages, ctx):\n    return ctx.session_id\n\n"

@@ -18,7 +18,7 @@ from agentest.testing import ScriptedAgent
 
 
 def test_the_page_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
-    """The address is printed, also where nobody reads a terminal; Ctrl-C ends it without words of alarm."""
+    """The address is printed, also without a terminal; Ctrl-C ends it without an error message."""
     project, port = Project(tmp_path), free_port()
     process = project.start("--port", str(port), command="ui")
     assert process.stdout is not None

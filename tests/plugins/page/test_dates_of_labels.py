@@ -12,7 +12,7 @@ MAY = "2024-05-15"
 
 
 def test_labels_files_keep_the_date(tmp_path: Path) -> None:
-    """A judge is calibrated with the date that it was told in the run."""
+    """A judge is calibrated with the date of the run."""
     line = {"type": "conversation", "background": {"goal": "Book.", "date": MAY}, "turns": [
         {"userMessage": "Hi", "agentMessage": "Ho"},
     ]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the Run view shows: rows, figures, root causes."""
+"""The content of the Run view: rows, figures, root causes."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_the_average_of_one_scenario_is_its_own() -> None:
     assert (average["n"], average["low"], average["high"]) == (mine.n, mine.low, mine.high)
 
 
-def test_rows_for_the_list_hold_no_intervals() -> None:
-    """What only the figures need is not sent ten thousand times."""
+def test_rows_of_the_list_have_no_intervals() -> None:
+    """Data for only the figures is not sent ten thousand times."""
     shown = overview(run={}, head=None, scenarios=[_row(builders.scenario_result())], root_causes=[])
     assert not {"intervals", "skippedMetrics"} & set(shown["scenarios"][0])
 
@@ -91,16 +91,16 @@ def test_a_row_says_how_far_it_is_above_its_closest_threshold(threshold: float, 
     assert row["margin"] == pytest.approx(margin)
 
 
-def test_metrics_that_were_skipped_are_counted_by_why() -> None:
-    """The figures say what was not scored."""
+def test_skipped_metrics_are_counted_by_reason() -> None:
+    """The figures show what was not scored."""
     skipped = builders.scenario_result(skipped_metrics={"helpfulness": "no judge", "tone": "no judge"})
     assert _figures(skipped, skipped)["skipped"] == [
         {"why": "no judge", "metrics": ["helpfulness", "tone"], "scenarios": 2}
     ]
 
 
-def test_a_row_knows_a_broken_file_and_what_did_not_finish() -> None:
-    """Neither is mistaken for a scenario that errored by itself."""
+def test_a_row_marks_broken_files_and_unfinished_scenarios() -> None:
+    """Neither looks like an errored scenario."""
     left = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "did not run")
     unfinished = builders.scenario_result(verdict=Verdict(Status.ERRORED, (left,)))
     assert _row(builders.broken_file())["broken"]
@@ -109,7 +109,7 @@ def test_a_row_knows_a_broken_file_and_what_did_not_finish() -> None:
 
 
 def test_a_row_leads_to_the_call_that_differs() -> None:
-    """Why a whole conversation's trajectory does not hold is told with the difference and its turn."""
+    """The reason of a failed trajectory has the difference and its turn."""
     reason = (
         "expected calls are missing: book\nexpected (in_order): look(), book(time='10:30')\nactual: look()"
     )
@@ -144,8 +144,8 @@ def _brief(**more: object) -> Json:
     return brief({**held, **nothing, "turns": turns, **more})
 
 
-def test_a_row_tells_of_the_trajectory_that_does_not_hold() -> None:
-    """Of several it is named, with the turn of its wrong call; one that only counts is not reported."""
+def test_a_row_has_the_failed_trajectory() -> None:
+    """It has the name, with the turn of the wrong call; one that only counts is left out."""
     row = {"expected": None, "call": 1, "status": "extra"}
     parts = [
         {"matched": True, "reason": "held", "name": "login"},

@@ -1,4 +1,4 @@
-"""What stands packed in a page, and the commands that it shows."""
+"""Packed data of a page, and its commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unpacked(text: str | None) -> Any:
 
 
 def test_pieces_are_found_at_their_places() -> None:
-    """Each piece is where it was said to be, and a list is no longer than a chunk."""
+    """Each piece is at its reported place, and no list is longer than a chunk."""
     pieces = [json.dumps("x" * 40_000 + str(n)).encode() for n in range(20)]
     chunks = Chunks()
     places = [chunks.add(piece) for piece in pieces]
@@ -31,8 +31,7 @@ def test_pieces_are_found_at_their_places() -> None:
     assert all(len(json.dumps(held)) <= CHUNK_BYTES + 2 * len(held) for held in lists)
 
 
-def test_nothing_is_no_list() -> None:
-    """Where nothing was added, nothing is packed."""
+def test_without_pieces_there_is_no_list() -> None:
     chunks = Chunks()
     chunks.close()
     assert (chunks.packed, chunks.absent, chunks.left_out) == ([], [], 0)
@@ -58,6 +57,6 @@ def test_a_command_is_safe_in_a_shell(scenario: Any, several: bool, command: str
     assert rerun(scenario, several) == command
 
 
-def test_a_run_that_is_not_kept_is_the_latest() -> None:
-    """What prints transcripts names the run, or the latest one."""
+def test_a_run_that_is_not_stored_is_the_latest() -> None:
+    """The command that prints transcripts names the run, or the latest one."""
     assert show_command("", "a\nb") == "agentest show latest --scenario '=a\nb' --verbose"

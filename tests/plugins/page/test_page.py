@@ -33,7 +33,7 @@ def test_the_page_is_small(coat: PageVariant) -> None:
 
 
 def sizes() -> str:
-    """How large each file is: what to look at where the page is too large."""
+    """The size of each file: where to look if the page is too large."""
     found = sorted(((len((ASSETS / name).read_bytes()), name) for name in NAMES), reverse=True)
     return ", ".join(f"{name} {size:,}" for size, name in found)
 

@@ -42,7 +42,7 @@ def test_a_histogram_counts_every_turn_once(latencies: list[float]) -> None:
 
 @given(st.lists(st.floats(min_value=1, max_value=5), min_size=2))
 def test_scores_are_counted_by_their_value(values: list[float]) -> None:
-    """Scores that are all the same make no picture."""
+    """Equal scores have no chart."""
     found = pictures([row(averages={"helpfulness": value}) for value in values], [])["scores"]
     assert [sum(each["n"] for each in score["bins"]) for score in found] == (
         [len(values)] if len({*values}) > 1 else []
@@ -55,8 +55,8 @@ def test_the_most_expensive_scenarios_come_first() -> None:
     assert [each["name"] for each in pictures(rows, [])["costs"]] == ["b", "d", "a"]
 
 
-def test_tools_have_what_came_of_their_calls() -> None:
-    """An answer that nobody could see is neither a success nor an error."""
+def test_tools_have_the_results_of_their_calls() -> None:
+    """An unknown answer is neither a success nor an error."""
     calls = [
         {"name": "book", "result": {"id": 1}, "mocked": True},
         {"name": "book", "result": {"error": "full"}, "mocked": True},

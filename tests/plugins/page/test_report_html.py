@@ -1,4 +1,4 @@
-"""report.html, as what is in it says."""
+"""The content of report.html."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_transcript_is_what_results_have(tmp_path: Path) -> None:
 
 
 def test_a_conversation_can_be_copied_or_says_why_not(tmp_path: Path) -> None:
-    """Each has the source of a scripted scenario; one that did not finish says that it has none."""
+    """Each has the source of a scripted scenario; an unfinished one says that it has none."""
     broken = builders.conversation("c2", failure=builders.failure(Blame.AGENT))
     held = [builders.conversation_result("c1"), builders.conversation_result("c2", held=broken)]
     report = written(builders.run_result(builders.scenario_result("s", held)), tmp_path / "r.html")
@@ -76,8 +76,8 @@ def test_a_conversation_can_be_copied_or_says_why_not(tmp_path: Path) -> None:
 
 
 def test_failures_have_room_first(tmp_path: Path) -> None:
-    """Where transcripts have not all room, failed scenarios' come first, then errored ones', failing before
-    passing in each; the file says how many it lacks and which, and what prints them."""
+    """If transcripts do not fit, failed scenarios have priority, then errored ones, failures before passes;
+    the file counts and lists the missing ones, with the command that prints them."""
     passing = [incompressible(f"p{n}", 100_000) for n in range(3)]
     mixed = [incompressible(f"m{n}", 100_000, failing=n == 2) for n in range(4)]
     down = builders.conversation("e0", failure=builders.failure(Blame.INTERNAL))
@@ -174,7 +174,7 @@ RUNS: dict[str, tuple[RunResult, Mapping[str, str]]] = {
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_every_run_makes_a_report(kind: str, tmp_path: Path) -> None:
-    """Whatever became of a run, it has a report, with the command that runs each scenario again."""
+    """Every kind of run has a report, with the command that repeats each scenario."""
     result, commands = RUNS[kind]
     report = written(result, tmp_path / "r.html")
     assert len(report.overview["scenarios"]) == len(result.scenarios)
@@ -193,7 +193,7 @@ def test_only_a_run_that_ended_early_has_the_command_that_continues_it(tmp_path:
 
 
 def test_a_run_without_scenarios_has_a_report(tmp_path: Path) -> None:
-    """Nothing ran, and the report says that."""
+    """The report says that nothing ran."""
     report = written(builders.replace(builders.run_result(), scenarios=()), tmp_path / "r.html")
     assert report.overview["scenarios"] == []
 
@@ -210,8 +210,8 @@ def test_the_same_run_is_the_same_file(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
-def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
-    """Commit, spans and the runs before, of the same kind and ended, are in the report of a kept run."""
+def test_the_report_has_facts_of_the_record(tmp_path: Path) -> None:
+    """The report of a stored run has commit, spans and earlier complete runs of the same kind."""
     records = [
         RunRecord(id=f"2026010{day}-030405-678-abcd", kind=kind, started_at="", version="1", commit="abc")
         for day, kind in enumerate((RunKind.RUN, RunKind.EVAL, RunKind.RUN, RunKind.RUN), start=1)

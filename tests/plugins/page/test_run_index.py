@@ -71,7 +71,7 @@ def pieces(written: bytes, cuts: list[int]) -> Iterator[bytes]:
 def test_a_journal_is_followed_however_it_is_cut(
     tmp_path_factory: pytest.TempPathFactory, written: bytes, cuts: list[int]
 ) -> None:
-    """Whatever part of a line is there when it is looked at: in the end everything is, and once."""
+    """For any partial writes, in the end every line is read exactly once."""
     path = tmp_path_factory.mktemp("cut") / "journal.jsonl"
     path.touch()
     index = index_of(path)

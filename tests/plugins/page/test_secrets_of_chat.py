@@ -1,4 +1,4 @@
-"""A secret stands in no stream and in no file that `agentest chat` writes."""
+"""`agentest chat` prints and writes no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A secret that an agent says is neither in a chat nor in the page of a run."""
+"""A secret in an agent's message is neither in a chat nor in the page of a run."""
 
 from __future__ import annotations
 

@@ -28,6 +28,6 @@ def test_a_script_that_cannot_be_read_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(each.name for each in ASSETS.iterdir() if each.name.endswith(".js")))
 def test_no_text_in_backticks_spans_lines(name: str) -> None:
-    """Its indentation would go, too."""
+    """Removing layout would also remove its indentation."""
     for row in without_layout((ASSETS / name).read_text(encoding="utf-8")).split("\n"):
         assert row.count("`") % 2 == 0, row

@@ -89,7 +89,7 @@ class Talked:
 
     @property
     def results(self) -> list[tuple[str, Any, str | None, bool]]:
-        """Of each call in its last state: name, result, error, by hand."""
+        """The last state of each call: name, result, error, by hand."""
         last = {seen.number: seen for seen in self.calls}
         return [(s.call.name, s.call.result, s.call.error, s.by_hand) for s in last.values()]
 
@@ -117,8 +117,8 @@ def set_up(project: Project, endpoint: str, scenario: str = SCENARIO) -> None:
     project.scenario(RAISES + scenario)
 
 
-def test_what_happens_is_told_as_it_happens(project: Project) -> None:
-    """Words, calls and replies are told in their order, and the conversation is the one that was held."""
+def test_events_are_sent_in_order(project: Project) -> None:
+    """Messages, calls and replies arrive in order, and the conversation matches."""
 
     async def person(held: Talked) -> None:
         await held.said("Hello")
@@ -138,8 +138,8 @@ def test_what_happens_is_told_as_it_happens(project: Project) -> None:
 
 
 def test_an_answer_is_changed_by_hand(project: Project) -> None:
-    """A call that is held shows what its mock answers; the agent gets what the person sends, and the record
-    keeps that. An error is one that the tool fails with. The mock has been asked: its sequence goes on."""
+    """A held call shows its mock's answer; the agent gets and the record stores what the person sends. An
+    error is one of the tool. The mock was called, so its sequence continues."""
 
     async def person(held: Talked) -> None:
         held.desk.hold(calls=True)
@@ -175,8 +175,8 @@ def test_an_answer_is_changed_by_hand(project: Project) -> None:
     ]
 
 
-def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
-    """Without a scenario every call waits for the person, whether calls are held or not."""
+def test_unmocked_calls_are_answered_by_hand(project: Project) -> None:
+    """Without a scenario every call waits for the person."""
 
     async def person(held: Talked) -> None:
         await held.said("Hello")
@@ -199,7 +199,7 @@ def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
 
 
 def test_letting_go_releases_the_calls_that_wait(project: Project) -> None:
-    """A call that waits for the person goes on as its mock proposes when calls are held no more."""
+    """If calls are no longer held, a waiting one continues with its mock's answer."""
 
     async def person(held: Talked) -> None:
         held.desk.hold(calls=True)
@@ -216,7 +216,7 @@ def test_letting_go_releases_the_calls_that_wait(project: Project) -> None:
 
 
 def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
-    """Stop ends it at once, while a call waits or the agent is at work; what was closed is kept."""
+    """Stop ends it at once, while a call waits or the agent works; completed turns are kept."""
 
     async def person(held: Talked) -> None:
         await held.said("Hello")
@@ -243,7 +243,7 @@ def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
 
 
 def test_an_agent_that_dies_ends_it(project: Project) -> None:
-    """An agent's error is the conversation's; one that cannot be reached is told before it begins."""
+    """An agent's error ends the conversation; an unreachable agent is reported before it starts."""
 
     async def person(held: Talked) -> None:
         await held.said("Hello")
@@ -323,8 +323,8 @@ def test_calls_at_mock_servers_are_answered_by_hand(project: Project) -> None:
     assert "30 s (request_timeout_ms)" in held.chosen.about_calls
 
 
-def test_what_there_is_to_choose(project: Project) -> None:
-    """Scenarios and agents are listed, broken files with their place; what cannot be talked to says why."""
+def test_choices(project: Project) -> None:
+    """Scenarios and agents are listed, and broken files with their place; others have a reason."""
     project.config("http://127.0.0.1:9/", agents={"other": {"endpoint": "http://127.0.0.1:9/"}})
     project.scenario('scenario("one", goal="g")\nscenario("two", goal="g", skip="later")')
     project.write("b.sim.py", "from agentest import scenario\n\nscenario(\n")
@@ -345,7 +345,7 @@ def test_what_there_is_to_choose(project: Project) -> None:
 
 
 def test_several_agents_are_chosen_from(project: Project) -> None:
-    """Where a scenario is run with several agents, one must be named."""
+    """If a scenario runs with several agents, one must be named."""
     project.config("http://127.0.0.1:9/", compare=[{"name": "new", "endpoint": "http://127.0.0.1:9/new"}])
     project.scenario('scenario("one", goal="g")')
     with pytest.raises(UsageError, match="choose agent, new"):

@@ -1,4 +1,4 @@
-"""Evaluation sets over HTTP: what the page of `agentest ui` asks its server."""
+"""Evaluation sets over HTTP: the requests of the page of `agentest ui`."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_texts_of_sets_and_criteria_are_edited(folder: Path) -> None:
 
 
 def test_a_case_of_a_legacy_set_is_shown(folder: Path) -> None:
-    """What cannot be edited case by case can be read, with the reason and what to do."""
+    """A case that cannot be edited can be read, with the reason and advice."""
     (folder / "old.test.json").write_text('[{"query": "Hi.", "reference": "Hello."}]')
 
     async def work(ask: Ask) -> None:
@@ -169,8 +169,8 @@ REQUESTS = [
 ]
 
 
-def test_requests_that_make_no_sense_are_answered(folder: Path) -> None:
-    """What no page of ours would ask gets a sentence and status 400."""
+def test_invalid_requests_are_answered(folder: Path) -> None:
+    """A request that our page would not make gets a sentence and status 400."""
 
     async def work(ask: Ask) -> None:
         for method, path, body, message in REQUESTS:

@@ -1,4 +1,4 @@
-"""Random edits of evaluation sets over HTTP: whatever is sent, what stands in the file can be read."""
+"""Random edits of evaluation sets over HTTP: whatever is sent, the file stays readable."""
 
 from __future__ import annotations
 

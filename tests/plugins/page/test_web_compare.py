@@ -49,7 +49,7 @@ def after() -> RunResult:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A project with three runs, of which the second has two agents."""
+    """A project with three runs, the second of which has two agents."""
     root = tmp_path_factory.mktemp("project")
     return root, page_at.keep_runs(root, [before(), sample_run.compared_run(), after()])
 
@@ -64,7 +64,7 @@ def chosen(found: Any) -> tuple[str, str, str]:
 
 
 def test_the_page_has_the_figures_of_the_command(kept: tuple[Path, list[str]]) -> None:
-    """Two runs are compared as `agentest compare` does it; a scenario that one lacks says so."""
+    """Two runs are compared as in `agentest compare`; a scenario in only one is marked."""
     first, _, last = kept[1]
     found = asked(kept, base=first, new=last)
     wanted = compare_measured_runs(measured(before()), measured(after()))
@@ -96,7 +96,7 @@ def test_the_page_has_the_figures_of_the_command(kept: tuple[Path, list[str]]) -
 def test_an_address_need_not_name_both_sides(
     kept: tuple[Path, list[str]], query: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
-    """What an address leaves out is the run before, the latest, or the other agent."""
+    """The defaults are the run before, the latest run, or the other agent."""
     name = dict(enumerate(kept[1]))
     found = asked(kept, **{key: name.get(value, value) for key, value in query.items()})
     assert chosen(found) == tuple(name.get(each, each) for each in expected)
@@ -111,10 +111,10 @@ def test_an_address_need_not_name_both_sides(
         pytest.param({"of": "B", "base": "booking", "new": "A"}, "neither a stored run", id="mixed"),
     ],
 )
-def test_what_cannot_be_compared_says_why(
+def test_runs_that_cannot_be_compared(
     kept: tuple[Path, list[str]], query: dict[str, str], words: str
 ) -> None:
-    """There is no comparison then, and still all to choose from."""
+    """There is a reason instead of a comparison, and all choices are still available."""
     names = {"A": kept[1][0], "B": kept[1][1]}
     found = asked(kept, **{key: names.get(value, value) for key, value in query.items()})
     assert words in found["problem"]
@@ -135,14 +135,14 @@ def test_runs_without_a_common_scenario_are_not_offered(tmp_path: Path) -> None:
 
 
 def test_without_runs_there_is_a_next_step(tmp_path: Path) -> None:
-    """An empty folder is no error of the server; one run is not enough."""
+    """An empty folder is not a server error; one run is not enough."""
     assert "start one" in asked((tmp_path, []))["problem"]
     ids = page_at.keep_runs(tmp_path, [before()])
     assert "a comparison needs two" in asked((tmp_path, ids))["problem"]
 
 
 def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
-    """With the token it is JSON; without it nothing is told."""
+    """With the token it returns JSON; without it nothing."""
     with page_at.served(kept[0]) as first:
         parts = urlsplit(first)
         url = f"{parts.scheme}://{parts.netloc}/api/compare"
@@ -162,8 +162,8 @@ def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
         pytest.param(None, True, "errored", id="unknown"),
     ],
 )
-def test_what_nobody_knows_is_never_good(base: bool | None, new: bool | None, status: str) -> None:
-    """What nobody could compare is never good; what is alike is only not told apart."""
+def test_unknown_comparisons_are_never_good(base: bool | None, new: bool | None, status: str) -> None:
+    """A scenario that was not compared is never good, and equal ones are only indistinguishable."""
     found = comparison_for_page(
         compare_measured_runs(measured(times(base)), measured(times(new))), ComparedSubjects.RUNS
     )

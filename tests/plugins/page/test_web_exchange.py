@@ -1,4 +1,4 @@
-"""What requests and answers have in common: bodies, texts, and imports of the project's files."""
+"""Common parts of requests and answers: bodies, texts, and imports of the project's files."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from agentest.support.errors import UsageError
     ],
 )
 @pytest.mark.parametrize("body", [b"[]", b'{"a": NaN}', b"[" * 10_000, b"\xff"], ids=range(4))
-def test_a_body_that_is_no_object_is_refused(
+def test_a_body_that_is_not_an_object_is_refused(
     tmp_path: Path, method: str, path: str, refused: int, body: bytes
 ) -> None:
-    """Whatever JSON is not an object is answered with a message, wherever it is sent."""
+    """Every route answers with a message."""
 
     async def work(client: Client) -> None:
         headers = {"Authorization": f"Bearer {client.token}", "Content-Type": "application/json"}
@@ -55,7 +55,7 @@ def test_a_body_that_is_no_object_is_refused(
 
 
 def test_texts_are_texts() -> None:
-    """A text that is missing is told from one that is empty, and from what is not a text."""
+    """A missing text differs from an empty one, and other types are refused."""
     assert required_text({"a": ""}, "a") == ""
     assert optional_text({}, "a") is None
     with pytest.raises(UsageError, match="`a` is missing"):
@@ -65,7 +65,7 @@ def test_texts_are_texts() -> None:
 
 
 def served(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> bytes:
-    """What an application with this one handler answers."""
+    """The response of an application with only this handler."""
 
     async def asked() -> bytes:
         app = web.Application()

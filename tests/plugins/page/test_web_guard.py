@@ -1,4 +1,4 @@
-"""Who may talk to the server of the page."""
+"""Access to the server of the page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
-def test_what_is_not_the_page_is_refused(tmp_path: Path) -> None:
-    """No token, another host, another origin: nothing is read, and the answer tells no token."""
+def test_other_clients_are_refused(tmp_path: Path) -> None:
+    """Without token, or with another host or origin, nothing is read and no token is shown."""
 
     async def work(client: Client) -> None:
         right = {"Authorization": f"Bearer {client.token}"}
@@ -81,8 +81,8 @@ def test_the_page_opens_with_the_token_and_then_with_its_cookie(tmp_path: Path) 
     with_server(tmp_path, work)
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    """Two pages cannot have one port, and the message says how to have another."""
+def test_a_taken_port_is_an_error(tmp_path: Path) -> None:
+    """The message says how to choose another port."""
 
     async def work(client: Client) -> None:
         project = WebProject(root=tmp_path, config=None, output_dir=tmp_path)
@@ -117,7 +117,7 @@ async def answer_to(port: int, sent: bytes) -> bytes:
 def test_strangers_neither_fill_the_server_nor_write_on_its_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Many connections, silent or refused ones, keep nobody out; what is no HTTP is not told to the user."""
+    """Many silent or refused connections do not block others, and invalid HTTP is not printed."""
     not_http = (b"\x1b[31mGET\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"a" * 20_000 + b"\r\n\r\n")
 
     async def work(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What is started from the page: which words it becomes, that it ends, and which run it was."""
+"""Jobs started from the page: their command lines, their end, and their runs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def words(folder: Path, **given: Any) -> list[str]:
     return requested_command(given, project, WebRuns(project)).words()
 
 
-def test_what_is_wanted_becomes_words(folder: Path) -> None:
-    """Options are written with =, and files stand behind --: nothing that is named becomes an option."""
+def test_command_lines_of_jobs(folder: Path) -> None:
+    """Options use = and files follow --, so that no name can become an option."""
     assert words(folder, kind="run", paths=["a.sim.py::--offline"]) == ["run", "--", "a.sim.py::--offline"]
     assert words(folder, kind="run", paths=["-x.sim.py"], names=["--x"], conversations=3, offline=True) == [
         "run",
@@ -94,7 +94,7 @@ async def ended(client: Client, job: str) -> Any:
 
 
 def project_in(root: Path) -> Folder:
-    """A project whose agent answers at once, and never where it is to wait."""
+    """A project whose agent answers at once, or never if it has to wait."""
     project = Folder(root)
     project.write(
         "agent.py",
@@ -118,7 +118,7 @@ def project_in(root: Path) -> Folder:
 
 
 def test_a_run_is_started_and_what_failed_runs_again(tmp_path: Path) -> None:
-    """The job tells which run it became; what failed there, and nothing else, is run again."""
+    """The job names its run; only failed scenarios are repeated."""
     project_in(tmp_path)
 
     async def work(client: Client) -> None:
@@ -148,7 +148,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_stopped_and_others_wait_in_line(tmp_path: Path) -> None:
-    """Two run at once. One that is stopped keeps what is finished, one that waits is not begun."""
+    """Two run at once. A stopped one keeps finished scenarios; a waiting one never starts."""
     project_in(tmp_path)
 
     async def work(client: Client) -> None:
@@ -165,7 +165,7 @@ def test_a_run_is_stopped_and_others_wait_in_line(tmp_path: Path) -> None:
 
 
 def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> None:
-    """Whoever stops it between waiting and running has stopped it."""
+    """Stopping between waiting and running takes effect."""
     project_in(tmp_path)
 
     async def go() -> Job:
@@ -220,8 +220,8 @@ def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
-    """No configuration, or a file that ends the process: list and job tell what was said."""
+def test_failures_before_a_run_are_shown(tmp_path: Path) -> None:
+    """List and job show the error of a missing configuration, or of a file that exits."""
     (tmp_path / "a.sim.py").write_text("")
 
     async def work(client: Client) -> None:

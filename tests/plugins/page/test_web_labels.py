@@ -1,4 +1,4 @@
-"""Labelling over the wire: blind until one's own answer is saved, and one file with `agentest label`."""
+"""Labeling over HTTP: blind until an answer is saved, with the same file as `agentest label`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "The judge thinks so"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """What a page asks of the server."""
+    """Sends requests as the page does."""
 
     root: Path
     address: str
@@ -52,7 +52,7 @@ class Client:
 
 
 def judged_run() -> Any:
-    """A conversation of two turns, of which the judge says much: the second is a bad one."""
+    """A conversation of two turns with many judgements; the second turn is bad."""
     metrics = {
         "helpfulness": Score(5, SECRET),
         "faithfulness": Unscored(f"{SECRET}: no answer"),
@@ -95,7 +95,7 @@ def query(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_nothing_of_the_judge_is_sent_before_ones_own_answer_is_saved(client: Client) -> None:
-    """Neither the list nor any question holds a word of the judge; the answer to one brings its own alone."""
+    """Neither list nor questions have judgements; saving an answer returns only its own."""
     listed = client.get("/api/labels", metric="helpfulness", by="ann")
     first, second = listed.json()["questions"]
     opened = [client.get("/api/labels/question", by="ann", **query(each)) for each in (first, second)]
@@ -202,7 +202,7 @@ def test_two_tabs_do_not_answer_over_each_other(client: Client) -> None:
 
 
 def test_the_page_and_the_terminal_write_one_file(client: Client) -> None:
-    """What `agentest label` has written is answered on the page, and the other way round."""
+    """Answers of `agentest label` appear on the page, and the reverse."""
     first, second = client.questions(metric="helpfulness", by="ann")
     client.post(by="ann", times=0, value=4, **identity(first))
     path = client.root / "labels.jsonl"
@@ -236,8 +236,8 @@ def test_a_question_is_shown_with_what_judges_are_shown(client: Client) -> None:
     assert (unanswered["sameSide"], unanswered["value"]) == (None, None)
 
 
-def test_how_many_and_which_are_asked(client: Client) -> None:
-    """`most` cuts the list, which says how many there are; a text chooses scenarios."""
+def test_the_list_is_limited_and_filtered(client: Client) -> None:
+    """`most` limits the list, which has the total; a text selects scenarios."""
     listed = client.get("/api/labels", most=3).json()
     assert (len(listed["questions"]), listed["total"] > 3) == (3, True)
     assert client.questions(text="no such scenario") == []
@@ -245,7 +245,7 @@ def test_how_many_and_which_are_asked(client: Client) -> None:
 
 
 def test_criteria_have_their_own_answers() -> None:
-    """What became of a criterion is compared in its own words."""
+    """Results of criteria are compared with their own values."""
     met = CriterionResult(
         text="Is polite.", required=True, result=CriterionOutcome.MET, turn_index=None, reason="It is."
     )

@@ -1,4 +1,4 @@
-"""Kept runs over HTTP: in parts, under way, damaged, of elsewhere, and reported by events."""
+"""Stored runs over HTTP: partial, in progress, damaged, linked, and followed by events."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rows(overview: Any) -> list[tuple[str, str]]:
 
 
 def test_a_run_is_shown_in_parts(tmp_path: Path, run: Run) -> None:
-    """List, overview, scenario, conversation and search say what the stored run says."""
+    """List, overview, scenario, conversation and search agree with the stored run."""
     run.end()
     document = stored.to_json(TWO)
 
@@ -111,8 +111,8 @@ def test_a_run_is_shown_in_parts(tmp_path: Path, run: Run) -> None:
     with_server(tmp_path, work)
 
 
-def test_a_run_under_way_is_followed(tmp_path: Path, run: Run) -> None:
-    """What is planned is running, what finishes is there at the next look, and a stream says that it is."""
+def test_a_run_in_progress_is_followed(tmp_path: Path, run: Run) -> None:
+    """Planned scenarios are running, finished ones appear on the next request, and a stream reports them."""
     run.step(2)
 
     async def work(client: Client) -> None:
@@ -166,8 +166,8 @@ def test_a_run_from_elsewhere_is_shown(tmp_path: Path) -> None:
     with_server(tmp_path, work, chosen=path)
 
 
-def test_what_is_no_run_is_not_found(tmp_path: Path) -> None:
-    """Paths, links to elsewhere and runs that were removed are answered in words."""
+def test_other_paths_are_not_found(tmp_path: Path) -> None:
+    """Invalid paths, links and removed runs get a message."""
     (tmp_path / ".agentest" / "runs").mkdir(parents=True)
     (tmp_path / "else").mkdir()
     linked = tmp_path / ".agentest" / "runs" / "20260301-093000-000-abcd"

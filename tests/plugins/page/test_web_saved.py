@@ -1,4 +1,4 @@
-"""A kept conversation becomes a case or a scenario of the project."""
+"""Saving a stored conversation as a case or scenario of the project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentest.plugins.adk.formats.set_reader import read_eval_set
 
 
 def saving(root: Path, scenario: Any, *bodies: dict[str, Any]) -> list[tuple[int, Any]]:
-    """What the server answers to each, asked about a scenario's first conversation."""
+    """The server's answers to each request about a scenario's first conversation."""
     run = page_at.keep_runs(root, [sample_run.sample_run()])[0]
     said: list[tuple[int, Any]] = []
 
@@ -95,7 +95,7 @@ def test_a_scripted_scenario_is_written_where_runs_find_it(tmp_path: Path) -> No
 
 
 def test_an_unfinished_conversation_is_not_saved(tmp_path: Path) -> None:
-    """One that ended by an error says so."""
+    """The answer has the error that ended it."""
     broken = next(
         each
         for each in sample_run.sample_run().scenarios

@@ -1,4 +1,4 @@
-"""Talks by their routes: what the page asks the server, over real HTTP."""
+"""Talks over HTTP, with the routes that the page uses."""
 
 from __future__ import annotations
 
@@ -189,8 +189,8 @@ REFUSED = {
 }
 
 
-def test_what_is_not_saved(project: Project) -> None:
-    """Nothing is written outside of the project, over what is there, or where no run would find it."""
+def test_invalid_places_to_save(project: Project) -> None:
+    """Nothing is written outside of the project, over existing files, or where no run finds it."""
     project.write("broken.test.json", '{"eval_cases": [{"eval_id": 1}]}')
     (project.root / "link").symlink_to("/tmp")
 
@@ -211,9 +211,9 @@ def test_what_is_not_saved(project: Project) -> None:
     assert sorted(each for each in project.root.iterdir() if each.name != "__pycache__") == before
 
 
-def test_requests_that_cannot_be(project: Project) -> None:
-    """What is wrong with a request is said; what cannot be done now is a conflict, so that of two pages that
-    answer one call the second learns of the first."""
+def test_invalid_requests(project: Project) -> None:
+    """Errors are described; an action that is impossible now is a conflict, so that the second page to answer
+    a call learns of the first."""
 
     async def visit(shown: Page) -> None:
         for body, why in (
@@ -254,7 +254,7 @@ def test_requests_that_cannot_be(project: Project) -> None:
 
 
 def test_agents_that_fail(project: Project) -> None:
-    """Whatever the agent does, the page is told how it ended, and what was closed before can be saved."""
+    """The page always learns how a talk ended, and its completed turns can be saved."""
 
     async def visit(shown: Page) -> None:
         talk = await shown.begun()
@@ -344,8 +344,8 @@ def test_a_few_talks_at_once(project: Project) -> None:
         anyio.run(go)
 
 
-def test_nobody_looks_on(project: Project) -> None:
-    """A talk that no page follows any more ends by itself, and says why."""
+def test_a_talk_without_a_page_ends(project: Project) -> None:
+    """It ends on its own, with the reason."""
 
     async def go() -> None:
         talk = PageTalk(chosen(project), alone_s=0)

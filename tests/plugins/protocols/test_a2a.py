@@ -67,7 +67,7 @@ UNKNOWN_METHOD = Told(-32601, "Method not found")
 async def opened(
     endpoint: str, notes: list[str] | None = None, timeout_s: float = 10.0, **config: Any
 ) -> AsyncIterator[ProtocolClient]:
-    """The client; tasks are asked for again at once."""
+    """The client, without pauses between polls."""
     on_note = (notes if notes is not None else []).append
     settings = A2aAgent(type="a2a", endpoint=endpoint, **config)
 
@@ -168,8 +168,8 @@ def function(kind: str, prefix: str = "adk_", **content: Any) -> dict[str, Any]:
 # What is sent.
 
 
-def test_what_is_sent() -> None:
-    """Each version gets its method, header and parts; the body's fields are sent beside, files as parts."""
+def test_requests() -> None:
+    """Each version has its method, header and parts; fields of the body are sent along, files as parts."""
     files = (
         Attachment(mime_type="image/png", base64="iVBOR/8=", name="a.png"),
         Attachment(mime_type="application/pdf", uri="https://h/bill.pdf"),
@@ -221,7 +221,7 @@ def test_what_is_sent() -> None:
 
 
 def test_http_and_json() -> None:
-    """A card that offers HTTP+JSON alone is talked to so, its tasks asked for by GET."""
+    """If a card offers only HTTP+JSON, it is used, and tasks are polled by GET."""
     card_of_it = card("/api", binding="HTTP+JSON")
     answers = (task("working"), task(artifacts=[artifact("a", "Hello.")])["task"])
     talk = Talk(*answers, cards={CARD: card_of_it}, rest=True)
@@ -289,8 +289,8 @@ def test_the_endpoint_may_be_root_address_or_card(at: str, cards: dict[str, Any]
     assert {one.path for one in talk.sent} == {path}
 
 
-def test_a_card_that_points_elsewhere() -> None:
-    """Requests stay at the endpoint, and that is noted once; behind a root the card's path is tried, too."""
+def test_a_card_with_another_address() -> None:
+    """Requests stay at the endpoint, with one note; behind a root the card's path is tried, too."""
     elsewhere = {CARD: card("http://10.1.2.3:9999/inner/rpc")}
     talk = Talk(DONE, cards=elsewhere, said=["1", "2"])
     assert {one.path for one in talk.sent} == {"/"}
@@ -309,8 +309,8 @@ def test_a_card_that_points_elsewhere() -> None:
     assert stripped.reply.text == "Hello."
 
 
-def test_what_is_spoken_is_found_out_once() -> None:
-    """Of many conversations that begin at once one tries the versions, and the others use what it found."""
+def test_the_version_is_detected_once() -> None:
+    """Of many concurrent conversations one tries the versions, and the others use its result."""
 
     def knows_0_3(asked: Asked) -> Any:
         return old(DONE) if asked.method.startswith("message/") else UNKNOWN_METHOD
@@ -347,7 +347,7 @@ def test_what_is_spoken_is_found_out_once() -> None:
     ids=["no_card", "card_errs", "card", "wished", "both", "additional"],
 )  # fmt: skip
 def test_versions(cards: dict[str, Any], settings: dict[str, Any], methods: list[str]) -> None:
-    """The newest version is tried unless card or configuration say otherwise, and 0.3 where it is unknown."""
+    """The newest version is tried unless card or configuration differ, then 0.3 if it is unknown."""
 
     def knows_0_3(asked: Asked) -> Any:
         return old(DONE) if asked.method.startswith("message/") else Told(-32009, "version")
@@ -410,7 +410,7 @@ READ: dict[str, tuple[Any, str, list[str]]] = {
 
 @pytest.mark.parametrize(("result", "said", "remarks"), READ.values(), ids=READ)
 def test_the_reply(result: Any, said: str, remarks: list[str]) -> None:
-    """Message, artifacts, status or history: the text of the reply, and what was said besides."""
+    """The reply is the text of message, artifacts, status or history; other texts are remarks."""
     for answer, cards in ((result, {CARD: card()}), (_old_form(result), {CARD: old_card()})):
         talk = Talk(answer, cards=cards)
         assert talk.reply.text == said
@@ -458,7 +458,7 @@ FAILED = {
 
 @pytest.mark.parametrize(("answer", "problem"), FAILED.values(), ids=FAILED)
 def test_wrong_answers(answer: Any, problem: str) -> None:
-    """Every end but a good one is an error that says what was found."""
+    """Every end but completion is an error that shows what was found."""
     talk = Talk(answer)
     with pytest.raises(NoReply, match=problem):
         raise NoReply(talk.problem)
@@ -466,7 +466,7 @@ def test_wrong_answers(answer: Any, problem: str) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_an_empty_artifact(streaming: bool) -> None:
-    """An artifact without text is the reply where the agent called a tool: no remark takes its place."""
+    """An artifact without text is the reply if the agent called a tool; no remark replaces it."""
     call = function("function_call", name="pay", id="1", args={})
     working = message("On it.", call, function("function_response", name="pay", id="1", response={"ok": 1}))
     whole = task("completed", "Done.", artifacts=[artifact("a", "")], history=[working])
@@ -519,7 +519,7 @@ def test_whatever_comes(results: list[Any]) -> None:
 
 
 def test_content_types() -> None:
-    """JSON is an answer whatever it is called, also where a stream was asked for."""
+    """JSON is an answer with any content type, even if a stream was requested."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": DONE})
     for kind in ("text/plain", "text/html", "text/event-stream", "application/a2a+json"):
         answer = Http(200, body, {"content-type": kind})
@@ -527,7 +527,7 @@ def test_content_types() -> None:
 
 
 def test_credentials() -> None:
-    """An agent that does not know who asks is reported with what its card asks for."""
+    """If credentials are missing, the error has what the card requires."""
     schemes = {
         "a": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
         "b": {"type": "http", "scheme": "bearer"},
@@ -547,8 +547,8 @@ def test_a_card_with_nothing_that_is_spoken() -> None:
     assert "HTTP+JSON 0.3.0 at /" in problem
 
 
-def test_nothing_is_known_of_any_version() -> None:
-    """Where no version is known, the error says what each was answered."""
+def test_no_known_version() -> None:
+    """If no version works, the error has the answer to each."""
     problem = Talk(UNKNOWN_METHOD, cards={}).problem
     assert "SendMessage with error -32601" in problem
     assert "; then: the agent answered message/send with error -32601" in problem
@@ -557,8 +557,8 @@ def test_nothing_is_known_of_any_version() -> None:
 # Tasks that take longer.
 
 
-def test_tasks_are_asked_for_until_they_end() -> None:
-    """A task that was only submitted is asked for; of its words each is a remark once."""
+def test_tasks_are_polled_until_they_end() -> None:
+    """A submitted task is polled; each of its texts is one remark."""
     history = [message("hi", user=True), message("On it.", messageId="m-1")]
     answers = (
         task("submitted"),
@@ -576,7 +576,7 @@ def test_tasks_are_asked_for_until_they_end() -> None:
 
 @pytest.mark.slow
 def test_a_task_that_never_ends() -> None:
-    """All asking together has the whole time-out; calls that were seen are kept, and the last state named."""
+    """All polls share the timeout; observed calls are kept, and the last state is named."""
     called = message(function("function_call", id="c", name="pay", args={}), messageId="m-1")
     asked: list[Any] = []
 
@@ -593,13 +593,13 @@ def test_a_task_that_never_ends() -> None:
 
 
 def test_another_task() -> None:
-    """Who asks for a task and is reported another one has no answer."""
+    """The answer to a poll with another task is an error."""
     asked = task("working", id="t-7")
     assert "the task t-8 instead of t-7" in Talk(asked, task("completed", id="t-8")).problem
 
 
 def test_a_lost_task_and_a_lost_context() -> None:
-    """A server that no longer knows what was said is reported as such."""
+    """If a server has forgotten a task or context, the error says so."""
     asks = task("input-required", "Order it?", id="t-7")
     lost = Told(-32001, "Task t-7 not found")
     problem = Talk(asks, lost, said=["order", "yes"]).problem
@@ -630,7 +630,7 @@ BEGUN = task("submitted", history=[message("hi", user=True)])
 
 
 def test_a_stream() -> None:
-    """Pieces are put together, whatever comes between; the first one is timed, remarks are kept."""
+    """Pieces are joined despite other events; the first is timed, and remarks are kept."""
     events = [
         BEGUN,
         update("working", "Let me see."),
@@ -713,7 +713,7 @@ def test_what_is_not_known_is_counted() -> None:
 
 
 def test_an_agent_that_does_not_stream() -> None:
-    """Where the card says so whole answers are asked for, with a note; where it does not, the error helps."""
+    """If the card says so, whole answers are requested, with a note; otherwise the error has advice."""
     talk = Talk(DONE, cards={CARD: card(capabilities={"streaming": False})}, said=["1", "2"], streaming=True)
     assert (talk.reply.text, talk.server.methods) == ("Hello.", ["SendMessage"] * 2)
     assert len(talk.notes) == 1
@@ -767,7 +767,7 @@ def test_google_adk_in_artifacts() -> None:
 
 
 def test_google_adk_without_a_text() -> None:
-    """A tool's answer that no model sums up, and a call that waits for the user, stand for the reply."""
+    """A tool's answer without a summary, or a call that waits for the user, becomes the reply."""
     said = [message("hi", user=True), message(CALL, messageId="1"), message(RESPONSE, messageId="2")]
     answer = Talk(task(history=said, artifacts=[artifact("a", RESPONSE)], metadata=ADK)).reply
     assert (answer.text, answer.observed) == ('{"ok": true, "left": 1.0}', (MADE,))
@@ -779,7 +779,7 @@ def test_google_adk_without_a_text() -> None:
 
 
 def test_calls_of_other_servers() -> None:
-    """Calls told under another prefix, or without ids, are seen; that all are told nobody knows."""
+    """Calls with another prefix or without ids are read; whether they are all is unknown."""
     calls = [
         function("function_call", "kagent_", name="look", args={}),
         function("function_call", "", name="look", args={"n": 1}),
@@ -814,7 +814,7 @@ def results(*told: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_calls_of_langgraph() -> None:
-    """Results are calls whose arguments nobody tells; its history has every turn, each call counts once."""
+    """Results are calls without known arguments; its history has all turns, and each call counts once."""
 
     def result(n: int, content: str) -> dict[str, Any]:
         return {"toolCallId": f"call-{n}", "name": "look", "content": content, "status": "success"}
@@ -900,8 +900,8 @@ def test_fifty_conversations_at_once() -> None:
     ],
     ids=["returned", "version", "bool", "message", "parts", "history", "placeholder", "endpoint", "unknown"],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], problem: str) -> None:
-    """Each is refused when the configuration is read, and the message says what there is instead."""
+def test_invalid_settings(settings: dict[str, Any], problem: str) -> None:
+    """Each is refused when the configuration is read, with the valid values."""
     with pytest.raises(ValidationError) as caught:
         Config.model_validate({"agent": {"type": "a2a", "endpoint": "http://h", **settings}})
     assert problem in str(caught.value)
@@ -935,7 +935,7 @@ def found(path: str, cards: dict[str, Any]) -> DetectedProtocol | None:
 
 
 def test_the_probe() -> None:
-    """An endpoint with a card is an A2A agent, told by where it is; anything else is none."""
+    """An endpoint with a card is an A2A agent, identified by its address; others are not."""
     seen = found("/rpc", {CARD: card("/rpc")})
     assert seen is not None
     assert seen.settings["type"] == "a2a"

@@ -192,9 +192,9 @@ def test_session_ids_that_are_no_names(name: str) -> None:
 
 
 def test_no_app_name() -> None:
-    """Without an app name from either side nothing is sent, and the error says where to set it.
+    """Without an app name nothing is sent, and the error says where to set it.
 
-    It is not an answer of the agent's, so no failure of it.
+    The agent is not to blame.
     """
     for session in (None, Session(user_id="u", session_id="s")):
         found, opened = refused(DONE, session=session)
@@ -206,7 +206,7 @@ def test_no_app_name() -> None:
 
 @pytest.mark.parametrize(("named", "sent"), [("mine", "mine"), (None, "agentest-slot-1-")])
 def test_the_session_of_a_conversation(named: str | None, sent: str) -> None:
-    """A conversation has the session that its case names, else a new one; the record tells which."""
+    """A conversation uses its case's session or a new one, and the record has its id."""
 
     async def go() -> tuple[Conversation, Wire]:
         async with wire(http(b"", "409 Conflict"), DONE) as opened, open_client(AddressGuard()) as client:
@@ -233,7 +233,7 @@ EXISTS = http(b'{"detail": "Session already exists"}', "409 Conflict")
 
 
 def test_an_existing_session() -> None:
-    """A session that exists already is used where its state is the one asked for; more may be in it."""
+    """An existing session is used if its state includes the requested one."""
     before = {**STATE, "bookings": 1}
     reply, opened = asked(EXISTS, created(before), DONE, created(STATE))
     assert (reply.text, reply.state_before, len(opened.requests)) == ("Done.", before, 4)
@@ -252,7 +252,7 @@ def test_an_existing_session() -> None:
     ],
 )
 def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
-    """A session that keeps another state than the one asked for is no agent's fault, and nothing is run."""
+    """A session with another state is an error that does not blame the agent, and nothing runs."""
 
     async def go() -> tuple[str, Wire]:
         async with wire(EXISTS, read) as opened:
@@ -280,7 +280,7 @@ def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
     ],
 )
 def test_a_state_that_cannot_be_read(read: bytes, why: str) -> None:
-    """A server that does not report the state has replied all the same: the state is unknown, and why."""
+    """The reply counts, and the state is unknown with a reason."""
     reply, _ = asked(created(), DONE, read)
     assert (reply.text, reply.state) == ("Done.", None)
     assert "the session's state could not be read: " in str(reply.state_error)
@@ -305,7 +305,7 @@ def test_the_older_form(newer: bytes) -> None:
 
 
 def test_dropped_state() -> None:
-    """Keys that begin with `temp:`, which ADK drops, and keys that others have set, are no mismatch."""
+    """Keys with `temp:`, which ADK drops, and keys set by others are not a mismatch."""
     session = Session("salon", "u-1", {"a": 1, "temp:x": 2}, "s-1")
     assert asked(created({"a": 1, "app:theirs": 3}), DONE, session=session)[0].text == "Done."
 
@@ -327,7 +327,7 @@ def test_dropped_state() -> None:
     ],
 )
 def test_sessions_that_are_not_created(answers: list[bytes], problem: str) -> None:
-    """A session that is not the one asked for is an error that shows both, and the agent is not run."""
+    """A different session is an error that shows both, and the agent does not run."""
     found, opened = refused(*answers)
     assert problem in str(found)
     assert len(opened.requests) == len(answers)
@@ -363,7 +363,7 @@ def test_a_session_without_the_state(answers: list[bytes], problem: str) -> None
 
 
 def test_retries() -> None:
-    """Both requests are sent again where that is safe, and the reply counts the retries of both."""
+    """Both requests are retried if that is safe, and the reply counts all retries."""
     busy = http(b"busy", "503 Busy", [NOW])
     reply, opened = asked(busy, created(), busy, busy, DONE, busy, created())
     assert (reply.text, reply.retries, len(opened.requests)) == ("Done.", 3, 7)
@@ -415,14 +415,13 @@ def test_retries() -> None:
     ],
 )
 def test_wrong_answers(answered: bytes, problem: str) -> None:
-    """A wrong answer is the agent's answer: it is not asked again, and the error says what was wrong."""
+    """A wrong answer is not retried, and the error describes it."""
     found, opened = refused(answered, turn_index=1)
     assert problem in str(found)
     assert len(opened.requests) == 1
 
 
-def test_nobody_listens() -> None:
-    """A server that is down is told as such."""
+def test_an_unreachable_server() -> None:
     with pytest.raises(NoReply, match=r"connection refused: nobody listens there \(2 attempts\)"):
         anyio.run(lambda: ask(closed_port(), retries=1))
 
@@ -455,7 +454,7 @@ def test_huge_bodies(turn_index: int) -> None:
 
 
 def test_streaming() -> None:
-    """With `streaming` the events of `/run_sse` are read; pieces of a text do not count beside the whole."""
+    """With `streaming` the events of `/run_sse` are read; chunks do not count next to the whole text."""
     usage = {"promptTokenCount": 7, "candidatesTokenCount": 2}
     pieces = [event(text(t), partial=True, usageMetadata=usage) for t in ("Do", "ne.")]
     whole = event(text("Done."), usageMetadata=usage)
@@ -500,7 +499,7 @@ def test_broken_streams(answered: bytes, problem: str) -> None:
 
 
 def test_calls_in_parallel() -> None:
-    """Calls stand in their own order, each with its response, in whatever order those come."""
+    """Calls keep their order, each with its response, in whatever order those arrive."""
     run, _ = read_run(
         [
             event(call("find", "1", day="Mon"), call("find", "2", day="Tue")),
@@ -532,14 +531,14 @@ def test_calls_without_ids() -> None:
 
 
 def test_absent_arguments() -> None:
-    """A call without arguments is told apart from one with none, as ADK's trajectory metric does."""
+    """A call without arguments differs from one with empty ones, as in ADK's trajectory metric."""
     events = [event({"functionCall": {"name": "a"}}, call("a")), event(text("Done."))]
     assert [c.args for c in read_run(events, 0)[0].observed] == [None, {}]
 
 
 def test_remarks() -> None:
-    """What is said before the reply is kept with its author, joined by event, and with how many calls came
-    before; thoughts are not."""
+    """Texts before the reply are stored with author and number of earlier calls, joined by event; thoughts
+    are not."""
     run, _ = read_run(
         [
             event(text("Book."), author="user"),
@@ -596,7 +595,7 @@ HANDED_OVER = [event(text("One moment."), call("hand_over", "1")), event(answer(
 
 @pytest.mark.parametrize("events", [HANDED_OVER, [*HANDED_OVER, event(text(""))], HANDED_OVER[:1]])
 def test_a_run_without_text(events: list[Any]) -> None:
-    """An agent that has called a tool and says nothing to the user has handed over: no problem, no text."""
+    """An agent that called a tool and sends no text has handed over, which is not an error."""
     reply, _ = asked(listed(*events), turn_index=1)
     assert not reply.text
     assert [c.name for c in reply.observed] == ["hand_over"]
@@ -611,7 +610,7 @@ def test_a_streamed_run_without_text() -> None:
 
 
 def test_a_handed_over_conversation() -> None:
-    """A turn in which the agent called a tool and said nothing is a turn; the next one follows."""
+    """A turn with a tool call and no text is completed, and the next one follows."""
 
     async def go() -> Any:
         async with (
@@ -648,8 +647,8 @@ def test_usage() -> None:
 
 
 def test_model_calls() -> None:
-    """Each whole event that names its model or its tokens is one answer of a model; where none does, how
-    often the agent asked is not known, and not 0."""
+    """Each whole event with a model or tokens is one model call; without any, their number is unknown, not
+    0."""
     told = [
         event(text("x"), usageMetadata={"promptTokenCount": 7}),
         event(text("y"), partial=True, modelVersion="m"),
@@ -695,7 +694,7 @@ _EVENTS = st.one_of(
 
 @given(st.lists(_EVENTS, max_size=5))
 def test_any_events(events: list[Any]) -> None:
-    """Whatever comes, it is read or refused with an AgentError, and there is a reply, a call or a reason."""
+    """Any events are read or refused with an AgentError, and give a reply, a call or a reason."""
     try:
         run, problem = read_run(events, 3)
     except AgentError:
@@ -853,7 +852,7 @@ def test_agents_by_type(tmp_path: Any) -> None:
     ],
 )
 def test_session_state_of_chat_completions(sends: bool, session: Session | None, metadata: Any) -> None:
-    """Chat completions get a case's state as metadata.session_state when the configuration asks for it."""
+    """On request, chat completions send a case's state as metadata.session_state."""
 
     async def go() -> Any:
         async with wire(http(completion())) as opened, open_client(AddressGuard()) as client:

@@ -62,7 +62,7 @@ def adk_server(folder: Path, *options: str, agent: Path = EXAMPLE) -> Iterator[s
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that keeps its sessions in memory."""
+    """A server with sessions in memory."""
     with adk_server(tmp_path_factory.mktemp("agents"), "--session_service_uri", "memory://") as url:
         yield url
 
@@ -120,7 +120,7 @@ def test_a_session_of_ones_own(server: str) -> None:
 
 
 def test_files_of_a_message(server: str) -> None:
-    """An image's bytes and a file's address reach the agent as they were written, beside the text."""
+    """An image's bytes and a file's address reach the agent unchanged, with the text."""
     files = (
         Attachment(mime_type="image/png", base64="iVBOR/8=", name="a.png"),
         Attachment(mime_type="application/pdf", uri="gs://bucket/bill.pdf"),
@@ -147,7 +147,7 @@ def test_sessions_in_a_file(tmp_path: Path) -> None:
 
 
 def test_state_of_the_user(server: str) -> None:
-    """ADK keeps state of user and app apart, and drops that of one invocation: neither is a mismatch."""
+    """ADK stores user and app state separately and drops that of an invocation: no mismatch."""
     session = Session(
         "", "u-2", {"user:tier": "gold", "app:mode": 1, "temp:x": 2, "nested": {"a": [1, None]}}
     )
@@ -156,7 +156,7 @@ def test_state_of_the_user(server: str) -> None:
 
 @BOTH
 def test_an_agent_that_raises(server: str, streaming: bool) -> None:
-    """An exception in the agent is its answer, not asked again."""
+    """An exception in the agent is its answer and not retried."""
     said = "RuntimeError: the rules have" if streaming else "/run answered 500: Internal Server Error"
     with pytest.raises(NoReply, match=said) as caught:
         say(server, "Please crash", streaming=streaming)
@@ -164,8 +164,8 @@ def test_an_agent_that_raises(server: str, streaming: bool) -> None:
 
 
 @BOTH
-def test_an_app_that_is_not_there(server: str, streaming: bool) -> None:
-    """The server's own words say which app there is."""
+def test_an_unknown_app(server: str, streaming: bool) -> None:
+    """The server's error lists the available app."""
     with pytest.raises(NoReply, match=r"answered 404 .*: Agent not found: 'nope'.*only 'adk_agent'"):
         say(server, "Hi", app_name="nope", streaming=streaming)
 
@@ -255,7 +255,7 @@ scenario("first", session={"session_id": "own", "state": {"customer": "Ann"}}, t
 
 @BOTH
 def test_the_state_of_a_pipeline(streaming: bool, project: Project) -> None:
-    """State is asserted after every turn of a pipeline of three stages, each of which is heard."""
+    """State is checked after every turn of a pipeline of three stages, each with remarks."""
     with adk_server(project.root, "--session_service_uri", "memory://", agent=PIPELINE) as url:
         agent = {"type": "adk", "endpoint": url, "app_name": PIPELINE.name, "streaming": streaming}
         project.config("", agent=agent)
@@ -278,7 +278,7 @@ def test_the_state_of_a_pipeline(streaming: bool, project: Project) -> None:
 
 
 def test_events_read_as_google_adk_does() -> None:
-    """Of random events, reply, calls and remarks are those that google-adk's evaluation takes them for."""
+    """For random events, reply, calls and remarks equal those of google-adk's evaluation."""
     probe = Path(__file__).parents[2] / "support" / "adk_events_probe.py"
     python = str(Path(ENVIRONMENT or "") / "bin" / "python")
     done = subprocess.run(

@@ -81,7 +81,7 @@ def test_what_a_provider_wants_back() -> None:
 
 
 def test_files() -> None:
-    """Files go along as parts by their kind; one with an address that is no web page's is refused."""
+    """Files are sent as parts by their type; one with an address that is not a web URL is refused."""
     files = (
         Attachment(mime_type="image/png", base64="aGk="),
         Attachment(mime_type="application/pdf", uri="https://x.test/a.pdf"),
@@ -170,8 +170,8 @@ def test_mocks_that_the_gateway_does_not_answer_are_declared() -> None:
     assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
 
 
-def test_tools_that_the_configuration_tells() -> None:
-    """What `tools` says of a tool is declared, in place of what its mock tells; the rest is the mock's."""
+def test_tools_of_the_configuration() -> None:
+    """The declaration in `tools` replaces the mock's; missing parts come from the mock."""
     schema = {"type": "object", "properties": {"q": {"type": "string", "maxLength": 9}}}
     told = [{"name": "find", "parameters": schema}, {"name": "send", "description": "Sends."}, "other"]
     mocks = {"find": find, "send": 1}
@@ -210,7 +210,7 @@ CONFLICTS = {
 
 @pytest.mark.parametrize("answered", CONFLICTS.values(), ids=CONFLICTS)
 def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
-    """A refusal of a declared name is told with the key to set; other errors are not blamed on it."""
+    """The refusal of a declared name suggests the key to set; other errors do not."""
     mocks = {"find": find, "send": 1}
     conversation, _ = held(["Hi"], answered, tools=mocks)
     assert conversation.failure is not None
@@ -234,7 +234,7 @@ def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
 
 @pytest.mark.parametrize("declared", [None, []], ids=["declared", "not_declared"])
 def test_a_mock_that_was_ignored(declared: list[str] | None) -> None:
-    """Where the agent runs a mocked tool itself, nothing passes, and the call that was made is on record."""
+    """If the agent runs a mocked tool itself, nothing passes, and the call is recorded."""
     events = run(*call("c-1", "find", {"n": 1}, q="x"), *text("Done."))
     conversation, _ = held(["Hi", "Again"], events, tools={"find": find}, client_tools=declared)
     assert conversation.failure is not None
@@ -319,8 +319,8 @@ def test_approvals(case: str) -> None:
     assert [message["content"] for message in sent["messages"] if message["role"] == "user"] == ["Pay"]
 
 
-def test_a_graph_that_goes_on() -> None:
-    """A call that waits in a snapshot and is told again when the run goes on is one call."""
+def test_a_resumed_graph() -> None:
+    """A waiting call in a snapshot that is repeated when the run resumes is one call."""
     asked = {"id": "u", "role": "user", "content": "Pay"}
     waiting = {"id": "a-1", "role": "assistant", "toolCalls": [listed("c-1", "pay", '{"amount": 5}')]}
     question = {"type": "CUSTOM", "name": "on_interrupt", "value": "Pay 5?", "rawEvent": {"id": "i-1"}}
@@ -334,8 +334,8 @@ def test_a_graph_that_goes_on() -> None:
     ]
 
 
-def test_an_approval_beside_a_mock() -> None:
-    """A run that asks for approval and for a mock is given the mock's answer first, and then both."""
+def test_an_approval_with_a_mocked_call() -> None:
+    """The mock answers first, then one request has both answers."""
     first = interrupted(*call("c-1", "pay", amount=5), *call("c-2", "find", q="x"))
     after = run(answer("c-1", "ok"), *text("Paid."))
     conversation, opened = held(["Pay", "Yes"], first, after, tools={"find": find})
@@ -345,8 +345,8 @@ def test_an_approval_beside_a_mock() -> None:
     assert (sent["resume"][0]["payload"], sent["messages"][-1]["role"]) == ({"approved": True}, "tool")
 
 
-def test_an_approval_that_is_asked_twice() -> None:
-    """A call that asks the client the same as the interrupt is not a call for a mock, and is counted."""
+def test_a_duplicate_approval() -> None:
+    """A client call that repeats the interrupt's question is not a mocked call, and is counted."""
     notes: list[str] = []
     first = interrupted(*call("c-1", "pay", amount=5), *call("c-2", "confirm_changes"))
     after = run(answer("c-1", "ok"), *text("Paid."))
@@ -365,7 +365,7 @@ def test_an_agent_that_asks_for_ever() -> None:
 
 
 class Echo:
-    """An ASGI application whose agent says and calls what the thread and its last message are."""
+    """An ASGI application whose agent repeats the thread and last message in texts and calls."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -389,8 +389,8 @@ def conversations_of(result: RunResult) -> list[Any]:
     return [one.conversation for one in result.scenarios[0].conversations]
 
 
-def test_fifty_at_once() -> None:
-    """Of fifty conversations at once none has a call, a word or a thread of another."""
+def test_fifty_concurrent_conversations() -> None:
+    """None has a call, text or thread of another."""
     made = scenario("talk", turns=["one", "two"], tools={"find": find}, conversations_per_scenario=50)
     result = run_scenarios([made], agent={"type": "ag_ui", "app": Echo()}, concurrency=50)
     seen = set()
@@ -437,7 +437,7 @@ def test_bad_settings(settings: dict[str, Any], says: str) -> None:
 
 
 def test_either_spelling() -> None:
-    """Keys may be written as in TypeScript, too."""
+    """Keys may be in camelCase, as in TypeScript."""
     agent = AgUiAgent.model_validate({"type": "ag_ui", "endpoint": "http://h/", "clientTools": ["a"]})
     assert (agent.client_tools, agent.approvals, agent.streaming) == (("a",), "ask", True)
 

@@ -1,4 +1,4 @@
-"""What the events of AG-UI runs say: the reply, the calls, the state, and every way to say it wrongly."""
+"""Events of AG-UI runs: the reply, the calls, the state, and every invalid sequence."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ REPLIES: dict[str, list[Event]] = {
 
 @pytest.mark.parametrize("events", REPLIES.values(), ids=REPLIES)
 def test_a_reply(events: list[Event]) -> None:
-    """The reply is what is said to the user, however it is streamed, and whether it is streamed at all."""
+    """The reply is the message to the user, streamed in any way or not at all."""
     conversation, _ = held(["Hi"], run(*events))
     (turn,) = conversation.turns
     assert (turn.agent_message, turn.remarks, turn.author) == ("Hello.", (), "shop")
@@ -91,7 +91,7 @@ def test_a_reply(events: list[Event]) -> None:
 
 
 def test_several_messages() -> None:
-    """Messages that interleave are told apart by their ids; what others say are remarks in their names."""
+    """Interleaved messages are separated by id; those of others are remarks with their names."""
     one, two = text("Let me look.", "a"), text("Searching…", "b", subagentRunId="s-1")
     mixed = [event for pair in zip(one, two, strict=False) for event in pair] + [one[-1], two[-1]]
     named = {"type": "SUBAGENT_STARTED", "subagentRunId": "s-1", "name": "scout"}
@@ -104,7 +104,7 @@ def test_several_messages() -> None:
 
 
 def test_a_reply_without_text() -> None:
-    """Who calls a tool and says nothing hands over; who does neither fails, unless the run has a result."""
+    """With a tool call it is a hand-over; without one it fails, unless the run has a result."""
     handed_over, _ = held(["Hi"], run(*call("c-1", "transfer", "ok")))
     assert [turn.agent_message for turn in handed_over.turns] == [""]
     silent, _ = held(["Hi"], run())
@@ -163,7 +163,7 @@ def test_a_call_of_the_agent(events: list[Event]) -> None:
 
 
 def test_calls_in_their_order() -> None:
-    """What a snapshot alone tells stands in its place; an agent that numbers its calls anew loses none."""
+    """Calls only in a snapshot get their position; reused ids lose no call."""
     both = {
         "id": "a",
         "role": "assistant",
@@ -180,8 +180,8 @@ def test_calls_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("renamed", [False, True], ids=["same_ids", "other_ids"])
-def test_a_call_that_is_told_a_turn_late(renamed: bool) -> None:
-    """A snapshot that places an unknown call in an earlier turn tells of it; what comes before is no call."""
+def test_a_call_reported_a_turn_late(renamed: bool) -> None:
+    """An unknown call that a snapshot puts in an earlier turn counts; one before all turns does not."""
     example = {"id": "x", "role": "assistant", "toolCalls": [listed("c-0", "shown", "{}")]}
     hidden = {"id": "h", "role": "assistant", "toolCalls": [listed("c-1", "hidden", FULL)]}
     again = listed("n-2" if renamed else "c-2", "find", '{"q":"x"}')
@@ -270,7 +270,7 @@ ERRORS: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("answered", "says"), ERRORS.values(), ids=ERRORS)
 def test_an_error_of_the_agent(answered: bytes, says: str) -> None:
-    """Whatever is no whole run is the agent's error, and says what was found; a wrong address is not."""
+    """An incomplete run is the agent's error, with what was found; a wrong address is not."""
     conversation, _ = held(["Hi"], answered)
     is_elsewhere = answered in (ERRORS["a_page"][0], ERRORS["elsewhere"][0])
     assert failure(conversation).blame is (Blame.INTERNAL if is_elsewhere else Blame.AGENT)
@@ -283,7 +283,7 @@ def test_an_error_of_the_agent(answered: bytes, says: str) -> None:
     ids=["cut", "told", "bad"],
 )
 def test_calls_before_an_error(end: list[Event]) -> None:
-    """What the agent has called before it failed stays in the record, answered or not."""
+    """Calls before a failure are recorded, answered or not."""
     begun = [STARTED, *call("c-1", "find", {"n": 1}, q="x"), *call("c-2", "reserve", item="lamp")]
     conversation, _ = held(["Hi"], stream(*begun, *end))
     assert [(made.name, made.args, made.error) for made in conversation.tool_calls] == [
@@ -292,8 +292,8 @@ def test_calls_before_an_error(end: list[Event]) -> None:
     ]
 
 
-def test_what_is_not_known() -> None:
-    """Events of unknown types are ignored and counted; keep-alives and further keys are no events."""
+def test_unknown_events() -> None:
+    """Unknown types are ignored and counted; keep-alives and extra keys are not events."""
     notes: list[str] = []
     odd = [{"type": "FOO"}, {"type": "FOO", "x": 1}, {"type": "BAR"}]
     body = stream(STARTED, *odd, *text("Hi."), {**FINISHED, "novel": 1})
@@ -339,7 +339,7 @@ STATES: dict[str, tuple[list[Event], Any, str]] = {
 
 @pytest.mark.parametrize(("events", "state", "error"), STATES.values(), ids=STATES)
 def test_the_state(events: list[Event], state: Any, error: str) -> None:
-    """The session's state goes with every run, as the agent has changed it; an unreadable one is told."""
+    """Every run sends the session's state as the agent last changed it; an invalid one is reported."""
     begun = {"n": 0, "items": ["lamp"]}
     conversation, opened = held(
         ["Hi", "Bye"], run(*events, *text("Hi.")), run(*text("Bye.")), session=Session(state=begun)

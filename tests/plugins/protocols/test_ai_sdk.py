@@ -259,8 +259,8 @@ def test_approvals(approvals: str, words: str | None, decision: Chunk) -> None:
     )
 
 
-def test_an_approval_beside_a_call_for_us() -> None:
-    """The mock answers first, then the user is asked, and one request brings both answers."""
+def test_an_approval_with_a_client_call() -> None:
+    """The mock answers first, then the user, and one request has both answers."""
     told = talk(
         ui(start("a-1"), call("stock", "c0"), APPROVAL, FINISH, DONE),
         said(output("c1", {}), text("Done.")),
@@ -273,7 +273,7 @@ def test_an_approval_beside_a_call_for_us() -> None:
 
 
 def test_a_tool_that_mocks_cannot_reach() -> None:
-    """A mock of a tool that the agent runs itself is no quiet matter: the real tool ran."""
+    """A mock of a tool that the agent runs itself is an error, because the real tool ran."""
     told = talk(said(call("stock", "c1"), output("c1", 3), text("Three.")), tools={"stock": 9})
     assert told.problem.startswith(
         "internal: agent 'agent' ran tool 'stock' itself: the scenario's mock was ignored"
@@ -310,7 +310,7 @@ async def plain_text(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_calls_behind_a_text_stream() -> None:
-    """It reports no calls, so a ban neither holds nor fails: it is errored, also for a turn."""
+    """Without reported calls a ban neither passes nor fails: errored, also for a turn."""
     ban = {"forbidden": ["pay"]}
     made = [
         scenario("all", turns=["Hi"], trajectory=ban),
@@ -377,8 +377,8 @@ PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
         "404",
     ],
 )
-def test_what_goes_wrong(answer: bytes, problem: str) -> None:
-    """Each error says what was found, and what was expected or would help."""
+def test_errors(answer: bytes, problem: str) -> None:
+    """Each error has what was found, and what was expected or would help."""
     told = talk(answer)
     assert problem in told.problem
     assert told.conversation.turns == ()
@@ -415,7 +415,7 @@ def test_ids_that_are_used_again() -> None:
 
 
 def test_calls_before_an_error_stay() -> None:
-    """What the agent had done before it failed is in the record."""
+    """Calls before the agent failed are recorded."""
     told = talk(ui(start(), call("stock", "c1"), output("c1", 3), ERROR))
     assert told.calls == [("stock", {}, 3, "agent")]
 
@@ -468,7 +468,7 @@ def test_settings_that_are_wrong(wrong: dict[str, Any], message: str) -> None:
 
 
 def test_the_state_of_a_session() -> None:
-    """It reaches the agent where `body` or `headers` place it; else the way to do so is said."""
+    """The agent gets it if `body` or `headers` have it; otherwise the error says how."""
     plain, placed = (
         TypeAdapter[Any](AgentConfig).validate_python({**CHAT, "endpoint": "http://h", "body": body})
         for body in ({}, {"user": "{{state.user}}"})
@@ -480,7 +480,7 @@ def test_the_state_of_a_session() -> None:
 
 
 def test_probing() -> None:
-    """Streams say by a header what they are; pydantic-ai wants a trigger."""
+    """Streams identify themselves by a header, and pydantic-ai by requiring a trigger."""
     no_document = http(b"", "404 No")
     header = http(b"", headers=("x-vercel-ai-ui-message-stream: v1", "content-type: text/event-stream"))
     refusal = http(b'[{"msg": "discriminator \'trigger\'"}]', "422 Unprocessable")
@@ -496,7 +496,7 @@ def test_probing() -> None:
 
 
 async def parrot(scope: Any, receive: Any, send: Any) -> None:
-    """A backend in this process with a tool for the client: it says what that answered, and how often."""
+    """A backend in this process with a client tool: it replies with the tool's answer and a count."""
     if scope["type"] != "http":
         return
     body = json.loads((await receive())["body"])
@@ -516,7 +516,7 @@ async def parrot(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_fifty_conversations_at_once() -> None:
-    """Each has a chat of its own, and no call, part or answer of another's."""
+    """Each has its own chat, and no call, part or answer of another."""
     made = scenario(
         "s",
         turns=["one", "two"],

@@ -97,7 +97,7 @@ def test_a_call_is_ours() -> None:
 
 
 def test_headers_and_tokens_of_the_user_win() -> None:
-    """The version, and how long an answer may be, are those of the configuration where it has them."""
+    """A configured version and token limit take precedence."""
     result = talk(message(text("Hi.")), headers={"Anthropic-Version": "x"}, body={"max_tokens": 5})
     (request,) = result.requests
     assert (request.headers["anthropic-version"], request.body["max_tokens"]) == ("x", 5)
@@ -162,7 +162,7 @@ def test_a_pause() -> None:
 
 
 def test_roles_alternate() -> None:
-    """After a hand-over, which says nothing, the user's text follows the results in one message."""
+    """After a hand-over without text, the user's text follows the results in one message."""
     result = talk(
         message(use()), message(), message(text("Hi.")), lines=("Pay.", "And?"), tools={"pay": "ok"}
     )
@@ -186,7 +186,7 @@ def test_calls_without_id_and_arguments_that_are_none() -> None:
 
 
 def test_files_of_the_user() -> None:
-    """Images and documents are blocks; what has no block cannot be sent, and is nobody's failure."""
+    """Images and documents are blocks; other files cannot be sent, which blames nobody."""
     files = (
         Attachment(mime_type="image/png", base64="AAAA"),
         Attachment(mime_type="image/png", uri="https://h/a.png"),
@@ -247,8 +247,8 @@ def test_files_of_the_user() -> None:
     ],
     ids=lambda value: None if isinstance(value, dict | bytes) else value[:30],
 )
-def test_what_is_no_answer(answer: Any, problem: str) -> None:
-    """Whatever a message lacks or complains of is the agent's error; a wrong address is not."""
+def test_invalid_answers(answer: Any, problem: str) -> None:
+    """A missing part or an error in a message is the agent's error; a wrong address is not."""
     result = talk(answer)
     assert problem in result.problem
     is_elsewhere = "is the path right?" in problem
@@ -256,7 +256,7 @@ def test_what_is_no_answer(answer: Any, problem: str) -> None:
 
 
 def test_calls_before_an_error_stay() -> None:
-    """What the server had called is on record, though its answer was cut."""
+    """Calls of the server are recorded even if its answer was cut."""
     pair = [use("web_search", "s1", "server_tool_use"), result_of([], "s1", "web_search_tool_result")]
     assert talk(message(*pair, stop_reason="max_tokens")).calls == [("web_search", {}, [], "agent")]
     paused = message(*pair, stop_reason="pause_turn")
@@ -358,7 +358,7 @@ def test_blocks_of_one_index() -> None:
 
 
 def test_interleaved_blocks_and_odd_events() -> None:
-    """Pieces go to their own block; citations are kept; what nobody knows is counted."""
+    """Pieces go to their own block; citations are kept; unknown events are counted."""
     delta = {"type": "content_block_delta"}
     cited = {"type": "citations_delta", "citation": {"url": "u"}}
     start = {"type": "content_block_start", "content_block": text("")}
@@ -408,8 +408,8 @@ def test_broken_streams(events: list[Any], problem: str) -> None:
     assert result.calls == [("web_search", {}, [], "agent")]
 
 
-def test_arguments_in_pieces_that_are_no_json() -> None:
-    """Arguments whose pieces make no JSON are refused to the agent, which is asked again."""
+def test_streamed_arguments_that_are_not_json() -> None:
+    """They are refused with an error result, and the agent is called again."""
     events = streamed(use(amount=5))
     events[-4] = {**events[-4], "delta": {"type": "input_json_delta", "partial_json": "!"}}
     result = talk(as_events(*events), message(text("Hm.")), tools={"pay": "never"}, streaming=True)
@@ -429,7 +429,7 @@ def test_arguments_in_pieces_that_are_no_json() -> None:
     ids=["system", "text", "placeholder"],
 )
 def test_wrong_settings(body: dict[str, Any], says: str) -> None:
-    """What cannot be is refused with what there is."""
+    """An invalid value is refused with the valid ones."""
     with pytest.raises(ValueError, match=says):
         Config.model_validate({"agent": {**AGENT, "endpoint": "http://h", "body": body}})
 
@@ -458,7 +458,7 @@ def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
 
 
 def shop(request: dict[str, Any]) -> dict[str, Any]:
-    """What an agent that keeps nothing answers: it calls `pay` with what the user said first."""
+    """The answers of a stateless agent: it calls `pay` with the user's first text."""
     given = request["messages"]
     last = given[-1]["content"]
     if isinstance(last, str):

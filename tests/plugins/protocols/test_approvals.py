@@ -1,4 +1,4 @@
-"""Calls for which an agent asks its user: recorded when it asks, judged as made by bans, and never as run."""
+"""Calls that need the user's approval: recorded at the request, counted by bans, never counted as run."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ Protocol = tuple[dict[str, Any], list[bytes], list[bytes], list[bytes]]
 
 @PROTOCOLS
 @pytest.mark.parametrize("word", [None, "Yes", "No"])
-def test_what_is_recorded(protocol: Protocol, word: str | None) -> None:
-    """A call is recorded while the user is asked; a decided one belongs to the turn of the answer."""
+def test_recording_of_approvals(protocol: Protocol, word: str | None) -> None:
+    """A call is recorded at the request for approval; once decided, it belongs to the turn of the answer."""
     config, asks, paid, refused = protocol
     lines = ("Pay", word) if word else ("Pay",)
     told = held(config, lines, *asks, *(refused if word == "No" else paid))
@@ -106,8 +106,8 @@ def test_what_is_recorded(protocol: Protocol, word: str | None) -> None:
 
 @PROTOCOLS
 @pytest.mark.parametrize(("approvals", "approval"), [("approve", "granted"), ("deny", "denied")])
-def test_what_the_configuration_decides(protocol: Protocol, approvals: str, approval: str) -> None:
-    """A call that the configuration decides about has its decision, too."""
+def test_approvals_by_the_configuration(protocol: Protocol, approvals: str, approval: str) -> None:
+    """A call that the configuration decides records the decision."""
     config, asks, paid, refused = protocol
     after = paid if approvals == "approve" else refused
     told = held({**config, "approvals": approvals}, ("Pay",), *asks, *after)
@@ -214,7 +214,7 @@ def test_a_ban(protocol: Protocol, word: str | None) -> None:
 
 
 def test_a_ban_in_a_turn() -> None:
-    """For bans, the call is made in the turn in which the agent asks; else where it is decided."""
+    """For bans, the call belongs to the turn of the request; for the rest, to that of the decision."""
     _, asks, paid, _ = AI_SDK
     banned = {"user_message": "Pay", "trajectory": {"forbidden": ["pay"]}}
     assert ran(AI_SDK, [banned, "Yes"], *asks, *paid).verdict.status is Status.FAILED

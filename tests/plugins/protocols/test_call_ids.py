@@ -1,4 +1,4 @@
-"""Ids of calls: an agent's own call and an equal one that it asks us for are two, and each has its id."""
+"""Ids of calls: an agent's own call and an equal one for the client are two, each with its id."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def asks_and_pays(body: dict[str, Any]) -> Raw:
     )
 
 
-def test_its_own_call_beside_ours() -> None:
-    """Of a Responses agent that pays twice, once through our mock, both calls are in the record: a limit of
-    one is exceeded."""
+def test_its_own_call_and_ours() -> None:
+    """If a Responses agent pays twice, once through our mock, both calls are recorded: a limit of one is
+    exceeded."""
     made = scenario("s", turns=["Pay."], tools={"pay": {"ok": True}}, trajectory={"max_calls": 1})
     with ScriptedAgent(asks_and_pays) as server:
         agent = {"type": "responses", "endpoint": server.endpoint, "body": {"model": "m"}}

@@ -1,4 +1,4 @@
-"""A turn whose answer nobody waits for any more is cancelled on the server: over real HTTP."""
+"""A turn that nobody waits for any more is cancelled on the server, over real HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configurations of the pages on Responses and Messages, run by the command line as they stand there."""
+"""The documented configurations of Responses and Messages on the command line, unchanged."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ scenario("ban", turns=["Only look."], trajectory={"expected": [], "forbidden": [
     ],
     ids=["responses-pairs", "responses-mocked", "messages"],
 )
-def test_what_the_pages_say(
+def test_the_pages_configurations(
     page: str, block: int, sim: str, status: int, seen_by: str, tmp_path: Path
 ) -> None:
-    """A page's configuration works as it stands, in workers and beside another; a banned call is caught."""
+    """They work unchanged, with workers and next to another agent; a banned call is detected."""
     text = (PAGES / page).read_text(encoding="utf-8")
     yaml = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)[block]
     project = Project(tmp_path)

@@ -161,14 +161,14 @@ def test_reported_calls() -> None:
     ],
     ids=["status", "signal", "nothing", "much", "no-json", "no-reply", "ends", "endless", "error"],
 )
-def test_what_goes_wrong(settings: dict[str, Any], said: str) -> None:
-    """A program that fails is the agent's error, which says how and shows the end of its log."""
+def test_errors(settings: dict[str, Any], said: str) -> None:
+    """A program's failure is the agent's error, with the end of its log."""
     assert said.replace('"no json"', "'no json'") in problem(settings, "stop")
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_calls_before_an_error_stay(form: str) -> None:
-    """What a program did before it failed is in the record, also where one message reports both."""
+    """Calls before a failure are recorded, even if one message has both."""
     told = 'import sys; sys.stdin.readline(); print(\'{"error": "E", "calls": {"name": "pay"}}\')'
     settings = agent(told, input=form, error="error", tool_calls="calls")
     (held,) = run(settings, "Hi").scenarios[0].conversations
@@ -198,7 +198,7 @@ def test_a_program_that_does_not_end(tmp_path: Path) -> None:
 
 
 def test_no_file_descriptors_left(tmp_path: Path) -> None:
-    """Where this machine has none, the scenario is errored, not the agent to blame; and none is lost."""
+    """Without file descriptors the scenario is errored without blaming the agent, and none leaks."""
 
     async def start() -> tuple[str, int]:
         before = opened()
@@ -230,7 +230,7 @@ class NoReaper(Reaper):
 
 
 def runs(pid: int) -> bool:
-    """Whether a process still runs; one whose end nobody has taken note of does not."""
+    """Return whether a process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):

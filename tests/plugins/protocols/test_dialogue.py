@@ -1,4 +1,4 @@
-"""What messages of any form tell, to agents that stay connected: replies without a path, calls, errors."""
+"""Reading messages of connected agents in any format: replies without a path, calls, errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hearing(notes: AgentNotes | None = None, **paths: str) -> TurnReader:
 
 
 def test_a_reply_at_a_usual_place() -> None:
-    """Without a path the reply is found where type http finds it, and a note says where, once."""
+    """Without a path the reply is found as in type http, with one note about its place."""
     told: list[str] = []
     notes = AgentNotes("a", told.append)
     for message in ({"message": {"content": "Hi"}}, {"message": {"content": "Ho"}}):
@@ -42,8 +42,8 @@ def test_a_reply_at_a_usual_place() -> None:
     ],
     ids=["two-replies", "lost-arguments", "nameless", "error"],
 )
-def test_messages_that_cannot_be_read(paths: dict[str, str], message: Any, said: str) -> None:
-    """What may mean two things is asked for, never guessed."""
+def test_ambiguous_messages(paths: dict[str, str], message: Any, said: str) -> None:
+    """The error names the setting that is needed instead of guessing."""
     with pytest.raises(AgentError) as raised:
         hearing(**paths).hear(message)
     assert said in str(raised.value)
@@ -65,8 +65,8 @@ def test_calls_of_usual_names() -> None:
     assert (again.call_id, again.args, again.result) == ("c-1", {"q": 1}, [4])
 
 
-def test_untold_calls_are_noted() -> None:
-    """Calls that stand where no path looks are reported, once."""
+def test_unread_calls_are_noted() -> None:
+    """One note reports calls at a place that no path covers."""
     notes: list[str] = []
     heard = hearing(AgentNotes("a", notes.append), reply="reply")
     for _ in range(2):
@@ -75,8 +75,8 @@ def test_untold_calls_are_noted() -> None:
     assert "seem to report tool calls at `steps`" in notes[0]
 
 
-def test_what_was_told_before_an_error_stays() -> None:
-    """An error keeps the calls of its own message and those before."""
+def test_calls_before_an_error_stay() -> None:
+    """An error keeps calls of its own message and earlier ones."""
     heard = hearing(tool_calls="call", error="error")
     with pytest.raises(AgentError):
         heard.hear({"call": {"name": "pay"}, "error": "declined"})

@@ -35,7 +35,7 @@ def agent(type: str, body: dict[str, Any], **more: Any) -> Any:
 
 @pytest.mark.parametrize("type", FORMS)
 def test_tools(type: str) -> None:
-    """What is no tool is left out."""
+    """Invalid tools are left out."""
 
     def lines(tools: Any) -> list[str]:
         about = agent_traits("a", agent(type, {"tools": tools}))

@@ -1,4 +1,4 @@
-"""Where tools may be on either side, one conversation shows which before the others begin: over real HTTP."""
+"""If tools may run on either side, one conversation shows where before others start, over real HTTP."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def suite(*turns: str, more: str = "") -> str:
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["here", "workers"])
 @pytest.mark.parametrize("ban", ["", ', trajectory={"forbidden": ["refund"]}'], ids=["plain", "banned"])
 def test_the_first_real_tool_stops_the_run(project: Project, arguments: tuple[str, ...], ban: str) -> None:
-    """One real refund, not twenty: the run says which tool ran, and exits with status 2."""
+    """One real refund, not twenty: the run names the tool and exits with status 2."""
     project.scenario(suite(*["refund"] * 8, more=f", conversations_per_scenario=3{ban}"))
     with Backend(own=True) as backend:
         configure(project, backend)
@@ -135,7 +135,7 @@ def test_others_begin_once_a_call_was_handed_over(project: Project, arguments: t
 
 
 def test_a_suite_that_calls_nothing_is_not_sequential_for_ever(project: Project) -> None:
-    """After five conversations alone the others begin, and each is held once."""
+    """After five sequential conversations the others start, and each runs once."""
     project.scenario(suite(*["hello"] * 9, more=", parallel=False, conversations_per_scenario=2"))
     with Backend(own=False) as backend:
         configure(project, backend)

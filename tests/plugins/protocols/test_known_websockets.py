@@ -1,4 +1,4 @@
-"""The configurations in the documentation reach stand-ins for public APIs over WebSockets."""
+"""The documented configurations, tested with stand-ins for public WebSocket APIs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_error_of_the_server_is_the_agents_failure(heading: str) -> None:
 
 
 def test_mocks_answer_the_functions_of_realtime() -> None:
-    """Two calls at once are answered before one response is asked for, and a ban on the function fails."""
+    """Two concurrent calls are answered before one response is requested, and a ban fails."""
     paid: list[int] = []
 
     def pay(amount: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Graphs behind a LangGraph server: what is sent, what runs tell, and every way in which they go wrong."""
+"""Graphs on a LangGraph server: requests, runs, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_conversation() -> None:
 
 
 def test_calls_that_the_state_does_not_show() -> None:
-    """Calls of graphs inside, and those that a graph removed from its state, are seen all the same."""
+    """Calls of subgraphs, and those that a graph removed from its state, are recorded."""
     inner = ai("", "b1", call("reserve", "c2", item="lamp"))
     told = talk(
         stream(
@@ -147,7 +147,7 @@ def test_calls_under_one_id() -> None:
 
 @pytest.mark.parametrize("status", ["404 Not Found", "405 Method Not Allowed"])
 def test_a_server_that_cannot_stream(status: str) -> None:
-    """It is asked to wait instead, from then on; that its graphs inside are not seen is said once."""
+    """Later requests wait for the result; one note says that subgraphs are not visible."""
     final = as_json({"messages": [human("Hi"), STOCK, ANSWER, ai("Three.", "a2")]})
     told = talk(http(b"{}", status), final, final, lines=("Hi", "Hi"))
     assert [r.line.split()[1].rpartition("/")[2] for r in told.requests] == ["stream", "wait", "wait"]
@@ -158,7 +158,7 @@ def test_a_server_that_cannot_stream(status: str) -> None:
 
 
 def test_tokens_are_timed() -> None:
-    """With `streaming: true` tokens are asked for, and the first of the model's text is timed."""
+    """With `streaming: true` tokens are requested, and the first of the model's text is timed."""
     chunk, meta = {"type": "AIMessageChunk", "content": "Hel", "id": "a2"}, {"langgraph_node": "model"}
     run = stream(("messages|x:1", [chunk, meta]), added(ai("Hello.", "a2")), ("dance", {}), ("end", None))
     told = talk(run, HELLO[1], streaming=True)
@@ -199,8 +199,8 @@ def test_an_interrupt(approvals: str, resume: object) -> None:
     assert len(told.calls) == 1
 
 
-def test_an_answer_of_the_configuration() -> None:
-    """`body.command` says how interrupts are answered that want another form."""
+def test_a_configured_answer_to_interrupts() -> None:
+    """`body.command` sets the answer to interrupts with another format."""
     told = talk(
         stream(("updates", {"__interrupt__": [QUESTION]})),
         state(human("Hi"), next=("x",)),
@@ -244,7 +244,7 @@ CARD = {"action_request": {"action": "order", "args": {}}, "config": {"allow_res
     ids=["text", "object", "middleware", "respond", "per-call", "inbox"],
 )
 def test_forms_of_interrupts(value: Any, asks: str, yes: Any, no: Any) -> None:
-    """What is asked becomes the reply, and the user's words the answer that this form of question wants."""
+    """The question becomes the reply, and the user's text the answer in the format of the question."""
     interrupts = [{"value": value, "id": "i1"}]
     assert question_text(interrupts) == asks
     assert resume(interrupts, Decision(True, "Yes")) == yes
@@ -352,15 +352,15 @@ FAILED = {"error": "RuntimeError", "message": "on fire"}
         "bad-request",
     ],
 )
-def test_what_goes_wrong(answers: list[Answer], problem: str) -> None:
-    """Each error says what was found, what was expected and, where there is one, the key that helps."""
+def test_errors(answers: list[Answer], problem: str) -> None:
+    """Each error has what was found, what was expected, and a helpful key if there is one."""
     told = talk(*answers)
     assert problem in told.problem
     assert told.conversation.turns == ()
 
 
 def test_calls_before_an_error_stay() -> None:
-    """What the graph had done before it failed is in the record."""
+    """Calls before the graph failed are recorded."""
     told = talk(stream(added(STOCK), added(ANSWER, node="tools"), ("error", FAILED)))
     assert told.calls == [("stock", {"item": "lamp"}, {"left": 3}, "agent")]
 
@@ -373,7 +373,7 @@ def test_a_run_that_takes_too_long() -> None:
 
 
 def test_a_server_with_one_graph() -> None:
-    """Without `assistant_id` the only graph of the server is asked for; several are named."""
+    """Without `assistant_id` the only graph is used; several are listed in the error."""
     one, two = [{"graph_id": "shop"}] * 2, [{"graph_id": "shop"}, {"graph_id": "bank"}]
     told = talk(as_json(one), *HELLO, assistant_id=None)
     assert told.requests[1].body["assistant_id"] == "shop"
@@ -400,7 +400,7 @@ def test_a_state_of_another_shape() -> None:
 
 
 def test_parts_of_messages() -> None:
-    """Blocks of text are joined, others are not said; calls of the provider and broken ones are calls."""
+    """Text blocks are joined and others dropped; provider and invalid calls count as calls."""
     unknown: list[object] = []
     blocks = [{"type": "thinking"}, "One ", {"type": "text", "text": "two."}, {"type": "hum"}]
     assert text_of(ai(blocks), lambda *kind: unknown.append(kind)) == "One two."
@@ -425,7 +425,7 @@ def test_parts_of_messages() -> None:
 
 
 def test_a_tool_that_ends_the_turn() -> None:
-    """What a tool with `return_direct` answers is the reply, and words beside its call are none."""
+    """The answer of a tool with `return_direct` is the reply; text with its call is not."""
     told = talk(stream(added(STOCK), added(ANSWER)), state(human("Hi"), STOCK, ANSWER))
     assert told.replies == ['{"left": 3}']
 
@@ -496,7 +496,7 @@ def ran(**options: Any) -> RunResult:
 
 
 def test_fifty_conversations_at_once() -> None:
-    """Each has a thread of its own, and no call, message or state of another's."""
+    """Each has its own thread, and no call, message or state of another."""
     result = ran(turns=["one", "two"], conversations_per_scenario=50)
     held = [c.conversation for c in result.scenarios[0].conversations]
     threads = [thread_of(one.session_id or "") for one in held]
@@ -509,7 +509,7 @@ def test_fifty_conversations_at_once() -> None:
 
 
 def test_the_state_of_the_session() -> None:
-    """It goes into the graph's input; where the graph has no place for it the scenario is errored."""
+    """It is part of the graph's input; if the graph has no such key the scenario is errored."""
     (kept,) = ran(
         turns=["Hi"], session={"state": {"user": "Ann"}}, final_session_state={"user": "Ann"}
     ).scenarios

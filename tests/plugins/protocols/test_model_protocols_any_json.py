@@ -208,7 +208,7 @@ def test_any_stream(
     ids=["call", "item", "use", "block"],
 )
 def test_deep_nesting(kind: str, place: str, depth: int) -> None:
-    """Nesting as deep as it likes, also where it is to be sent back, is read or the agent's error."""
+    """Nesting of any depth, even if it has to be sent back, is read or the agent's error."""
     answer = http((place % ('{"a":' * depth + "1" + "}" * depth)).encode())
     last = {"output": [{"content": "Bye."}], "content": "Bye."}
     done = held({"type": kind}, "ab", answer, as_json(last), tools={"f": "ok"})

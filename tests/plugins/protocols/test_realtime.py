@@ -147,7 +147,7 @@ def booking(name: str = "books") -> Any:
 
 @pytest.mark.parametrize("beta", [False, True])
 def test_mocks_answer_the_calls_of_many_conversations_at_once(beta: bool) -> None:
-    """The session asks for text and declares the mocks; each conversation has its own socket and results."""
+    """The session requests text and declares the mocks; each conversation has its own socket."""
     talking = RealtimeServer(books, beta=beta)
     with server(talking.talk) as url:
         result = run(url, booking("one"), booking("two"), body={"instructions": "Be kind."})

@@ -103,7 +103,7 @@ NOBODYS = [
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_each_protocol_is_recognised(kind: str) -> None:
-    """What only one protocol sends is recognised, answers and refusals alike; what anybody sends is not."""
+    """Answers and refusals of only one protocol identify it; common ones do not."""
     assert [detect_type(one) for one in ANSWERS[kind]] == [kind] * len(ANSWERS[kind])
     assert [detect_type(one) for one in NOBODYS] == [None] * len(NOBODYS)
     assert kind in PLUGINS.all("agent type")
@@ -216,13 +216,13 @@ def advised(one: ProbeResponse, kind: str = "chat_completions", path: str = "/ch
         "tls",
     ],
 )
-def test_what_is_advised(one: ProbeResponse, said: str) -> None:
-    """The configuration that would fit, where there is a better one than the configured."""
+def test_advice(one: ProbeResponse, said: str) -> None:
+    """The advice is a better configuration, if there is one."""
     assert advised(one) == said
 
 
-def test_signs_of_the_path_are_told_as_such() -> None:
-    """Where an answer says nothing, the end of the path may; not for one that is not there."""
+def test_advice_by_the_path_says_so() -> None:
+    """If an answer shows nothing, the end of an existing path may."""
     said = "by its path, this may be a chat-completions endpoint: `type: chat_completions`"
     assert advised(seen(b"no", 500), "responses", "/v1/chat/completions") == said
     assert advised(seen(b"no", 404), "responses", "/v1/chat/completions") == ""
@@ -274,14 +274,14 @@ NOT_THERE = seen({"detail": "Not Found"}, 404)
     ],
     ids=["own-root", "own-path", "own-server", "here", "here-last", "by-get", "model", "own"],
 )
-def test_where_a_server_was_looked_at(kind: str, path: str, one: ProbeResponse, said: str) -> None:
-    """What is at the endpoint itself comes first, then the configured type elsewhere, then others."""
+def test_the_order_of_detection(kind: str, path: str, one: ProbeResponse, said: str) -> None:
+    """The endpoint itself comes first, then the configured type at other paths, then other types."""
     found = anyio.run(told, ROUTES, kind, path, one)
     assert said in found if said else found == ""
 
 
-def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
-    """The server is asked by GET alone, and once, however many conversations fail."""
+def test_detection_uses_only_get() -> None:
+    """The server gets each request once, however many conversations fail."""
     asked: list[tuple[str, bytes]] = []
 
     async def note(request: web.Request) -> web.Response:
@@ -305,8 +305,8 @@ def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
     assert anyio.run(fail, "responses", NOT_THERE) == {("GET", b"")}
 
 
-def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:
-    """Whenever it is held up while it looks, an answer that is there is heard."""
+def test_a_local_delay_does_not_look_like_silence() -> None:
+    """Whenever this program is delayed, an available answer is read."""
 
     async def look(steps: int) -> ProbeResponse | None:
         def step(left: int) -> None:
@@ -323,7 +323,7 @@ def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:
 
 
 def test_the_first_error_is_never_hidden() -> None:
-    """Advice stands behind what went wrong; before it where the end would be cut."""
+    """Advice follows the error, or precedes it if the end would be cut."""
     look = EndpointProbe(url="http://localhost:1/chat", client=Nobody())
 
     async def say(problem: str, one: ProbeResponse) -> str:

@@ -1,4 +1,4 @@
-"""Which of the agent's messages of a turn asked for a call, as the answers of protocols tell it."""
+"""Rounds of calls, as the answers of protocols report them."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_other_kinds_of_calls_for_the_caller() -> None:
 
 
 def test_an_unmocked_call_ends_the_conversation() -> None:
-    """A call that nobody answers is the agent's error, and is on record."""
+    """An unmocked call is the agent's error, and recorded."""
     result = talk(response(call("transfer", amount=5)))
     assert "tool 'transfer', which has no mock" in result.problem
     assert [name for name, *_ in result.calls] == ["transfer"]
@@ -242,7 +242,7 @@ def test_an_unmocked_call_ends_the_conversation() -> None:
     ids=["parts", "refusal", "text", "phases", "before-calls", "commentary", "listing", "echo"],
 )
 def test_the_reply(items: list[Any], reply: str) -> None:
-    """The reply is what was said after the last call, refusals too."""
+    """The reply is the text after the last call, including refusals."""
     assert talk(response(*items)).replies == [reply]
 
 
@@ -324,8 +324,8 @@ def test_files_of_the_user() -> None:
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:30],
 )
-def test_what_is_no_answer(answer: Any, problem: str) -> None:
-    """Whatever a response lacks or complains of is the agent's error; its calls until then are on record."""
+def test_invalid_answers(answer: Any, problem: str) -> None:
+    """A missing part or an error in a response is the agent's error; earlier calls are recorded."""
     result = talk(answer)
     assert problem in result.problem
     assert result.problem.startswith("agent: ")
@@ -346,7 +346,7 @@ def test_what_is_no_answer(answer: Any, problem: str) -> None:
     ids=["error", "completion", "output", "list", "page", "404", "401"],
 )
 def test_other_answers(answer: Any, problem: str) -> None:
-    """What is not a response at all is told with what it was, and what to try."""
+    """The error about any other answer shows it, with advice."""
     assert problem in talk(answer).problem
 
 
@@ -416,8 +416,8 @@ def test_interleaved_items() -> None:
     assert talk(as_events(*events), streaming=True).replies == ["Aa\n\nB!\n\nNo."]
 
 
-def test_a_call_that_only_the_stream_tells() -> None:
-    """A call that the last event leaves out was made all the same."""
+def test_a_call_only_in_the_stream() -> None:
+    """A call that the last event omits still counts."""
     events = streamed(call(), output(), said("Done."))
     events[-1] = {"type": "response.completed", "response": response(said("Done."))}
     result = talk(as_events(*events), streaming=True)
@@ -455,8 +455,8 @@ def test_broken_streams(events: list[Any], problem: str) -> None:
     assert result.calls == [("pay", {}, {"paid": True}, "agent")]
 
 
-def test_what_nobody_knows_is_counted() -> None:
-    """Unknown events, items and parts are ignored, and told once at the end."""
+def test_unknown_parts_are_counted() -> None:
+    """Unknown events, items and parts are ignored, with one note at the end."""
     odd = {"type": "response.odd"}
     item = {"type": "hologram", "id": "h"}
     parts = said("Hi.", content=[{"type": "output_text", "text": "Hi."}, {"type": "smell"}])
@@ -475,7 +475,7 @@ def test_what_nobody_knows_is_counted() -> None:
 
 
 def test_an_agent_that_cannot_stream() -> None:
-    """JSON is an answer, also where a stream was asked for."""
+    """JSON is a valid answer even if a stream was requested."""
     assert talk(response(said("Hi.")), streaming=True).replies == ["Hi."]
 
 
@@ -483,7 +483,7 @@ def test_an_agent_that_cannot_stream() -> None:
 
 
 def test_a_response_in_the_background() -> None:
-    """A response that is queued is asked for again until it is done, beside the endpoint's query."""
+    """A queued response is polled until done, with the endpoint's query."""
     begun = response(status="queued", output=[], id="resp/1")
     answers = [as_json(begun), as_json({**begun, "status": "in_progress"}), as_json(response(said("Done.")))]
     result = held({**AGENT, "headers": {"x-key": "k"}}, ["Pay."], *answers, path="/responses?api-version=1")
@@ -534,7 +534,7 @@ def test_the_previous_response() -> None:
 
 
 def test_a_server_without_stored_responses() -> None:
-    """A refusal that speaks of the previous response, and a response without an id, say what to write."""
+    """If it refuses the previous response, or gives no id, the error suggests a setting."""
     error = {"error": {"message": "previous_response_id is not supported", "param": "previous_response_id"}}
     refused = talk(
         response(said("Hi.")), as_json(error, "400 No"), lines="ab", history="previous_response_id"
@@ -560,8 +560,8 @@ def test_a_conversation_of_ours() -> None:
     assert "write history: input" in note
 
 
-def test_a_conversation_of_theirs() -> None:
-    """A server that refuses an id of ours is asked for one of its own, and told all from the beginning."""
+def test_a_conversation_id_of_the_server() -> None:
+    """A server that refuses our id creates its own, and gets the whole history."""
     error = {"error": {"message": "Expected an ID that begins with 'conv'.", "param": "conversation"}}
     named = response(said("Hi."), conversation={"id": "conv_1"})
     result = talk(
@@ -588,7 +588,7 @@ def test_a_conversation_of_theirs() -> None:
 
 
 def test_retries_and_headers() -> None:
-    """A busy server is asked again; templates in headers are filled."""
+    """A busy server is retried; templates in headers are filled."""
     busy = http(b"busy", "503 Busy", ["retry-after: 0"])
     result = talk(busy, response(said("Hi.")), headers={"X-Session": "{{session_id}}"})
     assert result.conversation.turns[0].retries == 1
@@ -596,7 +596,7 @@ def test_retries_and_headers() -> None:
 
 
 def test_a_time_out_within_a_stream_keeps_the_calls() -> None:
-    """What came before the time was up is on record."""
+    """Calls before the timeout are recorded."""
 
     async def stall(writer: Any) -> None:
         writer.write(as_events(*streamed(call(), output())[:-1]).replace(b"content-length", b"x-length"))
@@ -620,7 +620,7 @@ def test_a_time_out_within_a_stream_keeps_the_calls() -> None:
     ids=["history", "input", "conversation", "placeholder"],
 )
 def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
-    """What cannot be is refused with what there is."""
+    """An invalid value is refused with the valid ones."""
     with pytest.raises(ValueError, match=says.replace("{", r"\{")):
         Config.model_validate({"agent": {**AGENT, "endpoint": "http://h", **keys}})
 
@@ -644,7 +644,7 @@ def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
     ids=["response", "message", "param", "v1", "plain", "other", "text", "completion", "page"],
 )
 def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
-    """An endpoint that asks for the `input`, or answers with a response, speaks it; others do not."""
+    """An endpoint that requires `input`, or answers with a response, matches; others do not."""
     settings = found and {"type": "responses", "endpoint": found}
     no_document = http(b"", "404 No")
     assert looked("responses", path, no_document, *answers) == settings
@@ -654,7 +654,7 @@ def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
 
 
 def shop(request: dict[str, Any]) -> dict[str, Any]:
-    """What an agent that keeps nothing answers: it calls `pay` with what the user said first."""
+    """The answers of a stateless agent: it calls `pay` with the user's first text."""
     given = request["input"]
     who = next(item["content"] for item in given if item.get("role") == "user")
     if given[-1].get("role") == "user":

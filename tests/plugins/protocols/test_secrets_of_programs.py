@@ -1,4 +1,4 @@
-"""A secret that a program says which is an agent is in no output of a run."""
+"""A secret in the output of a program agent is in no output of a run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "agentest" / "schemas" / "resul
 
 
 def held(agent: Any, *turns: Any, **options: Any) -> ScenarioResult:
-    """What becomes of a scenario of these turns."""
+    """Run a scenario with these turns and return its result."""
     return run_scenarios([scenario("s", turns=turns, **options)], agent=agent).scenarios[0]
 
 
@@ -95,9 +95,9 @@ scenario("pipe", session={"state": {"draft": 1}}, final_session_state={"rounds":
 """
 
 
-def test_what_the_reports_say(project: Project) -> None:
-    """results.json has the state after every turn, the console and GitHub's summary what changed, and by whom
-    what was said; judged again from the file, the verdict is the same."""
+def test_reports_show_state_and_authors(project: Project) -> None:
+    """results.json has the state after every turn, the console and GitHub's summary its changes and the
+    authors of messages; judged again from the file, the verdict is the same."""
     with Pipeline() as pipe:
         project.config("", agent=pipe.agent)
         project.scenario(PROJECT)

@@ -40,7 +40,7 @@ def agent() -> Iterator[ScriptedAgent]:
 
 
 def adk(body: dict[str, Any]) -> Raw:
-    """An ADK server whose agent looks something up by itself, unless it is asked to be quiet."""
+    """An ADK server whose agent looks something up itself, unless asked to be quiet."""
     if "new_message" not in body:
         return Raw(json.dumps({"id": body["session_id"], "state": body["state"]}).encode())
     said = body["new_message"]["parts"][0]["text"]
@@ -70,8 +70,8 @@ def test_what_no_agent_of_a_type_can_be() -> None:
 
 
 def test_metrics_of_evaluation_sets(project: Project, agent: ScriptedAgent) -> None:
-    """What ADK's criteria say of unseen calls is errored, for information alone skipped; what they say of
-    replies is scored."""
+    """ADK criteria about unseen calls are errored, or skipped if for information; those about replies are
+    scored."""
     project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
     project.write(
         "a.test.json", text(eval_set("a", case("c", invocation("Hi.", "Reserved.", [use("look")]))))
@@ -108,7 +108,7 @@ def test_mocks_that_do_not_reach_stop_the_run(project: Project, arguments: tuple
 
 
 def test_mocks_of_evaluation_sets(project: Project) -> None:
-    """`eval --mocks` is refused in the same way; answers that a set has recorded are nobody's mocks."""
+    """`eval --mocks` is refused the same way; answers recorded in a set are not mocks."""
     recorded = invocation("Hi.", "Done.", [use("look", at="Hi.")], [response("look", found=1)])
     project.write("a.test.json", text(eval_set("a", case("c", recorded))))
     project.write("mocks.py", "tools = {'look': 1}")
@@ -149,10 +149,10 @@ def test_each_agent_of_a_comparison_is_looked_at_alone(project: Project) -> None
 @pytest.mark.parametrize(
     ("metric", "told"), [("tool_trajectory_avg_score", True), ("response_match_score", False)]
 )
-def test_silence_where_an_evaluation_set_expects_calls(
+def test_a_silent_agent_with_expected_calls_of_a_set(
     project: Project, agent: ScriptedAgent, metric: str, told: bool
 ) -> None:
-    """Calls that a set expects count where a criterion is about calls."""
+    """Expected calls of a set count if a criterion is about calls."""
     project.config(agent.endpoint)
     expected = case("c", invocation("Hi.", "Reserved.", [use("look")]))
     project.write("a.test.json", text(eval_set("a", expected)))
@@ -162,8 +162,8 @@ def test_silence_where_an_evaluation_set_expects_calls(
     assert (TOLD in done.stdout) is told
 
 
-def test_ways_are_those_that_there_are() -> None:
-    """What is said of unseen calls names the agent's own settings first, then types that exist."""
+def test_advice_about_unseen_calls() -> None:
+    """It names the agent's own settings first, then existing types."""
     chat = advice_for_unseen_calls("bot", configured(tool_visibility="unseen"))
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "

@@ -78,7 +78,7 @@ async def texts(socket: Socket, request: web.Request) -> None:
 
 
 async def tokens(socket: Socket, request: web.Request) -> None:
-    """Typed messages, tokens, calls of its own, and an end. Sessions by the address."""
+    """Typed messages, tokens, its own calls, and an end; sessions by address."""
     count = 0
     async for message in socket:
         said, count = json.loads(message.data)["text"], count + 1
@@ -212,8 +212,8 @@ def test_a_server_that_speaks_first() -> None:
     assert replies(welcoming, WELCOMING, "One", "Two") == ["s-7: One", "s-7: Two"]
 
 
-def test_late_messages_are_told() -> None:
-    """What came after the end of a turn was dropped but for its calls, and a note says so."""
+def test_late_messages_are_noted() -> None:
+    """Messages after the end of a turn are dropped, except for calls, with a note."""
     notes: list[str] = []
     heard: list[anyio.Event] = []
 
@@ -348,8 +348,8 @@ async def endless(socket: Socket, request: web.Request) -> None:
         "401",
     ],
 )
-def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, said: str) -> None:
-    """Whatever the agent does wrong is its error, which says what was expected and shows what came."""
+def test_errors(dialect: Dialect, settings: dict[str, Any], path: str, said: str) -> None:
+    """An agent's error has what was expected and what was received."""
     assert said in problem(dialect, settings, path)
 
 
@@ -400,7 +400,7 @@ async def open_socket(client: Any, retries: int) -> object:
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("number", NOTHING_LEFT)
 def test_nothing_to_make_a_connection_with(retries: int, number: int) -> None:
-    """Where this machine can make no connection, it says nothing of the agent."""
+    """If this machine cannot open connections, the agent is not to blame."""
     machine = Machine(number)
     with pytest.raises(CannotSend, match="this machine has no more to give"):
         anyio.run(open_socket, machine, retries)

@@ -1,4 +1,4 @@
-"""`--engine ray` where something ends before its time: nothing stays, and what has finished is kept."""
+"""`--engine ray` when something ends early: nothing is left running, and finished work is kept."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def counts(project: Project) -> list[int]:
 
 @pytest.fixture
 def nodes() -> Iterator[RayCluster]:
-    """A cluster of two nodes beside its head."""
+    """A cluster with a head and two nodes."""
     with ray_cluster(2) as cluster:
         yield cluster
 

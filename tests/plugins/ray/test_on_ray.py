@@ -50,7 +50,7 @@ config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporte
 
 
 def handled(project: Project, *turns: str) -> None:
-    """A project whose agent is a Python function, and whose `.env` holds a key."""
+    """A project whose agent is a Python function, with a key in `.env`."""
     project.write("agentest.config.py", f"WHERE = {str(project.root)!r}\n{HANDLER}")
     project.write(".env", f"MY_API_KEY={KEY}\n")
     lines = [f"scenario('s{n}', turns=[{said!r}])" for n, said in enumerate(turns)]
@@ -63,7 +63,7 @@ def ray_files() -> set[Path]:
 
 
 def processes_of_ray() -> set[str]:
-    """Ids of all of them, whoever has started them."""
+    """The ids of all Ray processes, whoever started them."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -185,7 +185,7 @@ def test_an_address_at_which_nobody_answers(project: Project) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """A cluster of two nodes beside its head."""
+    """A cluster with a head and two nodes."""
     with ray_cluster(2) as cluster:
         yield cluster
 
@@ -230,8 +230,8 @@ def test_the_agent_may_be_a_server(project: Project) -> None:
     assert timeless(json.loads(json.dumps(project.results))) == alone
 
 
-def test_what_a_worker_breaks_with_shows_no_key(project: Project) -> None:
-    """It is told here, and stays out of Ray's files."""
+def test_a_workers_error_shows_no_key(project: Project) -> None:
+    """The error is reported here, and Ray's files do not have it."""
     before = ray_files()
     handled(project, "hello")
     there = "sys.argv[0].endswith('default_worker.py')"

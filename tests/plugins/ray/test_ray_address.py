@@ -1,4 +1,4 @@
-"""Where a cluster is; without Ray."""
+"""Finding the address of a cluster, without Ray."""
 
 from __future__ import annotations
 

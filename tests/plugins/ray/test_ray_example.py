@@ -1,4 +1,4 @@
-"""The project in examples/ray: it runs as it stands, and its files for clusters agree with each other."""
+"""The project in examples/ray runs unchanged, and its files for clusters agree with each other."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_results_are_in_a_volume_that_outlives_the_cluster() -> None:
     assert "${RESULTS:-" in document("agentest.config.yaml")["output_dir"]
 
 
-def test_no_key_stands_in_a_file() -> None:
-    """Keys come from a Secret, to the head alone; what stays here is named where Ray and docker look."""
+def test_no_file_has_a_key() -> None:
+    """Keys come from a Secret, only for the head; Ray and docker are told to exclude local ones."""
     head, *others = pods()
     keys = [each for each in head["env"] if each["name"].endswith("_KEY")]
     assert [set(each) for each in keys] == [{"name", "valueFrom"}]

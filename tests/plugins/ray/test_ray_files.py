@@ -1,4 +1,4 @@
-"""What travels to a cluster, and what workers print there; without Ray."""
+"""Files sent to a cluster, and output of workers there, without Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a job of a Ray cluster: what `ray job submit` sends, where results are, and how the job ends."""
+"""A run as a job of a Ray cluster: files of `ray job submit`, results, and the job's end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[str]:
-    """Where the cluster has its files."""
+    """The folder with the cluster's files."""
     folder = tempfile.mkdtemp(prefix="ray-")  # short, as sockets are in it
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def submitted(dashboard: str, folder: Path, *arguments: str) -> subprocess.Compl
 
 @pytest.fixture
 def night(tmp_path: Path) -> Path:
-    """A copy of the example, with a key beside it."""
+    """A copy of the example, with a key next to it."""
     folder = tmp_path / "night"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns(".agentest"))
     (folder / ".env").write_text(f"OPENAI_API_KEY={KEY}\n", encoding="utf-8")
@@ -145,7 +145,7 @@ def test_a_job_leaves_its_results_where_they_stay(dashboard: str, folder: str, n
 
 
 def shown(url: str) -> str:
-    """What is answered there."""
+    """The response of that address."""
     with urlopen(url, timeout=DEADLINE_S) as answer:
         text: str = answer.read().decode()
         return text

@@ -137,7 +137,7 @@ def test_why_workers_wait() -> None:
 
 
 def test_a_node_is_dead_when_the_cluster_says_so() -> None:
-    """Not while it is unknown, or nobody answers."""
+    """An unknown node, or one that cannot be checked, is not dead."""
     ray = FakeRay([HEAD, node("1"), node("2", alive=False)])
     assert [is_dead(ray, name) for name in ("1", "2", "3")] == [False, True, False]
     assert not is_dead(SimpleNamespace(nodes=lambda: 1 / 0), "2")

@@ -1,4 +1,4 @@
-"""Options of `--engine ray` are checked at once, also where nothing would be run."""
+"""Options of `--engine ray` are checked at once, even if nothing would run."""
 
 from __future__ import annotations
 

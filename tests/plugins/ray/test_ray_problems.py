@@ -1,4 +1,4 @@
-"""What is said where Ray cannot be used, or a cluster not be joined; without Ray."""
+"""Errors if Ray cannot be used or a cluster not joined, without Ray."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def said(problem: BaseException, root: Path = Path("/project")) -> str:
     return describe_join_failure(problem, ProjectFiles(root))
 
 
-def test_a_cluster_that_asks_for_a_token() -> None:
-    """Ray tells it in the cause alone."""
+def test_a_cluster_that_requires_a_token() -> None:
+    """Ray reports it only in the exception's cause."""
     told = said(caused(ConnectionError("Failed to connect to Ray cluster at a:1"), OF_TOKEN))
     assert told.startswith("the cluster requires a token, which is missing or wrong here")
     assert "RAY_AUTH_MODE=token" in told
@@ -84,7 +84,7 @@ def test_ray_is_new_enough(version: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A project with room for other folders beside it."""
+    """A project with room for sibling folders."""
     root = tmp_path / "project"
     root.mkdir()
     return Project(root)
@@ -103,7 +103,7 @@ def installed(project: Project, ray: str, version: str = "2.60.0") -> dict[str, 
 
 
 def refused(project: Project, ray: str, version: str = "2.60.0", *options: str) -> str:
-    """What a run says that is refused."""
+    """The error of a refused run."""
     project.config("http://127.0.0.1:9/v1")
     project.scenario("scenario('a', turns=['hello'])")
     done = project.run("--engine", "ray", *options, env=installed(project, ray, version))

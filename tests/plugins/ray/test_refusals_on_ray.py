@@ -38,7 +38,7 @@ def has_tokens() -> bool:
 
 
 def refused(project: Project, cluster: RayCluster, env: dict[str, str]) -> str:
-    """What a run says that is refused."""
+    """The error of a refused run."""
     project.write("agentest.config.py", CONFIG)
     project.scenario("scenario('a', turns=['hello'])")
     done = project.run("--engine", "ray", "--ray-address", cluster.address, env=env)
@@ -50,7 +50,7 @@ def refused(project: Project, cluster: RayCluster, env: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[RayCluster]:
-    """A cluster of another version of Ray, which asks for a token if it can."""
+    """A cluster with another version of Ray, which requires a token if it can."""
     with ray_cluster(0, {"VERSION_OF_THE_TEST": "2.39.7", **TOKEN}) as cluster:
         yield cluster
 

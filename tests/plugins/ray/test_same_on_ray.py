@@ -18,8 +18,8 @@ def test_the_same_workload_leaves_the_same(project: Project) -> None:
     check_the_same(project, "--engine", "ray", "--workers", "2")
 
 
-def test_scenarios_that_are_others_wherever_they_are_read(project: Project) -> None:
-    """Workers on Ray read the files again: the run does not begin, and says what may be the cause."""
+def test_scenarios_that_differ_at_every_import(project: Project) -> None:
+    """Ray workers import the files again: the run does not start, and the error has a likely cause."""
     project.write("agentest.config.py", PRINTING)
     project.scenario("import uuid\nfor n in range(3):\n    scenario(uuid.uuid4().hex, turns=['go'])")
     done = project.run("--engine", "ray", "--workers", "2")

@@ -1,4 +1,4 @@
-"""Pages in Chromium. One browser serves all tests of a process; each test has a context of its own."""
+"""Pages in Chromium. One browser serves all tests of a process; each test has its own context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ collect_ignore_glob = [] if WANTED or importlib.util.find_spec("playwright") els
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all of this folder, and skip them where there is no browser."""
+    """Mark all tests in this folder, and skip them without a browser."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
@@ -46,7 +46,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Noise:
-    """What a page complained of, and whom it asked: to be nothing at the end of each test."""
+    """A page's errors and foreign requests: empty at the end of each test."""
 
     def __init__(self, page: Any) -> None:
         self.problems: list[str] = []
@@ -58,7 +58,7 @@ class Noise:
 
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
-    """A page in a context of its own. Errors that it reports fail the test; `page.noise` has them."""
+    """A page in its own context. Errors that it reports fail the test; `page.noise` has them."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MS)
     shown = context.new_page()

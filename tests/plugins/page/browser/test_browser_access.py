@@ -1,4 +1,4 @@
-"""Who has no mouse, no colours, another theme, a small screen or paper gets along with every view."""
+"""Every view works without a mouse or colors, in another theme, on a small screen and on paper."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_view_is_for_everybody(page: Any, views: dict[str, str], view: str
 
 
 def too_wide(page: Any) -> list[str]:
-    """What stands over the edge of the page, outside of boxes that scroll by themselves."""
+    """Elements that overflow the page, outside of scrolling boxes."""
     return page.evaluate("""() => {
       const width = document.documentElement.clientWidth;
       if (document.documentElement.scrollWidth <= width) return [];
@@ -129,7 +129,7 @@ def test_a_report_is_walked_through_by_keyboard(page: Any, report: str) -> None:
 
 
 def test_a_link_from_elsewhere_leads_up_to_its_run(page: Any, report: str) -> None:
-    """Who came straight to a conversation gets to the run by u, and does not leave the page."""
+    """From a direct link to a conversation, u leads to the run without leaving the page."""
     page.goto(f"{report}#/conversation?scenario={SCENARIOS[0]}&agent=booking")
     heading(page).wait_for()
     page.keyboard.press("u")
@@ -139,7 +139,7 @@ def test_a_link_from_elsewhere_leads_up_to_its_run(page: Any, report: str) -> No
 
 
 def test_the_theme_is_chosen_and_stays(page: Any, report: str) -> None:
-    """The button changes the colours, says which theme there is, and the next visit has it."""
+    """The button changes the colors and names the theme, and the next visit uses it."""
     page.goto(report)
     ground = "getComputedStyle(document.body).backgroundColor"
     button = page.get_by_role("button", name="Theme")
@@ -180,8 +180,8 @@ def test_more_contrast_is_given_to_who_wants_it(page: Any, report: str) -> None:
     assert (quiet, line) == (text, strong)
 
 
-def test_without_grounds_edges_stay(page: Any, report: str) -> None:
-    """Where the system takes the colours away, badges have an edge, and each has a word beside its mark."""
+def test_without_colors_borders_stay(page: Any, report: str) -> None:
+    """If the system removes colors, badges have a border, and each has a word next to its mark."""
     page.goto(report)
     heading(page).wait_for()
     page.emulate_media(forced_colors="active")

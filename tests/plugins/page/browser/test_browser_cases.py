@@ -26,7 +26,7 @@ TWO = documents.case(ODD, documents.invocation("Bye."))
 
 
 class Site:
-    """A server of a project in a thread of its own."""
+    """A server for a project in its own thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ def saved(page: Any) -> None:
 
 
 def were_refused(page: Any) -> None:
-    """What the server refused, the browser reports as an error: nothing else may be among them."""
+    """Check that the browser reports only the errors of requests that the server refused."""
     assert all("status of 4" in said for said in page.noise.problems)
     page.noise.problems.clear()
 
@@ -88,8 +88,8 @@ def expect(locator: Any) -> Any:
     return expected(locator)
 
 
-def test_scenario_files_are_listed_when_they_are_wanted(page: Any, site: Site) -> None:
-    """Scenarios stand there with file and line, and a broken file with its error."""
+def test_scenario_files_are_listed_on_request(page: Any, site: Site) -> None:
+    """Scenarios have file and line, and a broken file its error."""
     (site.folder / "b.sim.py").write_text("raise ValueError('broken')\n")
     site.open(page, "cases")
     page.get_by_text("Scenario files", exact=True).click()
@@ -151,8 +151,8 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
     assert (first["agentest"], first["owner"]) == ({"tags": ["smoke", "slow"]}, "me")
 
 
-def test_what_must_happen_is_written_in_the_words_of_scenarios(page: Any, site: Site) -> None:
-    """What the reader says of a word stands beside its field; what it can read is written."""
+def test_expectations_are_written_as_in_scenario_files(page: Any, site: Site) -> None:
+    """The parser's error appears next to the field; valid text is saved."""
     site.open(page, f"cases?file={NAME}&case=one")
     page.get_by_text("What must happen, in the words of scenario files").click()
     calls = page.get_by_label("Calls of the whole conversation")
@@ -243,7 +243,7 @@ def test_what_is_wrong_stands_beside_its_field(page: Any, site: Site) -> None:
 
 
 def test_two_tabs_edit_one_file(page: Any, site: Site) -> None:
-    """Who saves second is shown what the first one wrote, and nothing of it is lost unseen."""
+    """The second tab to save sees the first one's changes, and none is lost unseen."""
     site.open(page, f"cases?file={NAME}&case=one")
     page.get_by_label("User says").fill("From the first tab.")
     other = page.context.new_page()
@@ -270,7 +270,7 @@ def test_two_tabs_edit_one_file(page: Any, site: Site) -> None:
 
 
 def test_a_file_that_changes_on_the_disk_is_kept(page: Any, site: Site) -> None:
-    """A change beside the case is kept with it; a file that is gone is not made again unasked."""
+    """Other changes to the file are kept; a deleted file is recreated only on request."""
     site.open(page, f"cases?file={NAME}&case=one")
     page.get_by_label("User says").fill("Mine.")
     (site.folder / NAME).write_text(site.text().replace("Bye.", "Theirs."))
@@ -288,7 +288,7 @@ def test_a_file_that_changes_on_the_disk_is_kept(page: Any, site: Site) -> None:
 
 
 def test_unsaved_changes_are_not_lost_and_hostile_names_do_nothing(page: Any, site: Site) -> None:
-    """Leaving asks first; ids and keys of others are text."""
+    """Leaving asks for confirmation; foreign ids and keys are text."""
     asked: list[str] = []
     answers = iter((False, True))
 

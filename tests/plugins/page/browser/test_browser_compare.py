@@ -1,4 +1,4 @@
-"""The Compare view in a real browser: served over kept runs, and in a report's file."""
+"""The Compare view in a real browser: served for stored runs, and in a report file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "
 
 
 def calls_otherwise() -> Any:
-    """The scenario of wrong calls, where they are right: other arguments, and one call less."""
+    """The scenario of wrong calls with correct ones: other arguments, and one call fewer."""
     right, wrong = sample_run.passing(CALLS), sample_run.wrong_calls()
     return replace(right, name=wrong.name)
 
@@ -106,7 +106,7 @@ def test_agents_of_one_run(page: Any, kept: tuple[str, list[str]]) -> None:
 
 
 def test_calls_and_hostile_texts(page: Any, kept: tuple[str, list[str]]) -> None:
-    """Calls of one name stand side by side and say what differs; hostile texts stay texts, on a phone too."""
+    """Calls of one name are paired with their differences; hostile texts stay text, also on a phone."""
     from playwright.sync_api import expect
 
     first, _, last = kept[1]
@@ -124,7 +124,7 @@ def test_calls_and_hostile_texts(page: Any, kept: tuple[str, list[str]]) -> None
 
 
 def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path) -> None:
-    """Agents have both transcripts in the file; of a baseline it holds the figures, and says so."""
+    """Agents have both transcripts in the file; a baseline has only figures, and the page says so."""
     from playwright.sync_api import expect
 
     path = tmp_path / "report.html"
@@ -148,8 +148,8 @@ def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path
     assert all(url.startswith(("file:", "about:", "data:")) for url in page.noise.asked)
 
 
-def test_turns_are_aligned_by_what_was_said(page: Any, tmp_path: Path) -> None:
-    """A turn that only one side has stands alone; the others stay beside their like."""
+def test_turns_are_aligned_by_message(page: Any, tmp_path: Path) -> None:
+    """A turn of only one side has its own row; the others stay paired."""
     from playwright.sync_api import expect
 
     said = ["Hello, are you open today?", "Book a cut at ten please.", "Thanks, that is all."]

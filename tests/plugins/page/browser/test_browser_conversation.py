@@ -167,7 +167,7 @@ SHOWN = {
 
 
 def test_each_turn_shows_what_happened_in_it(page: Any, sample: RunResult) -> None:
-    """Calls, scores, checks, criteria, state, what a server printed: all stands at the turn that it is of."""
+    """Calls, scores, checks, criteria, state and server output are in their turn."""
     source = Source(page, sample)
     for name, ((scenario, turn), *texts) in SHOWN.items():
         source.open(scenario, turn=turn)
@@ -178,7 +178,7 @@ def test_each_turn_shows_what_happened_in_it(page: Any, sample: RunResult) -> No
 
 
 def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: RunResult) -> None:
-    """The head says why in words and who is to blame, the broken turn has the focus, the address names it."""
+    """The head has the reason and the blame, the failed turn has the focus, the address names it."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     source = Source(page, sample)
     sent = {"method": "POST", "url": "http://127.0.0.1:8000/chat", "status": 500}
@@ -223,8 +223,8 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
     page.get_by_text("SyntaxError").wait_for()
 
 
-def test_expected_and_actual_calls_stand_side_by_side(page: Any, sample: RunResult) -> None:
-    """Each row says in words what is wrong and leads to the call; without rows both sides are texts."""
+def test_expected_and_actual_calls_are_side_by_side(page: Any, sample: RunResult) -> None:
+    """Each row describes the difference and links to the call; without rows both sides are text."""
     source = Source(page, sample)
     page = source.open(WRONG)
     focused(page, "turn-0")
@@ -327,7 +327,7 @@ def test_requests_to_the_model_are_a_waterfall(page: Any, sample: RunResult) -> 
 
 
 def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample: RunResult) -> None:
-    """Spans stand by depth, none is lost in a circle; command, script, link and record are copied."""
+    """Spans are indented, none is lost in a cycle; command, script, link and record can be copied."""
     more = {"spans": SPANS, "command": "agentest run 'a b.sim.py:7'", "script": "scenario('x')\n"}
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     source = Source(page, sample, **more)
@@ -372,8 +372,8 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     page.noise.problems[:] = [each for each in page.noise.problems if "404" not in each]
 
 
-def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
-    """Each turn has a bar and its figures; what nobody measured is a question mark and no part of the bar."""
+def test_known_times_are_drawn(page: Any, sample: RunResult) -> None:
+    """Each turn has a bar and figures; an unknown time is a question mark outside the bar."""
     source = Source(page, sample)
     held = source.found[CRASHED, "booking"]["conversations"][0]
     held["turns"][0].update(userMs=300.0, latencyMs=600.0)
@@ -392,8 +392,8 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
 
 
 def test_a_user_with_tools(page: Any) -> None:
-    """What the simulated user did with its own tools stands above its message of that turn, and what it did
-    before it ended below the last turn; it is not a call of the agent's."""
+    """The user's calls are above its message of that turn, or below the last turn if it then ended the
+    conversation; they are not the agent's calls."""
     calls = tuple(
         builders.tool_call(name, {}, result, turn_index=at)
         for name, result, at in (("look", "dark", 1), ("unlock", "done", 1), ("look_again", "<b>lit</b>", 2))
@@ -415,7 +415,7 @@ def test_a_user_with_tools(page: Any) -> None:
 
 
 def test_five_hundred_turns_stay_usable(page: Any) -> None:
-    """Of very many turns a part is on the page, first that of the address; calls fill when opened."""
+    """Only some of very many turns are on the page, first that of the address; calls load on opening."""
     source = Source(page, builders.run_result(sample_run.long_conversation()))
     source.open("talks for hours", turn=450)
     focused(page, "turn-450")
@@ -471,7 +471,7 @@ def _aged(scenario: dict[str, Any]) -> None:
 
 
 def test_results_of_older_versions_are_shown(page: Any, sample: RunResult) -> None:
-    """What they do not tell is left out: no error, no word that is none."""
+    """Missing facts are left out, without an error or a stray `undefined`."""
     source = Source(page, sample)
     for (name, agent), scenario in source.found.items():
         _aged(scenario)
@@ -523,7 +523,7 @@ def test_it_can_be_used_without_eyes_and_hands(page: Any, sample: RunResult, sce
 
 
 def test_on_paper_everything_is_open(page: Any, sample: RunResult) -> None:
-    """What a reader would open is open while it is printed, and closed again after."""
+    """Everything that can be opened is open for printing, and closed again after."""
     Source(page, sample).open(FINE)
     before = page.locator("details[open]").count()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -105,7 +105,7 @@ def test_the_last_answer_is_taken_back(page: Any, address: str, served: tuple[Pa
 
 
 def test_two_tabs_and_an_answer_that_is_changed(page: Any, address: str) -> None:
-    """What another tab has answered is told before it is replaced, and nothing of the judge with it."""
+    """Another tab's answer is shown before it is replaced, without the judge's."""
     page.goto(address + VIEW)
     expect(question(page, 1)).to_be_focused()
     other = page.context.new_page()
@@ -124,8 +124,8 @@ def test_two_tabs_and_an_answer_that_is_changed(page: Any, address: str) -> None
     page.noise.problems.clear()  # the browser itself reports the refusal
 
 
-def test_a_sitting_is_set_up(page: Any, address: str) -> None:
-    """Without a choice in the address, a form asks what is to be labelled; the address then has it all."""
+def test_a_labeling_session_is_set_up(page: Any, address: str) -> None:
+    """Without a selection in the address, a form asks for it; then the address has it."""
     page.goto(address + "#/label")
     page.get_by_label("Metric").select_option("helpfulness")
     page.get_by_label("Your name").fill("bob")

@@ -22,7 +22,7 @@ def served(project: Project, port: int) -> tuple[subprocess.Popen[str], str]:
 
 
 def test_a_run_is_started_and_watched_and_the_server_comes_back(page: Any, tmp_path: Path) -> None:
-    """A start becomes a run; one of a terminal comes by itself; a new address is taken."""
+    """A start becomes a run; a terminal's run appears; a new server address is used."""
     project, port = Project(tmp_path), free_port()
     project.write("agent.py", AGENT)
     agent = 'agent: {type: custom, handler: "agent:answer"}'

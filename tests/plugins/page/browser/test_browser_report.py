@@ -31,7 +31,7 @@ def written(path: Path, result: RunResult, **more: Any) -> str:
 
 
 def said(id: str, text: str) -> Any:
-    """A conversation whose agent says this."""
+    """A conversation with this agent message."""
     return builders.conversation_result(id, held=builders.conversation(id, [builders.turn(agent=text)]))
 
 
@@ -81,8 +81,8 @@ def served(first: str, rest: str) -> Iterator[tuple[str, threading.Event]]:
 
 
 def test_a_report_is_shown_while_it_arrives(page: Any, tmp_path: Path) -> None:
-    """Rows are there before the transcripts, half of an element is not taken for all of it, and what has not
-    arrived is waited for and not said to be missing."""
+    """Rows appear before transcripts, an incomplete element is not parsed, and missing parts are awaited, not
+    reported."""
     text = written(
         tmp_path / "r.html", builders.run_result(builders.scenario_result("s", [said("c", "Hi.")]))
     )
@@ -100,7 +100,7 @@ def test_a_report_is_shown_while_it_arrives(page: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["overview", "chunk-0", "end"])
 def test_a_cut_file_says_so(where: str, page: Any, tmp_path: Path) -> None:
-    """A file that ends too early says that it is cut, and shows what it has."""
+    """A truncated file says so, and shows its content."""
     path = tmp_path / "r.html"
     text = written(path, builders.run_result(builders.scenario_result("scenario", [said("c", "Hi.")])))
     path.write_text(text[: text.index(f'id="{where}"') + 60 * (where != "end")], encoding="utf-8")
@@ -112,8 +112,8 @@ def test_a_cut_file_says_so(where: str, page: Any, tmp_path: Path) -> None:
 
 
 def test_transcripts_are_searched(page: Any, tmp_path: Path) -> None:
-    """A text is found wherever it was said or called, whatever its case, with its turn; that there are more
-    hits than are shown is told, and a search that is not wanted any more ends."""
+    """Text in messages and calls is found in any case, with its turn; further hits are counted, and a
+    cancelled search ends."""
     call = builders.tool_call(args={"name": 'Zoë "Q" \\'})
     held = [
         said("c1", "Nothing."),
@@ -172,7 +172,7 @@ def test_what_had_no_room_is_not_here(page: Any, tmp_path: Path) -> None:
 
 
 def test_without_scripts_the_file_says_how_the_run_ended(chromium: Any, tmp_path: Path) -> None:
-    """Where no script may run there is the verdict, and the command that prints the run."""
+    """Without scripts the file has the verdict, and the command that prints the run."""
     path = tmp_path / "r.html"
     written(path, builders.run_result(builders.scenario_result("s")), run_id="20260102-030405")
     context = chromium.new_context(java_script_enabled=False)

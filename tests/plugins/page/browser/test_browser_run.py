@@ -67,7 +67,7 @@ def _names(page: Any) -> list[str]:
 
 
 def test_a_few_keys_lead_from_the_file_to_the_conversation_that_failed(page: Any, tmp_path: Path) -> None:
-    """What needs eyes stands first: j marks it, o unfolds it, Enter opens it, and one comes back to it."""
+    """Failures come first: j selects, o expands, Enter opens, and going back returns to the row."""
     _open(page, tmp_path, _run())
     assert _names(page) == ["sometimes", SHOWN, "scenarios/broken.sim.py", "fine", "later"]
     page.keyboard.press("j")
@@ -114,7 +114,7 @@ def test_filters_and_order_stand_in_the_address(page: Any, tmp_path: Path) -> No
 
 
 def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
-    """Folded parts say the most of it; unfolded ones are in the address."""
+    """Folded parts are summarized; open ones are in the address."""
     _open(page, tmp_path, _run())
     page.locator("summary", has_text="Figures").click()
     page.wait_for_url("**open=figures*")
@@ -122,8 +122,8 @@ def test_figures_lead_to_scenarios(page: Any, tmp_path: Path) -> None:
     expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
 
 
-def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path) -> None:
-    """What the agent received of each tool, and how far the judge agrees with people, in both themes."""
+def test_tools_and_the_judge_have_charts_with_tables(page: Any, tmp_path: Path) -> None:
+    """They show results per tool, and the judge's agreement with people, in both themes."""
     measured = JudgeCalibration(
         model="m", n=40, agreement=0.85, kappa=0.6, low=0.4, high=0.8, date="2026-01-02"
     )
@@ -145,9 +145,9 @@ def test_tools_and_the_judge_have_pictures_with_tables(page: Any, tmp_path: Path
     no_finding(page)
 
 
-def test_failures_stand_by_their_cause(page: Any, tmp_path: Path) -> None:
-    """Each cause is there once, with how many conversations have it; it leads to the first of them and lists
-    all its scenarios; what belongs to no cause is counted, too."""
+def test_failures_are_grouped_by_cause(page: Any, tmp_path: Path) -> None:
+    """Each cause appears once with its number of conversations, links to the first, and lists all scenarios;
+    failures without a cause are counted."""
     missed = [_several(f"books {n}", False, False) for n in range(60)]
     other = builders.scenario_result("odd", verdict=builders.verdict(Status.FAILED, "why", ReasonKind.ERROR))
     _open(page, tmp_path, builders.run_result(*missed, other, builders.scenario_result("fine")))
@@ -202,8 +202,8 @@ def test_on_a_phone_the_parts_are_tabs(page: Any, tmp_path: Path) -> None:
 
 
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:
-    """Fifty rows are there at first, and more towards the end of them; the filter looks through all; one
-    comes back to the row that was opened; on paper it says how many are missing."""
+    """Fifty rows are rendered at first, more on scrolling; the filter covers all; going back returns to the
+    opened row; paper shows how many are missing."""
     one = _several("x", True)
     many = [replace(one, name=f"asks {n}") for n in range(10_000)]
     _open(page, tmp_path, builders.run_result(*many))
@@ -277,8 +277,8 @@ def test_transcripts_of_a_single_scenario_can_be_searched(page: Any, tmp_path: P
     expect(page.get_by_role("region", name="Transcripts found").get_by_role("listitem")).to_have_count(2)
 
 
-def test_what_an_exploration_found_comes_first(page: Any, tmp_path: Path) -> None:
-    """Each finding says how often it happens, what was changed and how to repeat it; its texts stay texts."""
+def test_findings_of_an_exploration_come_first(page: Any, tmp_path: Path) -> None:
+    """Each has its rate, the change and the command to repeat it; its texts stay text."""
     finding = Finding(
         id="no_claim-pay-123456",
         title=f"the agent says that {HOSTILE} worked",

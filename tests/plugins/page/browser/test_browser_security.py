@@ -130,7 +130,7 @@ const body = '{"item": "tea"}';
 
 @contextmanager
 def tools_served(root: Path) -> Iterator[Servers]:
-    """The servers beside an agent, in a thread."""
+    """The servers of an agent, in a thread."""
     known, ended, found = threading.Event(), threading.Event(), list[Servers]()
 
     async def serve() -> None:
@@ -181,7 +181,7 @@ def test_a_hostile_page_calls_no_tool(page: Any, tmp_path: Path) -> None:
 
 
 def test_a_hostile_page_reads_and_starts_nothing(page: Any, tmp_path: Path) -> None:
-    """Whatever a page of another origin tries while ours is open in the same browser, it gets nothing."""
+    """A page of another origin in the same browser can neither read nor start anything."""
     (tmp_path / "secret").mkdir()
     with served(tmp_path) as address:
         origin, _, token = address.partition("/?token=")

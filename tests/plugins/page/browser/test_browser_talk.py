@@ -1,4 +1,4 @@
-"""The Talk view in a real browser, over `agentest ui` in a process of its own."""
+"""The Talk view in a real browser, with `agentest ui` in its own process."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def begin(page: Any, address: str, scenario: str = "books") -> None:
 
 
 def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
-    """A person begins, speaks, changes an answer, and saves a scenario, all with the keyboard; what an agent
-    and its tools say stays text; a reloaded page shows the same."""
+    """A person starts, writes, changes an answer and saves a scenario by keyboard; text of agents and tools
+    stays text; reloading shows the same."""
     script = [tool_call("find", day=HOSTILE[:60]), HOSTILE, "Done."]
     with ScriptedAgent(script) as agent:
         project.config(agent.endpoint)
@@ -106,8 +106,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
 
 
 def test_two_tabs_and_a_server_that_is_killed(page: Any, project: Project) -> None:
-    """Both pages of one talk show the same; Stop ends what hangs at once; when the server is gone, the page
-    says so."""
+    """Both pages of one talk agree; Stop ends a hanging turn at once; the page reports a dead server."""
     project.write(
         "agentest.config.py",
         "import asyncio\n"
@@ -141,8 +140,8 @@ def test_two_tabs_and_a_server_that_is_killed(page: Any, project: Project) -> No
 
 
 def test_saving_shows_what_is_written(page: Any, project: Project) -> None:
-    """The dialog shows the file as it will be, refuses what cannot be, and adds a case to a set; what cannot
-    begin is said where it was chosen."""
+    """The dialog previews the file, refuses invalid input, and adds a case to a set; a scenario that cannot
+    start shows why."""
     with ScriptedAgent([tool_call("any"), "Hi."]) as agent:
         project.config(agent.endpoint)
         project.scenario(SCENARIO)

@@ -111,8 +111,8 @@ def test_what_speaks_against_the_conversation_comes_first(opened: Any) -> None:
     assert "never_says" not in text
 
 
-def test_a_reason_stands_once_above_the_calls(page: Any, tmp_path: Path) -> None:
-    """An order has one column of calls, and says above it what is wrong; what differs stands in its row."""
+def test_a_reason_appears_once_above_the_calls(page: Any, tmp_path: Path) -> None:
+    """An order has one column of calls below its reason; differences are in their row."""
     order = words(open_report(page, tmp_path, ORDER), "details.box.wrong")
     assert "Expected (" not in order
     assert order.count("before: refund_order (call 2)") == 1

@@ -10,8 +10,8 @@ from agentest.plugins.page.viewer.page import PageVariant, data_element, packed
 from agentest.plugins.page.viewer.page import page as whole_page
 
 
-def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> None:
-    """Each run is a row, the latest first; a cost that is not known is said and not drawn as nothing."""
+def test_the_trend_has_a_chart_and_a_table(page: Any, tmp_path: Path) -> None:
+    """Each run is a row, latest first; an unknown cost is marked and not drawn as zero."""
     runs = [
         {"id": f"run-{n}", "startedAt": f"2026-01-0{n}T03:04:05Z", "state": state, "passed": n}
         | {"failed": 3 - n, "errored": 0, "cost": None if n == 1 else n / 10, "durationMs": 1000 * n}

@@ -1,4 +1,4 @@
-"""Ways from one view to the next, as somebody goes them who has a red run before them."""
+"""Navigation between views, as a user with a failed run would do it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_navigation_shows_at_once_where_one_is(page: Any, tmp_path: Path) -> Non
 
 
 def test_a_choice_is_shown_as_its_command_and_an_early_end_with_its_reason(page: Any, tmp_path: Path) -> None:
-    """Scenarios are chosen one by one, by file or by tag. A run without its agent says so at its job."""
+    """Scenarios can be selected by name, file or tag. A run without its agent shows the reason at its job."""
     project = Project(tmp_path)
     project.write("agentest.config.yaml", f"agent: {{endpoint: 'http://127.0.0.1:{free_port()}'}}\n")
     project.scenario(

@@ -55,7 +55,7 @@ def words(locator: Any) -> str:
 
 
 def test_arguments_are_compared_key_by_key(page: Any, tmp_path: Path) -> None:
-    """What differs from the expected call is marked by a sign, and the words that differ are marked, too."""
+    """Differences from the expected call have a sign, and the differing words are marked."""
     call = builders.tool_call(
         "book", {"time": "at 09:00 sharp", "note": "x, y", "day": "Tuesday", "vip": True}
     )
