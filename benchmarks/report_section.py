@@ -29,7 +29,7 @@ from agentest.domain.results import (
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation, Turn
 from agentest.domain.verdict import averages, decide
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 from benchmarks.process import Failed
 from benchmarks.results import Found, Target, machine, table
 from benchmarks.workload import Options

@@ -11,6 +11,8 @@ from pathlib import Path
 import budgets
 import pytest
 
+from agentest.plugin import PLUGINS
+
 PACKAGE = Path(__file__).parent.parent / "agentest"
 
 FLOORS: list[dict[str, str]] = [
@@ -157,6 +159,33 @@ def test_the_core_names_no_plugin() -> None:
         for module in re.findall(r"agentest[./]plugins[./][\w./]+\w", path.read_text(encoding="utf-8"))
     }
     assert named == set()
+
+
+def test_the_core_advises_no_command_that_it_lacks() -> None:
+    """What the core prints names commands of plug-ins in `if_command` alone, which asks for them."""
+    commands = [name for name, each in PLUGINS.all("command").items() if each.plugin.name != "core"]
+    names_one = re.compile(rf"(?<!from )agentest ({'|'.join(commands)})(?![\w-])")
+    named = set()
+    for path in modules():
+        nodes = [] if room_of(path).startswith("plugins") else [*ast.walk(ast.parse(path.read_text("utf-8")))]
+        asked = [inside for node in nodes if _asks_for_command(node) for inside in ast.walk(node)]
+        names = {node.id for node in asked if isinstance(node, ast.Name)}
+        constants = [each for each in nodes if isinstance(each, ast.Assign) and _names_of(each) & names]
+        allowed = {id(each) for part in (*asked, *constants) for each in ast.walk(part)}
+        allowed |= {id(each.value) for each in nodes if isinstance(each, ast.Expr)}  # docstrings
+        for node in nodes:
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and id(node) not in allowed and names_one.search(node.value):
+                named.add(f"{shown(path)}:{node.lineno}")
+    assert named == set()
+
+
+def _asks_for_command(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "if_command"
+
+
+def _names_of(node: ast.Assign) -> set[str]:
+    return {target.id for target in node.targets if isinstance(target, ast.Name)}
 
 
 def test_the_table_goes_downward() -> None:

@@ -7,8 +7,8 @@ are what the agents of a run share.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, field, replace
 from pathlib import Path
@@ -294,15 +294,30 @@ class AgentCopies:
         return self.copies[lane - 1]
 
 
-class ConversationalAgent(Protocol):
-    """An agent with per-conversation state."""
+class ConversationalAgent:
+    """An agent with per-conversation state, which `new_conversation` begins."""
 
-    def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """Open one conversation. Leaving the context closes its resources, also on cancellation.
+    def new_conversation(self) -> Agent:
+        """Return a new conversation. Nothing is sent before its first `reply`.
 
-        Nothing is sent before the first `reply`. Closing never raises; problems go to `on_note`.
+        If it has a method `close`, that is awaited in the end, and never raises; problems go to `on_note`.
         """
-        ...
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open one conversation. Leaving the context closes its resources, also on cancellation."""
+        conversation = self.new_conversation()
+        try:
+            yield conversation
+        finally:
+            if close := getattr(conversation, "close", None):
+                await close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Run a single turn in its own conversation. Raises AgentError if there is no reply."""
+        async with self.conversation() as conversation:
+            return await conversation.reply(messages, ctx)
 
 
 def is_conversational(agent: Agent) -> bool:

@@ -29,7 +29,7 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.judge_input import criterion_question
 from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, if_command
 from agentest.runner.plan import Options, Plan, Unit, unrun_result
 from agentest.runner.prepare import Prepared, ReportOptions, prepare
 from agentest.scenarios.model import Criterion
@@ -98,9 +98,9 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
     planned = {(each.name, each.agent): each.planned for each in earlier.scenarios if each.planned}
     plan, by_scope = plan_for_finished(prepared.plan, conversations, planned)
     if not by_scope:
+        hint = if_command("eval", "; it has cases of evaluation sets, which `agentest eval` runs and grades")
         of_sets = any(each.case for each in earlier.scenarios)
-        hint = "; it has cases of evaluation sets, which `agentest eval` runs and grades" if of_sets else ""
-        raise UsageError(f"{path} has no conversation of the selected scenarios{hint}")
+        raise UsageError(f"{path} has no conversation of the selected scenarios{hint if of_sets else ''}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))

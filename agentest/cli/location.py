@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from agentest.config.config import Config
-from agentest.config.file import find_config, find_config_above, load
+from agentest.config.file import config_in, find_config, find_config_above, load
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
@@ -32,10 +32,7 @@ class Location:
             if not self.cwd.is_dir():
                 raise UsageError(f"--cwd: the folder {self.cwd} does not exist")
             os.chdir(self.cwd)
-        folder = Path.cwd()
-        if self.config:  # the user named the file, so it can be in any folder
-            return Project(folder, folder, named_config=folder / self.config)
-        project = project_of(folder)
+        project = project_of(Path.cwd(), self.config)
         if project.config_above:
             tell(f"agentest: configuration: {project.display_path(project.config_above)}")
             os.chdir(project.root)
@@ -85,6 +82,16 @@ class Project:
                 tell(f"agentest: {error}; {consequence}")
             return None
 
+    def read_plugins(self) -> bool:
+        """Read the plug-ins that the configuration names. Prints an error; returns False if there was one."""
+        try:
+            if file := self.named_config or config_in(self.root):
+                load(file, dict(os.environ))
+        except ConfigError as error:
+            tell(f"agentest: {error}")
+            return False
+        return True
+
     def run_file(self, reference: str) -> Path:
         """Return the file that a RUN argument means: an id, a prefix of one, `latest`, a folder or a file.
 
@@ -115,7 +122,9 @@ class Project:
         return path_from(self.here, path)
 
 
-def project_of(folder: Path) -> Project:
-    """Return the project of a user's folder, searching upwards for the configuration."""
+def project_of(folder: Path, config: Path | None = None) -> Project:
+    """Return the project of a user's folder, searching upwards for the configuration if none is named."""
+    if config:  # it can be in any folder
+        return Project(folder, folder, named_config=folder / config)
     above = find_config_above(folder)
     return Project(above.parent, folder, above) if above else Project(folder, folder)

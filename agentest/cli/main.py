@@ -7,8 +7,10 @@ only click.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from typing import NoReturn
 
@@ -16,8 +18,6 @@ import click
 
 from agentest.cli.exit_status import run_to_exit
 from agentest.plugin import PLUGINS, Feature, if_command
-from agentest.support.errors import UsageError
-from agentest.support.terminal import tell
 from agentest.version import __version__
 
 _REPLACEMENTS = {"web": ("ui", "use `agentest ui`, which shows runs, talks to the agent and writes cases")}
@@ -57,32 +57,47 @@ def with_dashes(option: str) -> str:
 
 
 def all_commands() -> dict[str, Feature]:
-    """Return the commands of all plug-ins, also of those that the working directory's configuration names."""
+    """Return the commands of all plug-ins, also of those that the project's configuration names."""
     read_configured_plugins()
     return PLUGINS.all("command")
 
 
+@cache
 def read_configured_plugins() -> None:
-    """Read the plug-ins that the configuration in the working directory names, if there is one."""
-    if _names_plugins():
+    """Read the plug-ins that the configuration names: that of --config, or of --cwd or the working directory.
+
+    Names are looked up before click parses these options, so they are read from the command line. An error is
+    printed, because what does not need the plug-ins works all the same.
+    """
+    named = _value_of("--config")
+    folder = os.path.abspath(_value_of("--cwd"))  # noqa: PTH100 - `--help` does not import pathlib
+    if named or any(map(_names_plugins, _configurations(folder))):
         from pathlib import Path
 
-        from agentest.config.file import find_config, load
+        from agentest.cli.location import project_of
 
-        try:
-            load(find_config(Path.cwd()), dict(os.environ))
-        except UsageError as error:  # what does not need it works all the same
-            tell(f"agentest: {error}")
+        project_of(Path(folder), Path(named) if named else None).read_plugins()
 
 
-def _names_plugins() -> bool:
-    """Return True if a configuration in the working directory may have the key `plugins`."""
-    with suppress(OSError), os.scandir() as entries:
-        for entry in entries:
-            if entry.name.startswith("agentest.config."):
-                with suppress(OSError), open(entry.path, "rb") as file:
-                    if b"plugins" in file.read():
-                        return True
+def _value_of(option: str) -> str:
+    """Return the value of an option on the command line; "" if it is not there."""
+    for before, word in pairwise(sys.argv):
+        if before == option or word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return ""
+
+
+def _configurations(folder: str) -> Iterator[str]:
+    """Yield the paths where the configuration of a folder may be: in it, or above it."""
+    while folder:
+        yield from (f"{folder}/agentest.config.{ending}" for ending in ("py", "yaml", "yml"))
+        folder = folder.rpartition(os.sep)[0]
+
+
+def _names_plugins(file: str) -> bool:
+    """Return True if a file exists and may have the key `plugins`."""
+    with suppress(OSError), open(file, "rb") as opened:
+        return b"plugins" in opened.read()
     return False
 
 

@@ -11,11 +11,10 @@ import click
 
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, where
-from agentest.config.file import find_config, load
 from agentest.plugin import KINDS, PLUGINS, Feature
-from agentest.support.errors import ConfigError, ExitCode
+from agentest.support.errors import ExitCode
 from agentest.support.features import FeatureOwner
-from agentest.support.terminal import clean, say, tell
+from agentest.support.terminal import clean, say
 
 _INDENT, _WIDTH = 24, 100
 _OF_MODULE = re.compile(r"^(agentest\.\w+)\.\w+$")
@@ -30,7 +29,7 @@ def plugins(location: Location, as_json: bool) -> ExitCode:
 
     Exit status: 0 all could be loaded, 2 one could not, or hands in a name that another has.
     """
-    problem = _read_configuration(location)
+    is_read = location.enter().read_plugins()
     PLUGINS.read_all()
     if as_json:
         say(json.dumps([_as_json(plugin) for plugin in PLUGINS.plugins], indent=2))
@@ -38,22 +37,7 @@ def plugins(location: Location, as_json: bool) -> ExitCode:
         for plugin in PLUGINS.plugins:
             for row in _rows(plugin):
                 say(clean(row))
-    return ExitCode.ERRORED if problem or PLUGINS.problems else ExitCode.PASSED
-
-
-def _read_configuration(location: Location) -> bool:
-    """Read the plug-ins that the configuration names. Returns True if it cannot be read."""
-    project = location.enter()
-    try:
-        file = project.named_config or find_config(project.root)
-    except ConfigError:
-        return False  # none is needed
-    try:
-        load(file)
-    except ConfigError as error:
-        tell(f"agentest: {error}")
-        return True
-    return False
+    return ExitCode.PASSED if is_read and not PLUGINS.problems else ExitCode.ERRORED
 
 
 def _rows(plugin: FeatureOwner) -> Iterator[str]:

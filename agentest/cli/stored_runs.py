@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Literal
 
 import click
@@ -25,6 +24,7 @@ from agentest.cli.options import (
 )
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
+from agentest.plugin import PLUGINS
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions, requested_reports
 from agentest.scenarios.discovery import matches_name
@@ -85,7 +85,7 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
     "Report as NAME, or as NAME=PATH to a file (default: console).",
     multiple=True,
 )
-@flag("--open as_page", "Open its page in the browser, as a report.html next to the run, instead.")
+@flag("--open as_page", "Open its page in the browser instead.")
 @exits
 def show(
     location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions, as_page: bool
@@ -96,12 +96,11 @@ def show(
     """
     project = location.enter()
     path = project.run_file(run)
-    requested = _reports(reports.reporters, project.here, or_console=not as_page)
-    page = _page_of(path, whole=not scenarios) if as_page else None
-    if page and not page.is_file():
-        requested = (*requested, ReportRequest("html", page))
-    report_again(path, project.root, requested, scenarios, reports.verbosity)
-    if page:
+    page_of_run = PLUGINS.hook("agentest show --open", "page") if as_page else None
+    if requested := _reports(reports.reporters, project.here, or_console=not as_page):
+        report_again(path, project.root, requested, scenarios, reports.verbosity)
+    if page_of_run:
+        page = page_of_run(path, project.root, scenarios)
         say(str(page))
         open_in_browser(page.as_uri())
     return ExitCode.PASSED
@@ -141,13 +140,6 @@ def report_again(
         for reporter in reporters:
             if receives(reporter, type(event)):
                 reporter.on_event(event)
-
-
-def _page_of(results: Path, *, whole: bool) -> Path:
-    """Return where the page of a whole stored run is or goes; a temporary file for anything else."""
-    is_stored = whole and read_record(results.parent) is not None
-    folder = results.parent if is_stored else Path(mkdtemp(prefix="agentest-"))
-    return folder.resolve() / report_file("html")
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:

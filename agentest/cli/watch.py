@@ -19,13 +19,13 @@ from agentest.cli.exit_status import print_user_error
 from agentest.cli.run import run_once
 from agentest.cli.selection import ScenarioSelection, has_failed, narrowed, verdicts_of
 from agentest.cli.watch_keys import ENTER, QUIT, Keys, open_keys
-from agentest.domain.events import ReportRequest
 from agentest.domain.results import ScenarioResult, Status
+from agentest.plugin import PLUGINS
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import PlanEntry, Unit
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.scenarios.discovery import is_scenario_file, search
-from agentest.store.runs.folder import RunKind, latest_run, report_file
+from agentest.store.runs.folder import RunKind, latest_run
 from agentest.store.runs.past_runs import LatestVerdicts
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, matches_any, path_from, patterns
@@ -279,16 +279,10 @@ class _Watcher:
         if run is None or run.file is None:
             tell("agentest: no run is stored")
             return
-        page = run.path / report_file("html")
-        if page.is_file():
-            tell(f"agentest: {path_from(self._request.here or self._request.root, page)}")
-        else:  # the reporter prints the path
-            from agentest.cli.stored_runs import report_again
-
-            _attempt(partial(report_again, run.file, self._request.root, [ReportRequest("html", page)]))
-            if not page.is_file():
-                return
-        open_in_browser(page.resolve().as_uri())
+        results = run.file
+        page = _attempt(lambda: PLUGINS.hook("agentest show --open", "page")(results, self._request.root))
+        if page:
+            open_in_browser(page.as_uri())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import SchemaValidator, core_schema
 
-from agentest.config.agents.base import GATEWAY_PAGE, AnyAgent, described, types_with
+from agentest.config.agents.base import AnyAgent, described, types_with
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
-from agentest.plugin import PLUGINS, Feature
+from agentest.plugin import PLUGINS, Feature, if_command
 from agentest.support.errors import ConfigError
 from agentest.support.text import did_you_mean
 
@@ -116,10 +116,7 @@ _USE_MOCK_TOOLS = (
     "lead the tools of its framework to the mocks by one line in the application (agentest.mocks.langchain, "
     "openai_agents, pydantic_ai, adk), and set tool_visibility: returned"
 )
-_USE_MOCK_SERVER = (
-    "if its tools are behind MCP or HTTP, set mcp_mock: true or rest_mock: {openapi: FILE} "
-    "(agentest docs mock-servers)"
-)
+_USE_MOCK_SERVER = "if its tools are behind MCP or HTTP, set mcp_mock: true or rest_mock: {openapi: FILE}"
 _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
 
@@ -138,7 +135,7 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     ways.append(_SEND_TRACES)
     return (
         f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, "
-        f"{' or '.join(ways[:_MAX_ALTERNATIVES])}: {GATEWAY_PAGE}"
+        f"{' or '.join(ways[:_MAX_ALTERNATIVES])}{if_command('docs', ': agentest docs model-gateway')}"
     )
 
 
@@ -178,14 +175,14 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools, the one that fits most agents first."""
     resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
     others = ", ".join(name for name in types_with("client-tools") if name != agent.type)
-    gateway = f"{agent.gateway_advice} ({GATEWAY_PAGE})"
+    gateway = agent.documented_gateway_advice
     if agent.model_gateway:
         gateway = "leave `mocks: false` out of model_gateway"
     return [
         *([gateway] if agent.has_own_process else []),
         *([_SET_RETURNED] if agent.natural_visibility is ToolVisibility.RETURNED else []),
         *agent.ways_to_mock,
-        _USE_MOCK_SERVER,
+        _USE_MOCK_SERVER + if_command("docs", " (agentest docs mock-servers)"),
         _USE_AGENT_OBJECT,
         f"{resolve} its calls by ctx.resolve_tool",
         *([_USE_MOCK_TOOLS] if agent.in_process else []),

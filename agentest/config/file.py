@@ -47,7 +47,7 @@ class LoadedConfig:
 
 def find_config(root: Path) -> Path:
     """Return the configuration file of a folder. Raises ConfigError if there is none."""
-    path = _in_folder(root)
+    path = config_in(root)
     if path:
         return path
     above = _up_to_repository(root)
@@ -64,11 +64,12 @@ def find_config_above(folder: Path) -> Path | None:
     Returns None if the folder itself has one. Outside of a repository, parent folders may belong to others,
     so they are not searched.
     """
-    above = () if _in_folder(folder) else _up_to_repository(folder)
-    return next((path for parent in above if (path := _in_folder(parent))), None)
+    above = () if config_in(folder) else _up_to_repository(folder)
+    return next((path for parent in above if (path := config_in(parent))), None)
 
 
-def _in_folder(folder: Path) -> Path | None:
+def config_in(folder: Path) -> Path | None:
+    """Return the configuration file of a folder, or None if there is none."""
     return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from agentest.cli.location import project_of
 from agentest.cli.selection import name_of
-from agentest.config.file import NAMES, find_config
+from agentest.config.file import NAMES, config_in
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command
 from agentest.runner.plan import Options, Plan, Unit, make_plan
@@ -34,7 +34,7 @@ def project_file(config: pytest.Config) -> Path | None:
     folder = config.invocation_params.dir
     if named := config.getoption("agentest_config"):
         return folder / str(named)
-    return project_of(folder).config_above or _in(folder) or _in(config.rootpath)
+    return project_of(folder).config_above or config_in(folder) or config_in(config.rootpath)
 
 
 def open_project(config: pytest.Config) -> PytestProject:
@@ -116,13 +116,6 @@ def is_setup_only(config: pytest.Config) -> bool:
 def verbosity(config: pytest.Config) -> int:
     """Return the number of -v options. The option does not exist without a terminal (`-p no:terminal`)."""
     return config.get_verbosity() if hasattr(config.option, "verbose") else 0
-
-
-def _in(folder: Path) -> Path | None:
-    try:
-        return find_config(folder)
-    except ConfigError:
-        return None
 
 
 def _request(config: pytest.Config) -> RunRequest:

@@ -24,6 +24,7 @@ from agentest.models.providers import (
     resolve_named,
     sampled,
 )
+from agentest.plugin import if_command
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text, write_atomically
 from agentest.support.json_text import json_document, json_value
@@ -183,8 +184,8 @@ def known_calibrations(
     try:
         lines = read_calibrations(path)
     except ValueError as error:
-        remedy = "remove it, and measure again: agentest calibrate LABELS --write"
-        return {}, (f"{path.name} is not used: {error}; {remedy}",)
+        remedy = if_command("calibrate", ", and measure again: agentest calibrate LABELS --write")
+        return {}, (f"{path.name} is not used: {error}; remove it{remedy}",)
     of_model = {line.metric: line for line in lines if line.calibration.model == model}
     wanted = [of_model[metric] for metric in metrics if metric in of_model]
     known = {
@@ -192,8 +193,8 @@ def known_calibrations(
     }
     others = [line.metric for line in wanted if line.metric not in known]
     note = (
-        f"the judge was calibrated with other prompts, so that is not shown ({', '.join(others)}); "
-        "measure again: agentest calibrate LABELS --write"
+        f"the judge was calibrated with other prompts, so that is not shown ({', '.join(others)})"
+        + if_command("calibrate", "; measure again: agentest calibrate LABELS --write")
     )
     return known, (note,) if others else ()
 
@@ -212,9 +213,7 @@ def read_calibrations(path: Path) -> list[CalibrationLine]:
         return [_parsed_line(data) for data in document.get("calibrations", ())]
     except (ValidationError, TypeError, KeyError, AttributeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise ValueError(
-            f"it contains something that agentest calibrate does not write ({what:.100})"
-        ) from None
+        raise ValueError(f"it contains something that Agentest does not write ({what:.100})") from None
 
 
 def _parsed_line(data: Mapping[str, Any]) -> CalibrationLine:

@@ -43,7 +43,7 @@ from agentest.runner.tools import (
 )
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, matches_name, select_by_paths
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
 from agentest.support.importing import import_object
 from agentest.support.lazy_dataclasses import dataclass
@@ -126,10 +126,7 @@ class Options:
     def engine_feature(self) -> Feature:
         """The selected engine. Raises UsageError if no plug-in has it."""
         name = self.engine or ("local" if self.workers in (None, 1) else "workers")
-        feature = PLUGINS.find("engine", name)
-        if feature is None:
-            raise UsageError(f"there is no engine {name!r}; {did_you_mean(name, PLUGINS.all('engine'))}")
-        return feature
+        return PLUGINS.get("engine", name)
 
     @property
     def is_remote(self) -> bool:

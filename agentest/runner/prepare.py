@@ -18,7 +18,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
-from agentest.config.file import LoadedConfig, find_config, load
+from agentest.config.file import LoadedConfig, config_in, find_config, load
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
@@ -324,10 +324,7 @@ def prepare(
 
 def is_configured(request: RunRequest) -> bool:
     """Return True if there is a configuration, valid or not."""
-    try:
-        return request.config is not None or bool(find_config(request.root))
-    except ConfigError:
-        return False
+    return bool(request.config or config_in(request.root))
 
 
 def configure(request: RunRequest, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:

@@ -150,10 +150,12 @@ class PluginRegistry:
         return found.get(name)
 
     def get(self, kind: Kind, name: str) -> Feature:
-        """Return a feature by its name. Raises PluginError if no plug-in has it."""
+        """Return a feature by its name. Raises PluginError that suggests a name if no plug-in has it."""
         if feature := self.find(kind, name):
             return feature
-        raise PluginError(f"no plug-in has the {kind} {name!r}; `agentest plugins` lists what there is")
+        from agentest.support.text import did_you_mean  # no command that succeeds needs it
+
+        raise PluginError(f"there is no {kind} {name!r}; {did_you_mean(name, self.all(kind))}")
 
     def all(self, kind: Kind) -> dict[str, Feature]:
         """Return all features of a kind by name, those of the core first."""

@@ -69,6 +69,14 @@ def test_the_first_keeps_a_name(module: Callable[..., str]) -> None:
     assert registry.problems == [told[0].removeprefix("agentest: ")]
 
 
+def test_an_unknown_name_gets_a_hint(module: Callable[..., str]) -> None:
+    """The error names the most similar feature of its kind."""
+    one = module("commands_plugin", 'plugin.command("init", "x:y", help="Begin.")\n')
+    registry = PluginRegistry([source_of(one, [])])
+    with pytest.raises(UsageError, match="there is no command 'inti'; did you mean `init`"):
+        registry.get("command", "inti")
+
+
 def test_a_broken_plugin_is_reported_and_the_others_work(module: Callable[..., str]) -> None:
     """The message has the line that failed; a second attempt fails, too."""
     told: list[str] = []

@@ -13,7 +13,9 @@ COMMAND = """
 import click
 
 @click.command()
-def hello():
+@click.option("--config")
+@click.option("--cwd")
+def hello(config, cwd):
     \"\"\"Say hello.\"\"\"
     click.echo("hello")
 """
@@ -234,6 +236,24 @@ def test_a_project_has_an_engine(spreading: Project) -> None:
     assert (refused.returncode, refused.stderr) == (2, "agentest: --engine mine has two workers\n")
     unknown = spreading.run("--engine", "mime")
     assert re.search(r"'mime' is not one of 'local', 'workers',.* 'mine'\.", unknown.stderr)
+
+
+@pytest.mark.parametrize("config", ["--config=place/agentest.config.yaml", "--cwd=place"])
+def test_the_command_line_names_the_configuration(spreading: Project, config: str) -> None:
+    """Its plug-ins are read before names are looked up: of engines, of commands, and for the help."""
+    place = spreading.root / "place"
+    place.mkdir()
+    for each in ("agentest.config.yaml", "my_plugin.py", "mine.py", "agent.py", "a.sim.py"):
+        (spreading.root / each).rename(place / each)
+    (place / "hello.py").write_text(COMMAND)
+    with (place / "my_plugin.py").open("a") as file:
+        file.write('plugin.command("hello", "hello:hello", help="Say hello.")')
+    words = config.split("=")
+    done = spreading.run("--engine", "mine", *words, "--reporter", "json")
+    assert (done.returncode, done.stdout) == (0, "opened\nclosed\n"), done.stderr
+    assert spreading.agentest("hello", config).stdout == "hello\n"
+    assert "[local|workers|ray|mine]" in spreading.run(config, "--help").stdout
+    assert "'mine' is not one of" in spreading.run("--engine", "mine").stderr
 
 
 def test_a_project_has_a_reporter(spreading: Project) -> None:

@@ -11,8 +11,7 @@ The agent runs its tools itself: calls in its responses are observed, and mocks 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -41,7 +40,16 @@ from agentest.agents.message_mapping import (
     without_repeated_calls,
 )
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for, phone_of
-from agentest.agents.port import AccessDenied, Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    AccessDenied,
+    Agent,
+    AgentNotes,
+    AgentReply,
+    ConversationalAgent,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
@@ -79,7 +87,7 @@ async def _with_webhook(client: HttpClient, settings: ReplyWebhook) -> HttpClien
     return client
 
 
-class HttpClient:
+class HttpClient(ConversationalAgent):
     """Opens conversations with one agent, which share the compiled configuration and the login."""
 
     def __init__(self, config: HttpTemplateAgent, resources: Resources) -> None:
@@ -134,19 +142,9 @@ class HttpClient:
         advisor = None if for_setup else self._advisor
         return HttpSender(bare, browser, resources.timeout_s, "is `endpoint` right?", advisor=advisor)
 
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open a conversation with its own cookies, session and saved values."""
-        conversation_client = HttpConversation(self)
-        try:
-            yield conversation_client
-        finally:
-            await conversation_client.close()
-
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Run a single turn in its own conversation."""
-        async with self.conversation() as conversation_client:
-            return await conversation_client.reply(messages, ctx)
+    def new_conversation(self) -> Agent:
+        """Return a conversation with its own cookies, session and saved values."""
+        return HttpConversation(self)
 
     async def close(self) -> None:
         """Send the `teardown` requests with `per: run`, if there was any conversation."""

@@ -12,16 +12,13 @@ from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import PORT, address_awaits_port, check_json
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugin import PLUGINS, Feature
+from agentest.plugin import PLUGINS, Feature, if_command
 from agentest.support.templates import Template
 
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
 """Placeholders in what Agentest sends to an agent. `agents.placeholders` has the values."""
 FAMILIES = ("state",)
 """Prefixes of placeholders that continue with the user's own key: `{{state.user_id}}`."""
-
-GATEWAY_PAGE = "agentest docs model-gateway"
-"""The command that prints the documentation of the model gateway."""
 
 
 def types_with(*words: str) -> dict[str, Feature]:
@@ -256,6 +253,11 @@ class AnyAgent(AgentWithServers):
         )
 
     @property
+    def documented_gateway_advice(self) -> str:
+        """The same, with the command that prints the documentation."""
+        return self.gateway_advice + if_command("docs", " (agentest docs model-gateway)")
+
+    @property
     def ways_to_see(self) -> tuple[str, ...]:
         """Settings of this type that could make calls visible, each in words, for errors."""
         return ()
@@ -317,7 +319,7 @@ class AnyAgent(AgentWithServers):
         nothing_reports = self.tool_visibility is ToolVisibility.REPORTED and not can_report
         nothing_seen = self.tool_visibility is ToolVisibility.PARTIAL and not (can_report or hands_over)
         if nothing_reports or nothing_seen:
-            gateway = [f"{self.gateway_advice} ({GATEWAY_PAGE})"] if self.has_own_process else []
+            gateway = [self.documented_gateway_advice] if self.has_own_process else []
             ways = [*gateway, *self.ways_to_see, "have it send its traces here (traces: true)"][:2]
             raise ValueError(
                 f"tool_visibility: {self.tool_visibility}: nothing reports the tool calls of agent "

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.fields import HttpHeaders, Section, Url, check_url, no_bool
+from agentest.plugin import if_command
 from agentest.support.redaction import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
@@ -38,8 +39,8 @@ def unreached(agent: str, servers: Container[str]) -> str:
     if "model_gateway" in servers:
         return (
             f"no request to a model ever reached model_gateway of agent {agent!r}, so its real tools "
-            f"may have run. Give the client of its model the address ({addresses}): `agentest doctor` prints "
-            "the variable that each framework reads"
+            f"may have run. Give the client of its model the address ({addresses})"
+            + if_command("doctor", ": `agentest doctor` prints the variable that each framework reads")
         )
     return (
         f"no client ever connected to {' and '.join(keys)} of agent {agent!r}, so its real tools "

@@ -21,7 +21,6 @@ from agentest.agents.protocol_probe import (
     settings_line,
 )
 from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
-from agentest.config.agents.base import GATEWAY_PAGE
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
@@ -287,7 +286,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         if reply is None:
             text = "not seen yet: no answer came"
         either_side = agent.tools_on_either_side
-        own_tools = f"To see and mock tools that it runs itself, {agent.gateway_advice}: {GATEWAY_PAGE}."
+        own_tools = f"To see and mock tools that it runs itself, {agent.documented_gateway_advice}."
         return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:
         return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
@@ -296,7 +295,7 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         ways = advice_for_unseen_calls(checked.name, agent)
         return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
     unneeded = "Scenarios that check only replies need nothing more"
-    return left_open(name, text, f"{unneeded}. To see calls, {agent.gateway_advice}: {GATEWAY_PAGE}.")
+    return left_open(name, text, f"{unneeded}. To see calls, {agent.documented_gateway_advice}.")
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 import anyio
 
-from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.agents.port import Agent, AgentReply, ConversationalAgent, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.domain.messages import Message, Session
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
@@ -92,7 +91,7 @@ def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None
 
 
 @dataclass(slots=True)
-class ObjectAgent:
+class ObjectAgent(ConversationalAgent):
     """Opens conversations with an agent object. Each has its own history and context."""
 
     name: str
@@ -101,17 +100,8 @@ class ObjectAgent:
     make_context: MakeContext | None
     timeout_s: float
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Run a single turn in its own conversation."""
-        return await ObjectConversation(self).reply(messages, ctx)
-
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[ObjectConversation]:
-        conversation = ObjectConversation(self)
-        try:
-            yield conversation
-        finally:
-            await conversation.close()
+    def new_conversation(self) -> Agent:
+        return ObjectConversation(self)
 
 
 class ObjectConversation:

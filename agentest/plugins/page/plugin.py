@@ -3,7 +3,8 @@
 from agentest.plugin import Plugin
 
 plugin = Plugin("page")
-plugin.reporter("html", "agentest.plugins.page.html:make_reporter", help="A page.", file="report.html")
+plugin.hook("agentest show --open", "agentest.plugins.page.report:page_of_run")
+plugin.reporter("html", "agentest.plugins.page.report:make_reporter", help="A page.", file="report.html")
 for section, name, path, after, help in (
     ("Run and compare", "ui", "ui:ui", "show", "Show runs, talk to the agent and write cases on a page."),
     ("Start", "chat", "chat:chat", "docs", "Talk to the agent yourself, with a scenario's mocks."),

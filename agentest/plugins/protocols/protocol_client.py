@@ -7,7 +7,6 @@ of one reply are summed up, and how JSON arrives is the same for all.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
@@ -19,12 +18,12 @@ from agentest.agents.port import (
     Agent,
     AgentNotes,
     AgentReply,
+    ConversationalAgent,
     IgnoredCounter,
     NoReply,
     Resources,
-    TurnContext,
 )
-from agentest.domain.messages import Attachment, Message, UserText
+from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.http.client import DirectResponse
@@ -34,7 +33,7 @@ from agentest.support.templates import Template
 T = TypeVar("T")
 
 
-class ProtocolClient:
+class ProtocolClient(ConversationalAgent):
     """An agent whose protocol has conversations. Stores nothing about them."""
 
     takes_attachments = True
@@ -44,13 +43,8 @@ class ProtocolClient:
         self.name = name
         self._begin = begin
 
-    def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """Open one conversation. Nothing needs to be closed."""
-        return nullcontext(self._begin())
-
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply in a new conversation. Raises what the conversation's `reply` raises."""
-        return await self._begin().reply(messages, ctx)
+    def new_conversation(self) -> Agent:
+        return self._begin()
 
 
 class ProtocolEndpoint:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agentest.domain.results import RunResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus
+from agentest.plugin import if_command
 from agentest.report.console.text import BLANK, SEVERITY_STYLES, ConsoleLine, DisplayOptions, line
 from agentest.report.console.transcript import transcript_lines
 from agentest.support.text import count
@@ -56,7 +57,8 @@ def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[Console
         yield _row("tags", ", ".join(finding.tags))
     if finding.file:
         yield _row("saved", finding.file)
-        yield _row("replay", f"agentest explore --replay {finding.id}")
+        if replay := if_command("explore", f"agentest explore --replay {finding.id}"):
+            yield _row("replay", replay)
     yield BLANK
 
 

@@ -545,5 +545,5 @@ def test_a_plugin_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     made = export(file, "texts", output=tmp_path / "a.text")
     assert made.content == b"Hello?"
     assert made.notes[-1] == f"{tmp_path / 'a.text'}: is found in a folder only when its name ends in .txt"
-    with pytest.raises(UsageError, match="no plug-in has the export format 'text'"):
+    with pytest.raises(UsageError, match="there is no export format 'text'"):
         export(file, "text")

@@ -690,5 +690,5 @@ def test_a_form_that_fails_names_its_plugin_and_line(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("plugged")
 def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
     """`agentest import` has refused it before, with the names of those that there are."""
-    with pytest.raises(UsageError, match="no plug-in has the trace format 'acmee'"):
+    with pytest.raises(UsageError, match="there is no trace format 'acmee'"):
         read_traces([tmp_path / "acme.jsonl"], "acmee")

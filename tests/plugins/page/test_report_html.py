@@ -19,7 +19,7 @@ from report_file import ReportFile
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Severity, Status
 from agentest.domain.transcript import Blame
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 from agentest.report.registry import ReporterContext, make_reporters
 from agentest.store.codec import conversation_json
 from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record

@@ -23,7 +23,7 @@ from agentest.domain.results import RunResult
 from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_report import ComparedSubjects, as_json, cells, comparison_for_page
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.plugins.page.server.runs import comparison_response
 from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record

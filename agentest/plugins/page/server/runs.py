@@ -14,7 +14,7 @@ from agentest.cli.comparison import read_run
 from agentest.history.compared_runs import MeasuredRun, part_of_agent
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_report import ComparedSubjects, comparison_for_page
-from agentest.plugins.page.html import copyable_scripts
+from agentest.plugins.page.report import copyable_scripts
 from agentest.plugins.page.server.json_routes import (
     UI,
     Values,

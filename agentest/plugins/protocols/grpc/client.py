@@ -9,7 +9,6 @@ import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +23,7 @@ from agentest.agents.port import (
     Agent,
     AgentNotes,
     AgentReply,
+    ConversationalAgent,
     NoReply,
     Resources,
     TurnContext,
@@ -65,7 +65,7 @@ def open_agent(name: str, config: GrpcAgent, resources: Resources) -> GrpcClient
     return GrpcClient(config, channel, resources)
 
 
-class GrpcClient:
+class GrpcClient(ConversationalAgent):
     """Calls the agent's method over one channel. Stores no conversation state."""
 
     def __init__(self, config: GrpcAgent, channel: Any, resources: Resources) -> None:
@@ -86,14 +86,9 @@ class GrpcClient:
         """The descriptor of the method, once it is known."""
         self._finding = anyio.Lock()
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Run a single turn in its own conversation. Raises NoReply, CannotSend."""
-        return await _GrpcConversation(self).reply(messages, ctx)
-
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open a conversation, which remembers the server's session id."""
-        yield _GrpcConversation(self)
+    def new_conversation(self) -> Agent:
+        """Return a conversation, which remembers the server's session id."""
+        return _GrpcConversation(self)
 
     async def call(
         self, values: TurnValues, unknown: set[str], turn_index: int

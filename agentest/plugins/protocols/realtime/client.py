@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -21,7 +20,15 @@ from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
 from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, web_address
 from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    Agent,
+    AgentReply,
+    ConversationalAgent,
+    IgnoredCounter,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.plugins.protocols.protocol_client import content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
@@ -62,7 +69,7 @@ def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> RealtimeC
     return RealtimeClient(config, WebSocketConnector(config, resources.client), resources)
 
 
-class RealtimeClient:
+class RealtimeClient(ConversationalAgent):
     """Opens conversations. Stores no conversation state."""
 
     takes_attachments = True
@@ -76,19 +83,9 @@ class RealtimeClient:
         self.ignored = IgnoredCounter(config.name, resources)
         self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Run a single turn in its own conversation. Raises NoReply."""
-        async with self.conversation() as conversation:
-            return await conversation.reply(messages, ctx)
-
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open a conversation. Its connection opens with the first message."""
-        conversing = _RealtimeConversation(self)
-        try:
-            yield conversing
-        finally:
-            await conversing.close()
+    def new_conversation(self) -> Agent:
+        """Return a conversation, whose connection opens with the first message."""
+        return _RealtimeConversation(self)
 
 
 class _RealtimeConversation:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentest.agents.json_reader import read_any
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
-from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    Agent,
+    AgentNotes,
+    AgentReply,
+    ConversationalAgent,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.domain.messages import Message
@@ -36,7 +43,7 @@ def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocke
     return client
 
 
-class WebSocketClient:
+class WebSocketClient(ConversationalAgent):
     """Opens conversations. Stores no conversation state."""
 
     def __init__(
@@ -71,19 +78,9 @@ class WebSocketClient:
                 "they are the rest of one, set `done` to what is true for the last message of a turn",
             )
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Run a single turn in its own conversation. Raises NoReply."""
-        async with self.conversation() as conversation:
-            return await conversation.reply(messages, ctx)
-
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open a conversation. Its connection opens with the first message."""
-        conversing = WebSocketConversation(self)
-        try:
-            yield conversing
-        finally:
-            await conversing.close()
+    def new_conversation(self) -> Agent:
+        """Return a conversation, whose connection opens with the first message."""
+        return WebSocketConversation(self)
 
 
 class _Outgoing:

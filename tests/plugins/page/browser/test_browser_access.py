@@ -15,7 +15,7 @@ import screens
 from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 PHONE = {"width": 375, "height": 800}
 TWICE_AS_LARGE = {"width": 640, "height": 450}

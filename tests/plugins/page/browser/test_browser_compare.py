@@ -18,7 +18,7 @@ from agentest.cli.comparison import Baseline, RunComparison
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.history.compared_runs import measure_run, measure_scenario
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "books what was asked for"
 

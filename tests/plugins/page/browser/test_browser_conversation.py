@@ -18,7 +18,7 @@ from stored import to_json
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
 from agentest.plugins.page.viewer.page import PageVariant, page_text
 from agentest.plugins.page.viewer.page import page as document

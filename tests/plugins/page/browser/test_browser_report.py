@@ -14,7 +14,7 @@ import pytest
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 from agentest.plugins.page.viewer.page import ASSETS
 
 HOSTILE = (

@@ -20,7 +20,7 @@ from agentest.domain.results.exploration import (
     FindingRate,
     FindingStatus,
 )
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
 INTERRUPTED = builders.verdict(Status.ERRORED, "the run was interrupted", ReasonKind.INTERRUPTED)

@@ -13,7 +13,7 @@ from axe import no_finding
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import AlignedRow, CheckResult, RowStatus, TrajectoryResult, TrajectoryScore
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 CALLS = (
     make.tool_call("get_order", {"id": 17}),

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from project import Project, free_port
 
 from agentest.domain.events import RunFinished
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 # Texts of which a part is not shown.
 CUT = """[...document.querySelectorAll('.reason, .causes h3, .causes p')].filter(

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.plugins.page.html import HtmlReporter
+from agentest.plugins.page.report import HtmlReporter
 
 PHONE = {"width": 390, "height": 844}
 MARKDOWN = """\

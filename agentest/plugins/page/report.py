@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, field
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, ClassVar
 
-from agentest.domain.events import Event, RunFinished
+from agentest.domain.events import Event, ReportRequest, RunFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import run_status
@@ -25,12 +26,13 @@ from agentest.store.run_results import (
     conversations_in_memory,
     stored_head,
 )
-from agentest.store.runs.folder import with_end
+from agentest.store.runs.folder import read_record, with_end
 from agentest.store.runs.past_runs import about, resume_command, trend
 from agentest.store.spans import SpanIndex
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import tell
 from agentest.support.text import count
 
 if TYPE_CHECKING:
@@ -38,6 +40,22 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 25_000_000
 """The maximum bytes of transcripts in the file."""
+
+
+def page_of_run(results: Path, root: Path, scenarios: tuple[str, ...] = ()) -> Path:
+    """Return the page of a stored run, which is written if it is not there, or one of some of its scenarios.
+
+    Raises UsageError.
+    """
+    from agentest.cli.stored_runs import report_again
+
+    is_stored = not scenarios and read_record(results.parent) is not None
+    page = (results.parent if is_stored else Path(mkdtemp(prefix="agentest-"))).resolve() / "report.html"
+    if page.is_file():
+        tell(f"agentest: the page of this run: {shown_path(page, Path.cwd())}")
+    else:
+        report_again(results, root, [ReportRequest("html", page)], scenarios)
+    return page
 
 
 def make_reporter(context: ReporterContext, path: Path) -> HtmlReporter:
