@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any, Literal, get_args
 
@@ -74,9 +75,10 @@ class Feature:
         try:
             target = import_module(module)
             target = getattr(target, attribute) if attribute else target
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             requires = self.plugin.requires
-            if requires and isinstance(error, ModuleNotFoundError) and not _is_ours(error.name):
+            missing = error.name if isinstance(error, ModuleNotFoundError) else "agentest"
+            if requires and f"{missing}.".partition(".")[0] != "agentest":
                 raise PluginError(
                     f"{self.kind} {self.name!r} needs {requires!r}: pip install {requires!r}"
                 ) from error
@@ -95,13 +97,9 @@ class Feature:
         except Exception as error:
             raise self.problem("failed", error) from error
 
-    def problem(self, what: str, error: Exception) -> PluginError:
+    def problem(self, what: str, error: BaseException) -> PluginError:
         """Return the error that says what the plug-in did, and where."""
         return PluginError(f"{self} {what}: {type(error).__name__}: {error}{_place_of(error)}")
-
-
-def _is_ours(module: str | None) -> bool:
-    return (module or "").partition(".")[0] == "agentest"
 
 
 class FeatureOwner:
@@ -200,8 +198,9 @@ class PluginRegistry:
         if module in self._modules:
             return
         try:
-            plugin = import_module(module).plugin
-        except Exception as error:
+            with redirect_stdout(sys.stderr):  # the output of a command may be JSON
+                plugin = import_module(module).plugin
+        except (Exception, SystemExit) as error:
             where = _place_of(error)
             raise PluginError(
                 f"plug-in {module!r} ({source}) cannot be loaded: {type(error).__name__}: {error}{where}"

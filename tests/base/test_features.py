@@ -69,6 +69,22 @@ def test_the_first_keeps_a_name(module: Callable[..., str]) -> None:
     assert registry.problems == [told[0].removeprefix("agentest: ")]
 
 
+def test_a_plugin_neither_ends_the_program_nor_prints_into_its_output(
+    module: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a module prints goes to standard error, and an exit is an error like others."""
+    told: list[str] = []
+    leaves = module("leaving_plugin", "print('bye')\nraise SystemExit(3)\n")
+    sound = module("staying_plugin", 'plugin.check("a", "leaving_plugin:y")\n')
+    registry = PluginRegistry([source_of(leaves, []), source_of(sound, [])], told.append)
+    assert list(registry.all("check")) == ["a"]
+    assert "SystemExit: 3 (" in told[0]
+    assert told[0].endswith("leaving_plugin.py:4)")
+    assert capsys.readouterr() == ("", "bye\n")
+    with pytest.raises(PluginError, match=r"check 'a' .* cannot be imported from .*: SystemExit: 3"):
+        registry.get("check", "a").load()
+
+
 def test_an_unknown_name_gets_a_hint(module: Callable[..., str]) -> None:
     """The error names the most similar feature of its kind."""
     one = module("commands_plugin", 'plugin.command("init", "x:y", help="Begin.")\n')
