@@ -1,4 +1,4 @@
-"""What the core itself hands in, by the same door as every plug-in."""
+"""Features of the core, registered the same way as those of every plug-in."""
 
 from agentest.plugin import Plugin
 

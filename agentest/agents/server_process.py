@@ -98,7 +98,7 @@ async def running_server(
 
 @dataclass(frozen=True, slots=True)
 class ServerCallbacks:
-    """What a server's output and its exit are given to."""
+    """The functions that receive a server's output and its exit status."""
 
     redact: Callable[[str], str]
     on_note: Callable[[str], None]

@@ -69,7 +69,7 @@ class InProcessCalls(CallSource):
 
 
 class RequestCalls:
-    """What an agent hands over during one request (invalid: its error), and the errors it may swallow."""
+    """Calls an agent reports in one request (invalid ones are its error), and errors it may swallow."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
         self.usage = Usage()

@@ -53,7 +53,7 @@ _SHOWN_CHARS, _LEAST_WORDS = 80, 7
 
 
 class Said(NamedTuple):
-    """What a user says. `stops` is None if the text says nothing of it."""
+    """A user's message. `stops` is None if the text does not say whether it is the last."""
 
     text: str
     stops: bool | None = None

@@ -22,7 +22,7 @@ MODEL_FAULTS = ("rate_limit", "timeout", "truncated", "refusal", "malformed_argu
 
 
 class ToolFault(NamedTuple):
-    """What a kind of fault does to a call."""
+    """How a kind of fault changes a call."""
 
     status: int = 0
     """The HTTP status of the error that the agent receives; 0: it receives a changed answer."""
@@ -255,7 +255,7 @@ class Injection:
 
     @property
     def instruction(self) -> str:
-        """What it wants, in plain words."""
+        """The objective in plain words."""
         return _instruction(self)
 
     @property
@@ -413,7 +413,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 class ObjectiveKind(StrEnum):
-    """What an attack wants. All but `WORDS` are decided without a model."""
+    """The goal of an attack. All but `WORDS` are decided without a model."""
 
     CALL = "forbidden call"
     TEXT = "forbidden text"
@@ -439,7 +439,7 @@ TAGS: Mapping[ObjectiveKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What an attack wants the agent to do."""
+    """What an attack tries to make the agent do."""
 
     kind: ObjectiveKind
     aim: str

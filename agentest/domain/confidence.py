@@ -178,7 +178,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
 
 
 class AgentEffort(NamedTuple):
-    """What an agent behind a model gateway took."""
+    """The effort of an agent behind a model gateway."""
 
     turn_ms: float
     """Its mean time for a turn."""

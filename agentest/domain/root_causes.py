@@ -139,7 +139,7 @@ def find_scenario_causes(
 
 
 def error_of(scenario: ScenarioResult) -> frozenset[str]:
-    """Return what kept an errored scenario from a verdict, equal for scenarios with the same problem.
+    """Return the error that kept a scenario from a verdict, equal for scenarios with the same problem.
 
     Empty if the scenario is not errored, or if more than its file, an error or a model is to blame.
     """

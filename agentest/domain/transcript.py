@@ -215,7 +215,7 @@ def _mention(file: AttachedFile) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBriefing:
-    """What an agent tells its model: its instructions, and the tools that it offers."""
+    """The instructions and tools that an agent gives its model."""
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
@@ -481,7 +481,7 @@ class DroppedExchange:
 
 @dataclass(frozen=True, slots=True)
 class AttackLog:
-    """What an adversarial user tried. The turns of the conversation are what the agent knew in the end."""
+    """The attempts of an adversarial user. The conversation's turns are those the agent knew in the end."""
 
     strategy: str
     objective: str

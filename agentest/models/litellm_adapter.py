@@ -186,7 +186,7 @@ def _translate_error(error: Exception, redact: Redactor) -> ModelError:
 
 
 def _has_no_connection(error: BaseException | None) -> bool:
-    """Whether nobody was reached, or nobody who speaks HTTP and JSON: litellm has a status for these, too."""
+    """Return True if no server, or none with HTTP and JSON, was reached: litellm has statuses for both."""
     while error is not None:
         refused = isinstance(error, OSError) and not isinstance(error, TimeoutError)
         if refused or type(error).__name__ == "APIConnectionError":

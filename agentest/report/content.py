@@ -57,7 +57,7 @@ _REASON_CHARS = 400
 
 
 class RunReport:
-    """What reports say about a whole run. A value is derived when a reporter first needs it.
+    """The content of reports about a whole run. A value is derived when a reporter first needs it.
 
     Args:
         next_step: the command that continues an interrupted run; "" if there is none.
@@ -168,7 +168,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioReport:
-    """What reports say about a scenario with one agent."""
+    """The content of reports about a scenario with one agent."""
 
     result: ScenarioResult
     several_agents: bool = False

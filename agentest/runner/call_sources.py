@@ -98,7 +98,7 @@ class UnclaimedCall:
 
 @dataclass(slots=True)
 class CallObservations:
-    """What call sources observed outside of conversations in the whole run."""
+    """Observations of call sources outside of conversations in the whole run."""
 
     unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
     """Call that belonged to no conversation → how often."""
@@ -143,7 +143,7 @@ def _warning(prepared: Prepared, call: UnclaimedCall, number: int) -> RunWarning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReports:
-    """Where the servers of a run, and its call sources, report what happens."""
+    """The receivers of events of a run's servers and call sources."""
 
     on_note: Callable[[str], None] = lambda _: None
     """Receives notes for the user, for the end of the run."""
@@ -160,7 +160,7 @@ class ServerReports:
 
 @dataclass(frozen=True, slots=True)
 class RunResources:
-    """What a call source may use from its opening to the end of the run."""
+    """The resources that a call source may use from its opening to the end of the run."""
 
     prepared: Prepared
     """The run, with the agents that the source is opened for."""

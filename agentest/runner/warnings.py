@@ -43,7 +43,7 @@ _PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitEvidence:
-    """What the warnings about a unit are based on."""
+    """The evidence for warnings about a unit."""
 
     unit: Unit
     conversations: Sequence[ConversationResult]
@@ -61,7 +61,7 @@ class UnitEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """What the warnings that only the whole run shows are based on."""
+    """The evidence for warnings that only the whole run shows."""
 
     plan: Plan
     results: Mapping[str, ScenarioResult]

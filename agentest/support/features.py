@@ -103,7 +103,7 @@ class Feature:
 
 
 class FeatureOwner:
-    """Who hands in features. `agentest.plugin.Plugin` has a method for each kind."""
+    """The owner of features. `agentest.plugin.Plugin` has a method for each kind."""
 
     def __init__(self, name: str, *, requires: str = "") -> None:
         self.name = name

@@ -294,7 +294,7 @@ class LimitDifferences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """What differs from the trajectory, by the path that fits best."""
+    """The differences from the trajectory, by the path that fits best."""
 
     assignment: Assignment | None
     """None: no calls are expected."""

@@ -346,7 +346,7 @@ class WorkerPool:
 
 
 class WorkerNews:
-    """What a worker reports about itself. It calls the methods."""
+    """News of a worker about itself. It calls the methods."""
 
     def __init__(self, pool: WorkerPool, member: PooledWorker, reports: ServerReports) -> None:
         self._pool = pool

@@ -258,7 +258,7 @@ class WorkerLeases:
             self._tasks.start_soon(self._wait, lease, attempt, scope)
 
     def give_back(self, lease: int) -> None:
-        """Take back a lease that was not used, or is no longer waited for."""
+        """Take back a lease that was not used, or that no call waits for."""
         if scope := self._waiting.get(lease):
             scope.cancel()
         elif attempt := self._under_way.pop(lease, None):

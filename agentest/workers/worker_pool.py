@@ -51,7 +51,7 @@ class Connection(Protocol):
 
 
 class WorkerCalls(Protocol):
-    """What the run's process calls on a worker."""
+    """The methods that the run's process calls on a worker."""
 
     def run_conversation(self, order: ConversationOrder) -> None:
         """Run a conversation and have it judged."""
@@ -71,7 +71,7 @@ class WorkerCalls(Protocol):
 
 
 class SlotWaiter(Protocol):
-    """What the run's process calls on a conversation of a worker."""
+    """The methods that the run's process calls on a conversation of a worker."""
 
     def grant_slot(self) -> None:
         """The conversation may continue."""

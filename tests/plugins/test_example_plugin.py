@@ -1,4 +1,4 @@
-"""The example plug-in, installed as a package beside Agentest: what `docs/plugins.md` builds."""
+"""The example plug-in of `docs/plugins.md`, installed as a package next to Agentest."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_run_uses_every_feature(acme: tuple[Project, dict[str, str]]) -> None:
 
 
 def test_the_command_reads_a_stored_run(acme: tuple[Project, dict[str, str]]) -> None:
-    """It stands in a section of its own in the help."""
+    """The help lists it in its own section."""
     project, env = acme
     assert project.agentest("run", env=env).returncode == 0
     done = project.agentest("slowest", env=env)
@@ -100,7 +100,7 @@ def test_traces_of_the_form_become_scenarios(acme: tuple[Project, dict[str, str]
 
 
 def test_plugins_are_listed_with_their_packages(acme: tuple[Project, dict[str, str]]) -> None:
-    """`agentest plugins` says where each comes from and what it adds."""
+    """`agentest plugins` shows the source of each and what it adds."""
     project, env = acme
     done = project.agentest("plugins", env=env)
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_a_project_hands_in_features_of_its_own(project: Project) -> None:
 
 
 def test_the_page_shows_the_example() -> None:
-    """Every module, the packaging and the configuration stand on the page as they are."""
+    """The page has every module, the packaging and the configuration, unchanged."""
     page = PAGE.read_text(encoding="utf-8")
     files = [EXAMPLE / "pyproject.toml", EXAMPLE / "project" / "agentest.config.yaml"]
     files += [path for path in EXAMPLE.glob("acme_agentest/*.py") if path.name != "__init__.py"]

@@ -1,4 +1,4 @@
-"""One workload for every engine: the same results, journal, reports and words, but for times and ids."""
+"""One workload on every engine: the same results, journal, reports and output, but for times and ids."""
 
 from __future__ import annotations
 

@@ -451,7 +451,7 @@ class TurnStep:
 
     @property
     def never_ended(self) -> str:
-        """What did not happen, for errors."""
+        """Return what is missing for the job to end, for errors."""
         if self.until is None:
             return f"`{self.place}` was answered with status 202 or nothing"
         quiet = (

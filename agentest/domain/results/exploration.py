@@ -94,7 +94,7 @@ class NotTried:
 
 @dataclass(frozen=True, slots=True)
 class ExploredCoverage:
-    """What an exploration reached. A count of 0: it could have been reached, and was not."""
+    """The coverage of an exploration. A count of 0 means reachable but not reached."""
 
     tools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Tool → outcome (`ok`, `error`, or the kind of a fault) → how many calls had it."""
@@ -121,7 +121,7 @@ class ExploredCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explored:
-    """What an exploration tried and found."""
+    """The tries and findings of an exploration."""
 
     findings: tuple[Finding, ...] = ()
     """The worst and most frequent first."""

@@ -169,7 +169,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCause:
-    """Why some conversations of one scenario failed, as far as it can be told without a judge's labels."""
+    """Why some conversations of one scenario failed, as far as known without a judge's labels."""
 
     kind: CauseKind
     title: str

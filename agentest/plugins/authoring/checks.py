@@ -47,7 +47,7 @@ Tell = Callable[[Check], None]
 
 @dataclass(slots=True, kw_only=True)
 class Examination:
-    """What the checks of one `agentest doctor` look at, and where they report."""
+    """The subjects of the checks of one `agentest doctor`, and where they report."""
 
     request: RunRequest
     loaded: LoadedConfig

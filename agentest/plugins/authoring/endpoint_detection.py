@@ -1,6 +1,6 @@
 """Detect the protocol of an endpoint with the probes of all protocols, and describe it as a configuration.
 
-What an API of no known protocol takes and returns is found out from its answers to valid messages.
+The format of an unknown API is detected from its answers to valid messages.
 """
 
 from __future__ import annotations

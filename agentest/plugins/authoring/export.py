@@ -55,7 +55,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """What to write, for the `make` of a format."""
+    """The content to write, for the `make` of a format."""
 
     path: Path
     """The results from which the conversations are."""

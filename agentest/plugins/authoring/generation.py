@@ -112,7 +112,7 @@ class _Reviews(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What is known about an agent."""
+    """Known facts about an agent."""
 
     texts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """File with rules → text, and the line in which it begins."""
@@ -327,7 +327,7 @@ def failed_scripts(scenarios: Iterable[Scenario], runs: Iterable[RunResult]) -> 
 
 
 class Fingerprint(NamedTuple):
-    """What a scenario is compared by: pairs of words with the tools it names, and numbers."""
+    """The features by which scenarios are compared: pairs of words with the tools named, and numbers."""
 
     name: str
     elements: frozenset[str]

@@ -37,7 +37,7 @@ SCHEMA_FOLDER = ".agentest"
 
 
 class FileAction(Enum):
-    """What happened to a file. The value is the word for it in messages."""
+    """The outcome for a file. The value is the word for it in messages."""
 
     WROTE = "wrote"
     ADDED = "added to"

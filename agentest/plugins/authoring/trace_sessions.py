@@ -62,7 +62,7 @@ class RecordedSession:
 
 @dataclass(slots=True)
 class ReadTraces:
-    """What was found in the files."""
+    """The content found in the files."""
 
     sessions: dict[str, RecordedSession] = field(default_factory=dict)
     forms: Counter[str] = field(default_factory=Counter)

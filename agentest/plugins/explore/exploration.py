@@ -48,7 +48,7 @@ RESERVED = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What an exploration works with."""
+    """The components of an exploration."""
 
     parts: Mapping[ExploredPart, Vary]
     invariants: Invariants
@@ -353,7 +353,7 @@ _MOST_NAME_CHARS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of an exploration besides the number of conversations; None: unlimited."""
+    """The limits of an exploration other than the number of conversations; None: unlimited."""
 
     minutes: float | None = None
     calls: int | None = None
@@ -420,7 +420,7 @@ class ConversationBudget:
 
     @property
     def why(self) -> str:
-        """What is used up, for people."""
+        """Describe the limit that is used up, for people."""
         return self._exceeded(1 - RESERVED) or f"the budget of {self.total} conversations was spent"
 
     @property

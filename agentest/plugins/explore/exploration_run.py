@@ -228,7 +228,7 @@ def bases_of(
 
 
 def guesses(bases: Sequence[Base]) -> list[NotTried]:
-    """Return a note about tools of which only the name shows what they do."""
+    """Return a note about tools whose effects are guessed only from their names."""
     guessed: dict[str, None] = {}
     for base in bases:
         guessed |= dict.fromkeys(base.effects.guessed(base.scenario.tools))

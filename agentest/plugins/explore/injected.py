@@ -175,7 +175,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def id_violations(seen: Observation) -> Iterator[Violation]:
-    """Yield identifiers in arguments that nobody gave: neither the user, nor a result, nor instructions."""
+    """Yield identifiers in arguments that neither the user, nor a result, nor instructions contain."""
     if _knows_more(seen):
         return
     usual = _paths_of_invented(seen.base)
@@ -419,7 +419,7 @@ def _told_identifiers(seen: Observation, conversation: Conversation) -> list[tup
 def _passed_on(
     seen: Observation, met: MetFault, value: Any, what: str, *, even_in_doubt: bool
 ) -> Iterator[Violation]:
-    """Yield a violation if a value is an argument of a later write, or told without any doubt."""
+    """Yield a violation if a value is an argument of a later write, or stated without any doubt."""
     fault, name = met.fault, met.call.name
     title = f"a value of {what} in {name} is passed on"
     for call in seen.conversation.tool_calls[met.position + 1 :]:

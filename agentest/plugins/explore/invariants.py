@@ -330,7 +330,7 @@ _CHECKED_BY_OTHERS = frozenset({NO_SECRET, NO_OBEYED_INJECTION, CONSENT})
 
 
 def _scenario_bans(seen: Observation) -> Iterator[Violation]:
-    """What the scenario forbids: calls, limits, texts, and functions of `never`."""
+    """The bans of the scenario: calls, limits, texts, and functions of `never`."""
     result = seen.result
     trajectories = [(None, result.trajectory), *((turn.turn_index, turn.trajectory) for turn in result.turns)]
     for turn_index, trajectory in trajectories:
@@ -383,7 +383,7 @@ OF_ATTACKS = ("", "no_error", "no_secret", "consent")
 
 
 class ScenarioInvariants:
-    """Looks at conversations with all oracles that neither settings nor scenario switch off."""
+    """Checks conversations with all oracles that neither settings nor scenario switch off."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class Base:
 
     @property
     def without(self) -> tuple[str, ...]:
-        """What the scenario leaves out: names of changes and of invariants."""
+        """The names of changes and invariants that the scenario leaves out."""
         exclusions = self.unit.scenario.explore
         return exclusions.without if exclusions else ()
 
@@ -183,7 +183,7 @@ def _relaxed_trajectories(trajectories: Iterable[Trajectory]) -> tuple[Trajector
 
 
 class Observation(NamedTuple):
-    """What the invariants look at: one conversation of a changed scenario."""
+    """The input of an oracle: one conversation of a changed scenario, and the effects of its tools."""
 
     base: Base
     variation: Variation

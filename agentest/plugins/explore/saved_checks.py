@@ -208,7 +208,7 @@ _DOUBT = r"n't\b|\b(not|different|another|other|instead|wrong|but|however|error|
 
 
 def _foreign(finding: FindingToSave) -> Checked | None:
-    """The value of another entity, or of a dropped field, which is neither used nor told."""
+    """The value of another entity, or of a dropped field, which must be neither used nor stated."""
     tool, conversation = finding.key.tool, finding.conversation
     for met in met_faults(finding.scenario, conversation):
         value = value_at(met.call.result, met.fault.path or finding.key.detail)

@@ -253,7 +253,7 @@ def _docstring(paragraphs: Iterable[str]) -> str:
 
 
 def saved_findings(root: Path, settings: ExploreSettings) -> Mapping[str, SavedFinding]:
-    """Return the saved findings of a project, by identifier. Files that are no findings are left out."""
+    """Return the saved findings of a project, by identifier. Other files are ignored."""
     found: dict[str, SavedFinding] = {}
     for path in sorted((root / settings.found).glob(f"*{ENDING}")):
         saved = read_saved(path)

@@ -23,7 +23,7 @@ _PARTY = re.compile(r"(?:^|_)(?:to|recipients?|cc|bcc|payee|beneficiary|destinat
 
 
 class ToolEffects:
-    """What the tools of one unit do."""
+    """The effects of the tools of one unit."""
 
     def __init__(
         self,

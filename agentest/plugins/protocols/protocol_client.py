@@ -1,4 +1,4 @@
-"""What the clients of protocols with conversations share.
+"""The common parts of clients of protocols with conversations.
 
 The clients differ in how they write messages and read answers. How a conversation is opened, how the requests
 of one reply are summed up, and how JSON arrives is the same for all.

@@ -1,4 +1,4 @@
-"""Servers beside an agent: MCP and HTTP mocks, traces, and the gateway to its model."""
+"""Servers for an agent: MCP and HTTP mocks, traces, and the gateway to its model."""
 
 from agentest.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""What servers and conversations exchange: values and protocols of both sides."""
+"""The values and protocols that servers and conversations exchange."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RealAnswer:
 
 @dataclass(slots=True)
 class Elicitation:
-    """What the user answers if a real tool asks during a call."""
+    """The user's answer if a real tool asks a question during a call."""
 
     approve: bool | None
     approval: Approval | None = None
@@ -220,7 +220,7 @@ class ModelFaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """What the model gateway needs to know of a conversation. It can be sent without `recordings`."""
+    """The facts of a conversation that the model gateway needs. It can be sent without `recordings`."""
 
     mocked: frozenset[str]
     """Names of tools with a mock."""

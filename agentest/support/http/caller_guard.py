@@ -30,7 +30,7 @@ _SHOWN_CHARS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerGuard:
-    """Who may call a server.
+    """The callers that a server accepts.
 
     Attributes:
         hosts: names by which the server may be called, in addition to those of loopback.

@@ -81,7 +81,7 @@ class _GuardedResolver(AbstractResolver):
 
 @dataclass(frozen=True, slots=True)
 class _PreparedRequest:
-    """What the requests with one method, URL and headers have in common."""
+    """The common part of requests with one method, URL and headers."""
 
     url: URL
     target: aiohttp.ClientRequest

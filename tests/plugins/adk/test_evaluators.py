@@ -795,7 +795,7 @@ def test_a_prebuilt_evaluator_tells_its_metric(evaluator: Any, name: str, thresh
 
 def test_an_evaluator_that_says_nothing_of_itself_tells_its_name_and_threshold() -> None:
     class Polite(Fixed):
-        """Whether the agent writes please."""
+        """Whether the agent says please."""
 
         metric_name = "polite"
         threshold = 0.7

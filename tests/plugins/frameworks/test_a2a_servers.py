@@ -41,14 +41,14 @@ def test_replies_are_judged_and_calls_are_said_to_be_unseen(name: str, tmp_path:
     assert_own_tools(run(served(name, UNSEEN[name]), tmp_path, "own_tools"), "unseen")
 
 
-def test_calls_that_google_adk_tells_are_judged(tmp_path: Path) -> None:
-    """google-adk reports its calls in parts of its own."""
+def test_calls_that_google_adk_reports_are_judged(tmp_path: Path) -> None:
+    """google-adk reports its calls in separate parts."""
     command = ("google_adk/bin/python", "google_adk_server.py", "--protocol", "a2a")
     assert_own_tools(run(served("google-adk", command), tmp_path, "own_tools"), "reported")
 
 
-def test_langgraph_tells_no_arguments(tmp_path: Path) -> None:
-    """LangGraph's server tells results alone: names are judged, and what needs the arguments is errored."""
+def test_langgraph_reports_no_arguments(tmp_path: Path) -> None:
+    """LangGraph's server reports only results: names are judged, and checks of arguments errored."""
     agent = Served(
         id="langgraph",
         type="a2a",

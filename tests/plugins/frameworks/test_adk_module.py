@@ -1,7 +1,7 @@
 """The `adk_module` agent type: google-adk agents in this process, run by google-adk itself (`pytest -m adk`).
 
-AGENTEST_ADK says that google-adk is installed beside Agentest: then it must be there, or tests fail. Without
-it only what needs no google-adk is tested.
+AGENTEST_ADK says that google-adk is installed with Agentest: then it must be there, or tests fail. Without it
+only tests that need no google-adk run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def marked(test: Any) -> Any:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """A folder with the example agent as `my_agent`, as working directory, with modules of its own."""
+    """A folder with the example agent as `my_agent`, as working directory, with its own modules."""
     shutil.copytree(EXAMPLE, tmp_path / "my_agent", ignore=shutil.ignore_patterns(".adk", "__pycache__"))
     monkeypatch.chdir(tmp_path)
     path, modules = [*sys.path], {*sys.modules}
@@ -106,7 +106,7 @@ def held(result: RunResult) -> Conversation:
 
 
 def test_without_google_adk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment without google-adk is told what to install, and the other way."""
+    """Without google-adk the error says what to install, and the alternative."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "google"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "google", None)
@@ -216,7 +216,7 @@ def test_the_verdict_is_google_adks(project: Project) -> None:
 
 @marked
 def test_an_agent_given_as_an_object(project: Project) -> None:
-    """An agent of google-adk, its App, or its name in the module: each is evaluated, and a miss says why."""
+    """An agent of google-adk, its App, or its module's name is evaluated, and a miss has a reason."""
     salon = import_module("google.adk.apps.app").App
     sys.path.insert(0, str(project.root))
     agent = import_module("my_agent.agent").root_agent
@@ -236,7 +236,7 @@ def test_an_agent_given_as_an_object(project: Project) -> None:
 
 
 class Robot:
-    """What is known as an agent of google-adk by its class alone."""
+    """A class that only looks like an agent of google-adk."""
 
     name = "robot"
 
@@ -260,7 +260,7 @@ def test_an_agent_in_the_configuration() -> None:
 
 @marked
 def test_files_of_a_message(project: Project) -> None:
-    """An image of a case reaches the agent's model beside the text, byte for byte."""
+    """An image of a case reaches the agent's model unchanged, with the text."""
     seen: list[Any] = []
 
     def before_model(callback_context: Any, llm_request: Any) -> None:
@@ -279,8 +279,8 @@ def test_files_of_a_message(project: Project) -> None:
 
 
 @marked
-def test_conversations_side_by_side(project: Project) -> None:
-    """Each conversation has a session of its own; calls are seen as the agent's, and its tools are real."""
+def test_concurrent_conversations(project: Project) -> None:
+    """Each has its own session; calls count as the agent's, and its tools are real."""
     expected = ["check_availability", call("create_booking", day="friday")]
     result = run(
         "Free on Friday?",
@@ -298,7 +298,7 @@ def test_conversations_side_by_side(project: Project) -> None:
 
 @marked
 def test_an_agent_that_raises(project: Project) -> None:
-    """An exception is the agent's error with type and message, and the turns before it are kept."""
+    """An exception is the agent's error with type and message, and earlier turns are kept."""
     conversation = held(run("Free on Friday?", "Please crash"))
     assert conversation.failure is not None
     assert conversation.failure.blame == "agent"
@@ -339,7 +339,7 @@ class Says(BaseAgent):
 
 @marked
 def test_state_is_read_back_and_time_is_bounded(project: Project) -> None:
-    """The reply tells the state after each turn; an agent that hangs is too late, and its calls are kept."""
+    """Each reply has the state after its turn; an agent that hangs times out, with its calls kept."""
     project.write("other/agent.py", OTHER + "root_agent = Says(name='one', text='Hello')\n")
 
     async def go() -> None:
@@ -376,7 +376,7 @@ def test_state_is_read_back_and_time_is_bounded(project: Project) -> None:
 
 @marked
 def test_the_state_of_a_session(project: Project) -> None:
-    """A scenario gives a session its state and asserts it in the end; one that exists keeps its own."""
+    """A scenario sets and checks a session's state; an existing session keeps its own."""
     given = {"state": {"customer": "Zoe", "user:tier": "gold"}}
     after = {"bookings": 1, "customer": "Zoe", "user:tier": "gold"}
     result = run("Book Friday at 15:00", session=given, final_session_state=after)
@@ -476,7 +476,7 @@ root_agent = Refused(name="refused")
 
 @marked
 def test_a_key_of_the_agents_folder_is_not_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the `.env` beside the agent holds is read only when the agent is opened; no error shows it."""
+    """The agent's `.env` is read only when the agent is opened, and no error shows it."""
     monkeypatch.setenv("USERS_API_KEY", "")  # set back after the test
     monkeypatch.delenv("USERS_API_KEY")
     project.write("other/.env", "USERS_API_KEY=hunter2-of-the-folder\n")
@@ -502,8 +502,8 @@ def test_a_key_of_the_agents_folder_is_not_shown(project: Project, monkeypatch: 
         ({"module": "my_agent", "agent_name": "x"}, "there is no agent 'x' in it; there are `salon`"),
     ],
 )
-def test_what_is_not_found(settings: dict[str, Any], said: str, project: Project) -> None:
-    """One message that says what was looked for, before the first conversation."""
+def test_missing_agents(settings: dict[str, Any], said: str, project: Project) -> None:
+    """One message before the first conversation says what was missing."""
     project.write("other.py", "1 / 0\n")
     project.write("number.py", "root_agent = 5\n")
     with pytest.raises(UsageError) as caught:

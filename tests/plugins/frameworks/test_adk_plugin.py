@@ -46,7 +46,7 @@ def test_mocks_answer(streaming: bool, tmp_path: Path) -> None:
 
 
 def test_real_tools_where_they_may_run(tmp_path: Path) -> None:
-    """With passthrough an agent within a tool gets the mocks of its own conversation; real tools are told."""
+    """With passthrough nested agents get their conversation's mocks; real tools are reported."""
     project = run(served(*PLUGIN, unmocked_tools="passthrough"), tmp_path, "adk_plugin_real")
     assert {name for name, status in statuses(project).items() if status != "passed"} == {"falls"}
     (real,) = calls_of(project, "real")
@@ -56,7 +56,7 @@ def test_real_tools_where_they_may_run(tmp_path: Path) -> None:
 
 
 def test_without_the_plugin(tmp_path: Path) -> None:
-    """Where it was forgotten, a mocked tool that has really run makes the scenario errored."""
+    """If it is missing, a mocked tool that really ran makes the scenario errored."""
     project = run(served(), tmp_path, "adk_plugin")
     found = statuses(project)
     assert {found[f"many {n}"] for n in range(50)} == {"errored"}

@@ -26,8 +26,8 @@ def served(framework: str, *options: str, asks: bool = False) -> Served:
 
 
 @EVERY
-def test_what_the_agent_does_is_told(framework: str, tmp_path: Path) -> None:
-    """Replies, calls with results and errors are read from the events; threads stay apart.
+def test_agent_events_are_read(framework: str, tmp_path: Path) -> None:
+    """Replies, calls with results and errors come from events; threads stay separate.
 
     Interrupts are answered by the user's next message or by the configuration. ag-ui-adk has none of its own.
     """
@@ -37,9 +37,9 @@ def test_what_the_agent_does_is_told(framework: str, tmp_path: Path) -> None:
 
 @EVERY
 def test_tools_of_the_caller_are_mocked(framework: str, tmp_path: Path) -> None:
-    """The tools that mocks stand for are declared to the agent, and their calls are answered by the mocks.
+    """Mocked tools are declared to the agent, and mocks answer their calls.
 
-    A tool that is not declared: a model of pydantic-ai is told that there is none, google-adk runs its own.
+    Undeclared tools: a model of pydantic-ai gets an error, google-adk runs its own.
     """
     agent = served(framework, "--client-tools")
     without_mock = "failed" if framework == "langgraph" else "passed"
@@ -47,8 +47,8 @@ def test_tools_of_the_caller_are_mocked(framework: str, tmp_path: Path) -> None:
 
 
 @EVERY
-def test_no_mock_is_ignored_in_silence(framework: str, tmp_path: Path) -> None:
-    """Where mocks cannot stand in for tools of the same name that the agent has, nothing passes."""
+def test_ignored_mocks_are_reported(framework: str, tmp_path: Path) -> None:
+    """If mocks cannot replace the agent's tools of the same name, nothing passes."""
     found = statuses(run(served(framework), tmp_path, "mocked_tools"))
     mocked = ("tells the mocked stock", "reserves by mocks", "keeps a ban", "breaks a ban", "red", "green")
     assert "passed" not in {found[name] for name in mocked}, found

@@ -1,4 +1,4 @@
-"""Agent objects of frameworks: how they are known, and how their tool calls come to the mocks, wherever made.
+"""Agent objects of frameworks: detection, and how their tool calls reach the mocks from anywhere.
 
 A small framework of our own stands for the real ones; those are in tests/plugins/frameworks/test_objects.py.
 """
@@ -103,7 +103,7 @@ HANDED_IN.agent_object("Puppets", f"{__name__}:open_puppet", classes=f"{__name__
 
 @pytest.fixture(autouse=True)
 def _puppets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What one call hands in, as for a further framework."""
+    """Features as a new framework would register them."""
     plugins = PluginRegistry((core_plugin, built_in_plugins, lambda: iter([("puppets", "a test")])))
     monkeypatch.setitem(sys.modules, "puppets", SimpleNamespace(plugin=HANDED_IN))
     monkeypatch.setattr(in_process, "PLUGINS", plugins)
@@ -167,8 +167,8 @@ def test_a_tool_is_mocked_wherever_it_is_called(move: Any) -> None:
     assert REAL == [{"q": 1}]
 
 
-def test_a_thread_that_knows_no_conversation() -> None:
-    """A tool in a thread that was started without its context is not run: nobody knows whose mock to ask."""
+def test_a_thread_without_a_conversation() -> None:
+    """A tool in a thread without context does not run, because its mock is unknown."""
 
     async def move(tool: Tool, _: Any) -> Any:
         with ThreadPoolExecutor(1, "lost") as threads:
@@ -204,7 +204,7 @@ def test_errors_of_ours_end_the_turn_though_the_agent_swallows_them() -> None:
 
 
 def test_a_mock_may_call_the_real_tool() -> None:
-    """No gate stands before a tool that a mock calls, in a thread or in the event loop."""
+    """Tools that a mock calls are not intercepted, in a thread or in the event loop."""
 
     async def real(args: Any, ctx: Any) -> Any:
         return await Tool().acall(**args)
@@ -215,8 +215,8 @@ def test_a_mock_may_call_the_real_tool() -> None:
     assert REAL == [{"q": 1}] * 2
 
 
-def test_what_real_tools_give() -> None:
-    """What is not JSON is recorded as Python shows it; what is raised is recorded, and is the agent's."""
+def test_results_of_real_tools() -> None:
+    """Values that are not JSON are recorded as Python shows them; exceptions too, as the agent's."""
     odd = talk(lambda tool, _: tool.call(result={1, 2j}), unmocked_tools="passthrough")
     assert odd.tool_calls[0].result in ("{1, 2j}", "{2j, 1}")
     conversation = talk(lambda tool, _: tool.call(q="break"), unmocked_tools="passthrough")
@@ -276,8 +276,8 @@ def raises() -> Any:
         ),
     ],
 )
-def test_what_cannot_be_an_agent(settings: dict[str, Any], problem: str) -> None:
-    """What cannot be run is refused before the first conversation, with what may be given."""
+def test_invalid_agents(settings: dict[str, Any], problem: str) -> None:
+    """They are refused before the first conversation, with the valid forms."""
     with pytest.raises(ConfigError) as caught:
         run_scenarios([scenario("s", turns=["Hi"])], agent={"type": "custom", **settings})
     assert problem in str(caught.value)
@@ -333,8 +333,8 @@ def test_how_frameworks_are_known(module: str, name: str, bases: tuple[type, ...
         ("shop", "Shop", r"expected a function .* LangGraph \(a compiled graph\).*, Puppets \(a Puppet\)$"),
     ],
 )
-def test_advice_on_what_is_run_in_another_way(module: str, name: str, words: str) -> None:
-    """What looks like an agent and is none here is answered with what to do."""
+def test_advice_for_objects_that_are_not_agents(module: str, name: str, words: str) -> None:
+    """An object that only looks like an agent gets advice."""
     with pytest.raises(ValueError, match=words):
         check_handler(of_class(module, name))
 
@@ -348,7 +348,7 @@ def test_handlers_without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_agent_of_google_adk_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object of google-adk's classes is run by google-adk, or it is said that this is missing."""
+    """google-adk runs objects of its classes, or the error says that it is missing."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "google"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "google", None)

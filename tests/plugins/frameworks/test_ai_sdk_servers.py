@@ -50,6 +50,6 @@ def test_tools_of_the_client_are_mocked(backend: str, tmp_path: Path) -> None:
 
 
 def test_a_text_stream_is_the_reply(tmp_path: Path) -> None:
-    """A backend that streams text alone tells nothing of its calls: they are unseen, and errored."""
+    """A backend that streams only text reports no calls: they are unseen, and errored."""
     agent = replace(served("ai-7"), after="## Streams and errors", asks=False)
     assert_own_tools(run(agent, tmp_path, "own_tools"), "unseen")

@@ -1,4 +1,4 @@
-"""Tools of handlers and applications that ask for the mocks themselves: whose call it is, and what is lost.
+"""Tools of handlers and applications that call the mocks themselves: their conversations, and losses.
 
 A small tool stands for those of frameworks, which are in tests/plugins/frameworks/test_mock_lines.py.
 """
@@ -260,8 +260,8 @@ def test_in_a_server_that_a_run_has_started(monkeypatch: pytest.MonkeyPatch) -> 
     assert REAL == []
 
 
-def test_what_the_protocol_tells_besides() -> None:
-    """A call that was answered in the application and told of is one; one that was only told ran for real."""
+def test_calls_that_the_protocol_also_reports() -> None:
+    """A call answered in the application and reported is one; one only reported ran for real."""
 
     def telling(ask: bool) -> Work:
         async def work(said: str) -> Any:
@@ -282,8 +282,8 @@ def test_what_the_protocol_tells_besides() -> None:
     assert found.scenarios[0].verdict.status == "errored"
 
 
-def test_what_a_line_cannot_take() -> None:
-    """What is no ctx, and a framework that is not there, are told in one sentence."""
+def test_invalid_arguments() -> None:
+    """An invalid ctx and an unknown framework are errors of one sentence."""
     with pytest.raises(UsageError, match=r"`ctx` is 'ctx'; expected the ctx that a handler is given"):
         agentest.mocks.langchain([], "ctx")  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="no attribute 'crewai'"):
@@ -292,15 +292,15 @@ def test_what_a_line_cannot_take() -> None:
 
 @pytest.mark.parametrize("name", ["langchain", "openai_agents", "pydantic_ai", "adk"])
 def test_a_framework_that_is_not_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line says which package is missing."""
+    """The error has the missing package."""
     package = {"langchain": "langchain_core", "openai_agents": "agents", "adk": "google.adk"}.get(name, name)
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(UsageError, match="is not installed where Agentest runs, or too old"):
         getattr(agentest.mocks, name)(*([] if name == "adk" else [[]]))
 
 
-def test_a_context_of_ones_own() -> None:
-    """Who tests a handler alone gives it a context of their own, with or without an event loop."""
+def test_a_hand_made_context() -> None:
+    """A test of only a handler can make its context, with or without an event loop."""
     own = TurnContext("c", "s", 0, lambda name, args: [name, args], session_id="x")
     gate = ToolGate.of(own)
     assert find_plainly(1, gate) == ["find", {"q": 1}]

@@ -12,7 +12,7 @@ PROGRAM = Served(id="argument", type="command", page="agents/command", cwd="serv
 
 
 def test_a_program_that_prints_its_reply(tmp_path: Path) -> None:
-    """What a program prints is judged, sessions stay apart, and its calls are said to be unseen."""
+    """Printed replies are judged, sessions stay separate, and calls are unseen."""
     assert_own_tools(run(PROGRAM, tmp_path, "own_tools"), "unseen")
 
 
@@ -23,7 +23,7 @@ def test_a_program_that_tells_of_its_calls(tmp_path: Path) -> None:
     assert_own_tools(run(program, tmp_path, "own_tools"), "reported")
 
 
-def test_a_program_that_asks_for_its_tools(tmp_path: Path) -> None:
-    """A program of Node that asks for its tools is answered by the mocks."""
+def test_a_program_that_requests_its_tools(tmp_path: Path) -> None:
+    """Mocks answer a Node program's tool calls."""
     program = Served(id="jsonl", type="command", page="agents/command", after="## Tool calls", cwd="node")
     assert_mocked_tools(run(program, tmp_path, "mocked_tools"))

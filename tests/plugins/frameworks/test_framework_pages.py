@@ -1,4 +1,4 @@
-"""The pages of docs/frameworks: what stands there is run as it stands, and prints what stands there."""
+"""The pages of docs/frameworks: their code runs unchanged, and prints the documented output."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def facts(printed: str) -> set[str]:
 
 
 def project_of(page: str, folder: Path, settings: dict[str, Any]) -> Project:
-    """The files of a page, with these settings of the agent in place of its own."""
+    """The files of a page, with these agent settings instead of its own."""
     found = blocks(page)
     project = Project(folder)
     code = found["text"][0]

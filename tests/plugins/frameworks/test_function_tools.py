@@ -192,7 +192,7 @@ print(new, *(name for name in sys.modules if name.startswith("agentest.")))
 
 
 def test_the_file_is_printed() -> None:
-    """`python -m agentest.mocks.function_tools` prints it for agents where Agentest is missing."""
+    """`python -m agentest.mocks.function_tools` prints it for agents without Agentest."""
     command = [sys.executable, "-m", "agentest.mocks.function_tools"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert printed.stdout == Path(inspect.getfile(wrap)).read_text(encoding="utf-8")

@@ -22,8 +22,8 @@ STREAM = {
 
 
 @pytest.mark.parametrize("page", UNSEEN)
-def test_replies_are_judged_and_calls_are_said_to_be_unseen(page: str, tmp_path: Path) -> None:
-    """The configuration of the page reads replies and errors and keeps sessions apart; calls are unseen."""
+def test_replies_are_judged_and_calls_are_unseen(page: str, tmp_path: Path) -> None:
+    """The page's configuration reads replies and errors and separates sessions."""
     served = Served(id=page, type="http", page=f"agents/{page}", command=UNSEEN[page])
     assert_own_tools(run(served, tmp_path, "own_tools"), "unseen")
 
@@ -35,7 +35,7 @@ def test_calls_of_an_agent_behind_fastapi_are_judged(tmp_path: Path) -> None:
 
 
 def test_calls_in_a_stream_of_fastapi_are_judged(tmp_path: Path) -> None:
-    """Events of a stream tell the reply in pieces, the calls, and the session."""
+    """Events of a stream have the reply in pieces, the calls, and the session."""
     without = ("reply",)
     served = Served(
         id="stream", type="http", page="agents/fastapi", command=FASTAPI, agent=STREAM, without=without

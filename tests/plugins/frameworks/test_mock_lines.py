@@ -1,6 +1,6 @@
-"""`agentest.mocks.langchain` and the like with the real frameworks: one line in a handler or an application.
+"""`agentest.mocks.langchain` and the like with real frameworks: one line in a handler or an application.
 
-They run where the frameworks are installed beside Agentest; elsewhere they are skipped.
+They run if the frameworks are installed with Agentest; otherwise they are skipped.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_outside_of_runs_the_real_tools_run(framework: str) -> None:
 
 @each
 def test_names_descriptions_and_schemas_stay(framework: str) -> None:
-    """What the model is reported a tool is what it was told before."""
+    """The model gets the same declarations as without mocks."""
     mocks: Any = import_module("agentest.mocks")
     if framework == "langgraph":
         shop = import_module("shop_langgraph")

@@ -1,7 +1,7 @@
-"""Agents of real frameworks whose tools are behind MCP or REST: mock servers answer 50 conversations at once.
+"""Agents of real frameworks with MCP or REST tools: mock servers answer 50 concurrent conversations.
 
-What names a call: what instrumented programs pass on by themselves (no code), an id or an address that the
-agent forwards (a hook), or nothing, and then one conversation is held at a time.
+A call is identified by what instrumented programs pass on (no code), by an id or address that the agent
+forwards (a hook), or not at all, and then one conversation runs at a time.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_an_agent_forwards_what_names_its_conversation(stack: str, shop: Shop, t
 def test_calls_without_a_name_are_answered_one_conversation_at_a_time(
     stack: str, shop: Shop, tmp_path: Path
 ) -> None:
-    """What names nothing is told apart by holding one conversation at a time, and that is said."""
+    """Unidentified calls are separated by running one conversation at a time, with a note."""
     project = run_agent(NAMELESS[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(FEW))
     assert_each_has_its_own(project, FEW)
     assert ONE_AT_A_TIME in output(project)

@@ -40,8 +40,8 @@ MOCKED = [
 
 
 @pytest.mark.parametrize("served", OWN_TOOLS, ids=lambda served: served.id)
-def test_own_tools_of_a_hosted_agent_are_told(served: Served, tmp_path: Path) -> None:
-    """What the host reports an agent's own calls is judged: what must pass passes, a broken ban fails."""
+def test_own_tools_of_a_hosted_agent_are_reported(served: Served, tmp_path: Path) -> None:
+    """The host reports the agent's own calls, which are judged: a violated ban fails."""
     assert_own_tools(run(served, tmp_path, "own_tools"), "reported")
 
 

@@ -175,7 +175,7 @@ def test_function_tools_are_seen_and_mocked(
 
 @pytest.mark.parametrize("caller", OUTPUT_CALLERS)
 def test_output_tools_need_no_mock(caller: str, upstream: str, provider: Provider, tmp_path: Path) -> None:
-    """Under `unmocked_tools: error`, an agent returns its answer by a tool that nobody mocks."""
+    """Even with `unmocked_tools: error`, an agent can return its answer by an unmocked tool."""
     project = run(OUTPUT_CALLERS[caller], upstream, tmp_path, "output_tools", "error")
 
     assert provider.refused == []

@@ -1,6 +1,6 @@
-"""Agent objects of real frameworks in this process: mocks in place of their tools, each conversation its own.
+"""Agent objects of real frameworks in this process: mocks replace their tools, for each conversation.
 
-They run where the frameworks are installed beside Agentest; elsewhere they are skipped.
+They run if the frameworks are installed with Agentest; otherwise they are skipped.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def shop(framework: str) -> Any:
 
 
 def really_run() -> list[str]:
-    """What real tools have run since the last time."""
+    """The real tools that have run since the last call."""
     ran: list[str] = import_module("shop_talk").REAL
     found = [*ran]
     ran.clear()
@@ -171,7 +171,7 @@ def test_fifty_conversations_at_once(framework: str) -> None:
 
 @each_framework
 def test_tools_without_a_mock_may_run(framework: str) -> None:
-    """With passthrough the real tool runs and is recorded; mocks hold in an agent within a tool, too."""
+    """With passthrough the real tool runs and is recorded; mocks apply in nested agents, too."""
     agent = shop(framework).agent
     conversation = talk(
         agent, "delegate reserve lamp", tools={"reserve_item": "a mock"}, unmocked_tools="passthrough"
@@ -189,8 +189,8 @@ def test_tools_without_a_mock_may_run(framework: str) -> None:
 
 
 @each_framework
-def test_what_a_real_tool_raises(framework: str) -> None:
-    """An exception of the agent's own tool is the agent's error, and its call is kept with it."""
+def test_an_exception_of_a_real_tool(framework: str) -> None:
+    """It is the agent's error, and its call is recorded."""
     conversation = talk(shop(framework).agent, "break lamp", unmocked_tools="passthrough")
     assert "the lamp fell" in why(conversation)
     assert conversation.unfinished is not None
@@ -209,8 +209,8 @@ def test_a_real_tool_that_hangs(framework: str) -> None:
 
 
 @each_framework
-def test_what_waits_for_approval(framework: str) -> None:
-    """A tool that waits for somebody's approval ends the conversation with words, and does not run."""
+def test_tools_that_wait_for_approval(framework: str) -> None:
+    """Such a tool ends the conversation with a reason, and does not run."""
     conversation = talk(shop(framework).agent, "pay", unmocked_tools="passthrough")
     assert re.search(
         r"waits for (approval of 'pay'|an answer: \{'approve': 5\}|input \(confirmation\))",
@@ -225,7 +225,7 @@ def test_what_waits_for_approval(framework: str) -> None:
 
 @each_but_adk
 def test_structured_output_is_json(framework: str) -> None:
-    """A reply that is a pydantic model is told as JSON; what it is read from is not a tool call."""
+    """A reply that is a pydantic model becomes JSON; the tool call that carries it is not recorded."""
     conversation = talk(shop(framework).structured, "stock lamp", "hello", tools={"check_stock": 7})
     assert [json.loads(turn.agent_message) for turn in conversation.turns] == [
         {"text": "stock: 7"},
@@ -250,7 +250,7 @@ def test_context_is_made_for_each_conversation(framework: str) -> None:
 
 @each_framework
 def test_tokens_and_model_calls(framework: str) -> None:
-    """What the framework counts is kept with each turn, and adds up over none but its own."""
+    """Each turn has the framework's counts for only that turn."""
     turns = talk(shop(framework).agent, "hello", "stock lamp", tools={"check_stock": 7}).turns
     assert [turn.model_calls for turn in turns] == [1, 2]
     if framework != "pydantic_ai":  # whose function models estimate
@@ -259,8 +259,8 @@ def test_tokens_and_model_calls(framework: str) -> None:
 
 
 @needs("openai_agents")
-def test_a_server_of_mcp_that_nobody_connected() -> None:
-    """The agent's error says how the server is connected: the SDK leaves that to the application."""
+def test_an_unconnected_mcp_server() -> None:
+    """The agent's error says how to connect it, which the SDK leaves to the application."""
     agents = import_module("agents")
     server = import_module("agents.mcp").MCPServerStdio(params={"command": "shop-tools"}, name="tools")
     agent = agents.Agent(name="shop", model=shop("openai_agents").agent.model, mcp_servers=[server])
@@ -271,7 +271,7 @@ def test_a_server_of_mcp_that_nobody_connected() -> None:
 
 @needs("openai_agents")
 def test_handoffs() -> None:
-    """Who was handed to goes on in the next turn; a handoff is not a tool call; remarks have their author."""
+    """The agent handed to continues in the next turn; a handoff is not a tool call; remarks have authors."""
     conversation = talk(shop("openai_agents").agent, "to-clerk", "stock lamp", tools={"check_stock": 7})
     first, second = conversation.turns
     assert [(r.author, r.text) for r in first.remarks] == [("shop", "One moment.")]
@@ -356,8 +356,8 @@ def test_runnables() -> None:
         ("TOOLS", "; expected a function (messages, ctx), an agent object of one of these frameworks"),
     ],
 )
-def test_what_cannot_be_an_agent(name: str, problem: str) -> None:
-    """What looks like an agent and cannot be run is refused before the first conversation, in words."""
+def test_invalid_agents(name: str, problem: str) -> None:
+    """They are refused with a reason before the first conversation."""
     with pytest.raises(ConfigError) as caught:
         run_scenarios(
             [scenario("s", turns=["Hi"])], agent={"type": "custom", "handler": f"shop_langgraph:{name}"}

@@ -21,7 +21,7 @@ pytestmark = MARKS
     ],
 )
 def test_a_server_with_a_public_api(tmp_path: Path, api: str, heading: str, kind: str) -> None:
-    """Conversations at once stay apart, and what the server runs itself is said to be unseen."""
+    """Concurrent conversations stay separate, and the server's own calls are unseen."""
     command = ("known_apis/bin/python", "known_apis.py", "--port", "{port}", "--api", api)
     without = ("tool_calls", "tool_visibility")
     served = Served(

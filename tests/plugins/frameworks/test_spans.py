@@ -1,6 +1,6 @@
-"""Agents of real frameworks that run their own tools: spans tell every call of 50 conversations at once.
+"""Agents of real frameworks with their own tools: spans report every call of 50 concurrent conversations.
 
-The truth is the log of what their tools have really run.
+The log of their tools is the ground truth.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 @pytest.mark.parametrize("stack", OWN)
-def test_spans_tell_every_call_and_no_other(stack: str, shop: Shop, tmp_path: Path) -> None:
-    """What spans told is what tools have run: names, arguments and results, each in its own conversation."""
+def test_spans_report_exactly_the_calls(stack: str, shop: Shop, tmp_path: Path) -> None:
+    """Names, arguments and results match the tools' log, each in its own conversation."""
     own = replace(shop, log=tmp_path / "really.log")
     project = run_agent(OWN[stack], own, tmp_path, "tools_of_its_own", SHOPS=str(CROWD))
     found = {one["name"]: one for one in project.results["scenarios"]}
@@ -89,8 +89,8 @@ def assert_banned_is_caught(scenario: dict[str, Any], number: int, project: Proj
 
 
 @pytest.mark.parametrize("stack", BOTH)
-def test_a_call_that_a_mock_server_and_spans_tell_is_one(stack: str, shop: Shop, tmp_path: Path) -> None:
-    """A call that the mock server has answered is not counted again when spans or the protocol tell it."""
+def test_a_call_reported_by_mock_server_and_spans_is_one(stack: str, shop: Shop, tmp_path: Path) -> None:
+    """A call that the mock server answered does not count again from spans or protocol."""
     project = run_agent(BOTH[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(SOME))
     assert_each_has_its_own(project, SOME)
     assert shop.calls() == []

@@ -83,7 +83,7 @@ def test_mocks_answer_and_each_conversation_has_its_session(
 
 @each_framework
 def test_real_tools_run_if_they_may(tmp_path: Path, framework: str) -> None:
-    """What `context` makes is LiveKit's `userdata` and Pipecat's `app_resources`."""
+    """The value of `context` is LiveKit's `userdata` and Pipecat's `app_resources`."""
     passing = ("--unmocked-tools", "passthrough", "--scenario", "=whose", "--scenario", "=no mock")
     names = {key: f"shop_{framework}:{name}" for key, name in (("handler", "agent"), ("context", "context"))}
     found = run(framework, tmp_path, *passing, **names)

@@ -16,8 +16,8 @@ def served(after: str = "", **agent: object) -> Served:
     return Served(id="websocket", type="websocket", page=page, after=after, command=COMMAND, agent=agent)
 
 
-def test_what_a_socket_says_is_judged(tmp_path: Path) -> None:
-    """Replies are judged, a socket is a conversation, and calls are said to be unseen."""
+def test_replies_of_a_socket_are_judged(tmp_path: Path) -> None:
+    """A socket is a conversation, and its calls are unseen."""
     assert_own_tools(run(served(), tmp_path, "own_tools"), "unseen")
 
 
@@ -27,6 +27,6 @@ def test_calls_that_a_socket_tells_are_judged(tmp_path: Path) -> None:
     assert_own_tools(run(told, tmp_path, "own_tools"), "reported")
 
 
-def test_tools_that_a_socket_asks_for_are_mocked(tmp_path: Path) -> None:
-    """What the agent asks its caller for is answered by the mocks."""
+def test_tools_that_a_socket_requests_are_mocked(tmp_path: Path) -> None:
+    """Mocks answer the agent's requests to its caller."""
     assert_mocked_tools(run(served(after="## Tool calls"), tmp_path, "mocked_tools"))

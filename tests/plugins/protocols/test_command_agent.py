@@ -213,7 +213,7 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
 
 
 def test_programs_need_more_file_descriptors(project: Project) -> None:
-    """A program takes its pipes for each conversation, not one connection."""
+    """A program needs pipes for each conversation, not one connection."""
     project.config("", agent={"type": "command", "command": ["bot"]}, concurrency=100)
     project.scenario("for n in range(100):\n    scenario(f's{n}', turns=['hi'])")
     run = prepare(RunRequest(project.root), {})

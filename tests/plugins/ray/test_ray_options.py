@@ -31,7 +31,7 @@ def test_the_engine_is_listed_with_what_it_needs(project: Project) -> None:
 
 
 def test_workers_of_ray_have_limits_of_their_own(project: Project) -> None:
-    """This process has no connections then; each worker allows itself as many as its node lets it have."""
+    """This process has no connections then; each worker uses its node's limit."""
     user = {"model": "openai/m", "provider_options": {"api_key": "k"}}
     project.config("http://127.0.0.1:9/", concurrency=100, user=user)
     project.scenario("for n in range(100):\n    scenario(f's{n}', goal='g', metrics=[])")

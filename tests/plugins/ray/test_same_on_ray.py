@@ -1,4 +1,4 @@
-"""One workload on Ray: the same results, journal, reports and words as in one process."""
+"""One workload on Ray gives the results, journal, reports and output of one process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 
-def test_the_same_workload_leaves_the_same(project: Project) -> None:
+def test_ray_gives_the_same_results(project: Project) -> None:
     check_the_same(project, "--engine", "ray", "--workers", "2")
 
 

@@ -1,4 +1,4 @@
-"""The plugin for google-adk's own server, against a mock server of a run; google-adk itself is a stand-in.
+"""The plugin for google-adk's server, with a run's mock server; google-adk itself is a stand-in.
 
 The real one is in tests/plugins/frameworks/test_adk_plugin.py.
 """
@@ -26,7 +26,7 @@ from agentest.testing import run_scenarios
 
 
 class BasePlugin:
-    """What of google-adk the plugin stands on."""
+    """The parts of google-adk that the plugin uses."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class BasePlugin:
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module as an agent's environment has it: one file, with nothing of Agentest's beside it."""
+    """The module as an agent's environment has it: one file without the rest of Agentest."""
     for name in ("google", "google.adk", "google.adk.plugins", "google.adk.plugins.base_plugin"):
         module = ModuleType(name)
         module.BasePlugin = BasePlugin  # type: ignore[attr-defined]
@@ -49,7 +49,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Runner:
-    """Calls tools as ADK's runner does: the plugin is asked before, and told after."""
+    """Calls tools as ADK's runner does: the plugin is called before and after."""
 
     def __init__(self, plugin: Any, session: str) -> None:
         self.plugin = plugin
@@ -107,7 +107,7 @@ def test_mocks_answer_before_a_tool_runs(plugin: Any) -> None:
 
 
 def test_many_conversations_of_one_server(plugin: Any) -> None:
-    """The id of ADK's session says whose call it is, and calls at once find their own mocks."""
+    """ADK's session id identifies the conversation, and concurrent calls find their own mocks."""
     tools = {"who": lambda args, ctx: f"{ctx.scenario} {args['n']}"}
 
     async def both(runner: Runner) -> Any:
@@ -118,8 +118,8 @@ def test_many_conversations_of_one_server(plugin: Any) -> None:
         assert len(talked.tool_calls) == 2
 
 
-def test_what_leads_agents_runs(plugin: Any) -> None:
-    """ADK's own tools, which hand over and end loops, are not asked for."""
+def test_control_tools_run(plugin: Any) -> None:
+    """ADK's tools for handing over and ending loops are not mocked."""
 
     async def ran(_: Runner) -> str:
         return "ran"
@@ -148,7 +148,7 @@ def test_a_tool_without_a_mock(plugin: Any) -> None:
 
 
 def test_the_real_tool_where_it_may_run(plugin: Any) -> None:
-    """With passthrough it runs; what it returned or raised is told; an agent within is answered, too."""
+    """With passthrough it runs, and its result or exception is reported; nested agents are mocked, too."""
 
     async def clerk(outer: Runner) -> str:
         inner = Runner(outer.plugin, "a session of its own")
@@ -180,7 +180,7 @@ def test_the_real_tool_where_it_may_run(plugin: Any) -> None:
 
 
 def test_a_real_tool_that_returns_nothing(plugin: Any) -> None:
-    """What a real tool answers is its answer, also where that is nothing: no call was answered with null."""
+    """None from a real tool is its answer, not an unanswered call."""
 
     async def nothing(_: Runner) -> None:
         return None

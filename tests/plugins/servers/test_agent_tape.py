@@ -1,4 +1,4 @@
-"""What an agent asked its model is found again by its content."""
+"""Recorded requests of an agent to its model are found again by content."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ def configured(tmp_path: Path, *tools: Any, **settings: Any) -> Project:
     return project
 
 
-def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
-    """The command writes the file, leaves it as it is while nothing changes, and tells what has changed: with
-    --check by its exit status, without touching the file."""
+def test_tools_are_stored_and_compared(tmp_path: Path) -> None:
+    """The command writes the file, keeps it if nothing changed, and prints changes; --check reports them by
+    exit status without writing."""
     project = configured(tmp_path, SLOTS, BOOKING)
     file = tmp_path / "tools.json"
     first = project.agentest("mock-server", "tools", "--check")
@@ -85,7 +85,7 @@ def test_what_cannot_be_asked(settings: Any, words: Any, problem: str, tmp_path:
 
 
 def test_a_program_without_an_address_says_so(tmp_path: Path) -> None:
-    """An agent that does not pass the address on gets a program that says what is missing, and ends."""
+    """If an agent does not pass the address on, the program says what is missing and exits."""
     project = Project(tmp_path)
     ended = project.agentest("mock-server", "stdio")
     assert ended.returncode == 2
@@ -110,7 +110,7 @@ def answers(out: io.BytesIO) -> dict[Any, Any]:
 
 
 def test_lines_are_passed_on_with_their_conversation() -> None:
-    """Each message is posted and its answer a line; the trace in the environment says whose the calls are."""
+    """Each message is posted and its answer printed; the trace in the environment names the conversation."""
     out = io.BytesIO()
 
     async def talk() -> McpServer:
@@ -129,8 +129,8 @@ def test_lines_are_passed_on_with_their_conversation() -> None:
     assert (server.calls, server.notes) == ([("slots", {}, ["09:00"])], [])
 
 
-def test_who_waits_is_told_that_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the mock server has gone, requests are answered with an error, and what is only told is not."""
+def test_a_missing_mock_server_is_an_error_for_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests get an error, and notifications nothing."""
     out = io.BytesIO()
     told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     serve("http://127.0.0.1:9/mcp", {}, lines(request(1, "ping"), told), out)

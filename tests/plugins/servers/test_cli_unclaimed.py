@@ -1,4 +1,4 @@
-"""A tool call that belongs to no conversation, and servers that cannot be told an address, from outside."""
+"""Tool calls without a conversation, and servers that cannot get an address, on the command line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_results(results: dict[str, Any], told: str) -> None:
 
 
 def test_servers_that_cannot_know_the_address(project: Project) -> None:
-    """What runs already cannot know a free port, one server not two addresses; and a port may be taken."""
+    """A running server cannot know a free port, one server not two addresses; a port may be taken."""
     with StockAgent() as agent, socket.socket() as taken:
         ready = {"command": "true", "ready": f"tcp://127.0.0.1:{agent.port}"}
         agent.configure(project, server=ready)

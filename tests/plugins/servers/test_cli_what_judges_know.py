@@ -1,4 +1,4 @@
-"""What judges are reported the agent, from outside: in processes of workers, and when judged again."""
+"""What judges know about the agent, on the command line: with workers, and when judged again."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ BLOCK = '<data name="{}">\n{}\n</data>'
 
 
 def prompts(model: ModelServer) -> list[str]:
-    """What judges were asked since the last time, each as one text."""
+    """The judges' prompts since the last call, each as one text."""
     asked = ["\n".join(m["content"] for m in each.body["messages"]) for each in model.received]
     model.received.clear()
     return [text for text in asked if "You judge how" in text]
 
 
 def test_what_judges_know_in_workers_and_again(project: Project) -> None:
-    """Workers tell judges of instructions in a file, of tools that a server would serve, and of the date; who
-    judges again tells them the same, with the date of the conversation, none where that is not known, and
-    says what it could not read."""
+    """With workers, judges get instructions from a file, tools of servers, and the date; judging again gives
+    the same, with the conversation's date if known, and notes about unreadable files."""
     project.write("rules.md", RULES)
     listed = {"tools": [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]}
     project.write("tools.json", json.dumps(listed))

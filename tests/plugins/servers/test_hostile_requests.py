@@ -1,4 +1,4 @@
-"""What hostile pages and hostile agents send to the servers beside an agent, over real sockets."""
+"""Requests of hostile pages and agents to an agent's servers, over real sockets."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_programs_and_pages_of_this_machine_may_call(tmp_path: Path) -> None:
     anyio.run(go)
 
 
-def test_a_refused_host_is_told_with_the_key_that_allows_it(tmp_path: Path) -> None:
-    """Agents in containers are answered, and the user is told, what to write."""
+def test_a_refused_host_is_noted_with_its_key(tmp_path: Path) -> None:
+    """Agents in containers get an answer, and the user a note, with what to write."""
 
     async def go() -> list[str]:
         async with three_servers(tmp_path) as servers:
@@ -185,8 +185,8 @@ def test_a_body_that_unpacks_without_end_is_given_up(
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "compress"])
-def test_what_cannot_be_unpacked_piece_by_piece_is_refused(coding: str, tmp_path: Path) -> None:
-    """The client is told what it may send."""
+def test_other_compressions_are_refused(coding: str, tmp_path: Path) -> None:
+    """The client gets the accepted ones."""
 
     async def go() -> None:
         async with three_servers(tmp_path) as servers:
@@ -261,8 +261,8 @@ def test_a_form_that_cannot_be_read_is_a_call_that_does_not_fit(
     assert capfd.readouterr() == ("", "")
 
 
-def test_strangers_keep_no_agent_out() -> None:
-    """Connections on which nothing is asked, or what is refused, make room for others."""
+def test_idle_connections_do_not_block_agents() -> None:
+    """Silent and refused connections are closed to make room."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response()

@@ -47,8 +47,8 @@ def tool_span(number: int, trace: str = TRACE, parent: int | None = None, **attr
     ],
     ids=["an endless time", "an endless kind", "a time of 4,000 digits", "a time before all times"],
 )
-def test_numbers_that_are_none_are_refused(wrong: str) -> None:
-    """A number that fits no 64 bits is refused like every other body that is no OTLP."""
+def test_invalid_numbers_are_refused(wrong: str) -> None:
+    """A number over 64 bits is refused like any invalid OTLP body."""
     span = f'{{"traceId": "{TRACE}", "spanId": "{1:016x}", {wrong}}}'
     with pytest.raises(InvalidSpans, match="in JSON"):
         spans_in_json(f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{span}]}}]}}]}}'.encode())
@@ -56,7 +56,7 @@ def test_numbers_that_are_none_are_refused(wrong: str) -> None:
 
 @pytest.mark.slow
 def test_foreign_spans_are_counted_and_not_kept_for_ever() -> None:
-    """A hundred thousand spans of nobody's traces are taken, and large ones do not fill the memory."""
+    """A hundred thousand foreign spans are accepted, and large ones do not fill the memory."""
     notes: list[str] = []
     found = collector(notes)
     found.begin(WHO)
@@ -72,7 +72,7 @@ def test_foreign_spans_are_counted_and_not_kept_for_ever() -> None:
 
 
 def asked(spans: Iterable[Span]) -> TurnTraces:
-    """What spans report a turn."""
+    """The calls of a turn from its spans."""
     found = collector()
     found.begin(WHO)
     found.add(spans)
@@ -108,7 +108,7 @@ def test_spans_in_a_circle_are_one_call() -> None:
 
 
 def test_a_secret_in_megabytes_is_hidden() -> None:
-    """Of a very long text the beginning is kept, without secrets and without half a one at its end."""
+    """A very long text keeps its beginning, without secrets or a part of one at its end."""
     lines: list[bytes] = []
     kept = SpanWriter(lines.append, lambda text: text.replace("swordfish", "*"))
     kept.add(WHO, tool_span(1, **{"input.value": "swordfish" * 1_000_000}))

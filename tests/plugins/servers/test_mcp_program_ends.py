@@ -46,7 +46,7 @@ def test_a_killed_run_leaves_no_program(tmp_path: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process still runs; where nobody takes note of its end, it stays as a zombie."""
+    """Return whether a process still runs; an unreaped one stays as a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""The MCP mock server as clients see it: every message that they send is answered as the protocol says."""
+"""The MCP mock server for clients: every message is answered as the protocol requires."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ MESSAGES: dict[str, tuple[Any, int, Any]] = {
 
 
 def test_every_message_has_its_answer() -> None:
-    """What is asked is answered, what is told is not, and what is neither is refused with the reason."""
+    """Requests are answered, notifications are not, and others are refused with a reason."""
 
     async def all_of_them() -> None:
         async with mcp_server({"slots": ["09:00"]}) as server:
@@ -106,7 +106,7 @@ def test_every_message_has_its_answer() -> None:
 
 
 def test_a_batch_is_answered_whole() -> None:
-    """Each request of a batch has its answer, a wrong one an error, and what is only told none."""
+    """Each request of a batch has its answer, an invalid one an error, and a notification none."""
 
     async def batch() -> Any:
         async with mcp_server({"slots": ["09:00"]}) as server:
@@ -120,8 +120,8 @@ def test_a_batch_is_answered_whole() -> None:
     assert answers[2]["error"]["code"] == -32600
 
 
-def test_an_origin_that_is_none_is_refused() -> None:
-    """What is no origin is not of this machine."""
+def test_an_invalid_origin_is_refused() -> None:
+    """It does not count as this machine."""
 
     async def sent() -> int:
         async with mcp_server() as server:
@@ -132,7 +132,7 @@ def test_an_origin_that_is_none_is_refused() -> None:
 
 
 def test_other_requests_than_messages() -> None:
-    """There are no streams to listen on and no sessions to end, and clients are told so as they expect it."""
+    """Clients learn, with the expected statuses, that there are no streams and no sessions."""
 
     async def look(server: McpServer, method: str, path: str = "/mcp") -> int:
         response = await server.client.send_direct(method, server.origin + path, (), None)
@@ -223,7 +223,7 @@ def test_many_calls_at_once() -> None:
 
 
 def test_a_header_in_several_lines() -> None:
-    """Who adds a line of baggage of its own takes nothing away from ours: the call names its conversation."""
+    """An extra baggage line of the client does not hide ours: the call names its conversation."""
 
     async def call() -> None:
         async with mcp_server({"slots": 3}) as server:

@@ -16,7 +16,7 @@ from agentest.support.http.sse import Event, events
 
 @asynccontextmanager
 async def stream(server: McpServer, path: str) -> AsyncIterator[tuple[str, AsyncIterator[Event]]]:
-    """Where messages are posted, and the events of the answers."""
+    """The address for messages, and the events with the answers."""
     response = await server.client.send_direct("GET", server.origin + path, (), None)
     try:
         assert response.headers["content-type"] == "text/event-stream"
@@ -42,7 +42,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "s
     [("/sse", False), ("/mcp/sse", False), (f"/sse/{KEY}", True), (f"/mcp/{KEY}/sse", True)],
 )
 def test_answers_are_events(path: str, named: bool) -> None:
-    """What is posted is answered on the stream; a conversation in the stream's path owns all calls of it."""
+    """Answers to posts arrive on the stream; a conversation in the stream's path owns all its calls."""
 
     async def talk() -> None:
         async with mcp_server({"slots": ["09:00"]}) as server, stream(server, path) as (place, coming):
@@ -69,7 +69,7 @@ def test_wrong_messages_and_batches_are_events_too() -> None:
 
 
 def test_an_address_may_name_tools() -> None:
-    """An agent with several servers is told, at the address of each, of that one's tools alone."""
+    """An agent with several servers gets, at each address, only that server's tools."""
 
     async def listed(server: McpServer, path: str) -> Any:
         return (await server.post({**CALL, "method": "tools/list", "params": {}}, path)).json()
@@ -91,7 +91,7 @@ def test_an_address_may_name_tools() -> None:
 
 
 def test_a_stream_that_has_ended_takes_nothing() -> None:
-    """Whoever posts to a stream that nobody reads is told to open another one; the server ends open ones."""
+    """A post to an ended stream gets advice to open another; the server's end closes open ones."""
 
     async def talk() -> None:
         async with mcp_server() as server:

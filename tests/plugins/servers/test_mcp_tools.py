@@ -63,7 +63,7 @@ ANSWERS: dict[str, tuple[Any, Any, bool, str]] = {
 
 
 def test_every_answer_is_content() -> None:
-    """Whatever a mock does, the client gets a result with a text, and failures say that they are."""
+    """Any mock gives a result with text, and failures are marked."""
 
     async def all_of_them() -> None:
         async with mcp_server({name: mock for name, (mock, *_) in ANSWERS.items()}) as server:
@@ -76,7 +76,7 @@ def test_every_answer_is_content() -> None:
 
 
 def test_an_unmocked_tool_ends_the_conversation() -> None:
-    """The agent is told what its call was, and the conversation ends with the ways to mock it."""
+    """The agent gets an error, and the conversation ends with ways to mock the tool."""
 
     async def call() -> None:
         async with mcp_server({"slots": []}) as server:
@@ -124,7 +124,7 @@ def test_recorded_tools_are_told_as_they_are(form: str, tmp_path: Path) -> None:
 
 
 def test_mocks_of_other_tools_stay_away(tmp_path: Path) -> None:
-    """Where mocks reach the agent's other tools by another way, those are no tools of this server."""
+    """If mocks reach other tools another way, this server does not list them."""
 
     async def tools() -> None:
         mocks = {"slots": [], "pay": {}}
@@ -135,8 +135,8 @@ def test_mocks_of_other_tools_stay_away(tmp_path: Path) -> None:
     anyio.run(tools)
 
 
-def test_arguments_are_held_to_the_recorded_schema(tmp_path: Path) -> None:
-    """A misfit is answered as an error and recorded as invalid arguments, and the mock is not asked."""
+def test_arguments_are_validated_by_the_recorded_schema(tmp_path: Path) -> None:
+    """Invalid ones get an error and are recorded as such, without a call of the mock."""
     asked: list[str] = []
 
     def slots(date: str) -> None:
@@ -226,8 +226,8 @@ def test_a_failing_mock_breaks_no_promise(tmp_path: Path) -> None:
     anyio.run(call)
 
 
-def test_a_pattern_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Patterns are JavaScript's: one that Python cannot read is not checked, and the user is told."""
+def test_an_unsupported_pattern_is_noted(tmp_path: Path) -> None:
+    """Patterns are JavaScript's: one that Python cannot parse is not checked, with a note."""
     schema = {"type": "object", "properties": {"name": {"type": "string", "pattern": r"^\p{L}+$"}}}
 
     async def call() -> None:

@@ -1,4 +1,4 @@
-"""The real MCP server behind the mock server: listed once, compared, and called where nobody mocks."""
+"""The real MCP server behind the mock server: listed once, compared, and called for unmocked tools."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_without_passthrough_the_real_tool_never_runs() -> None:
 
 
 def test_a_session_that_was_lost_is_begun_anew() -> None:
-    """A server that was started anew in the middle of a run is asked again; who always forgets is told."""
+    """A restarted server gets a new session; if it always forgets, that is an error."""
 
     async def call() -> None:
         async with (
@@ -154,8 +154,8 @@ def test_a_session_that_was_lost_is_begun_anew() -> None:
     anyio.run(call)
 
 
-def test_a_program_that_dies_is_told_with_its_log() -> None:
-    """Whoever waits for it gets an error with its exit status and the last that it logged."""
+def test_a_dead_program_is_reported_with_its_log() -> None:
+    """Waiting calls get an error with its exit status and last log lines."""
 
     async def call() -> None:
         async with mcp_server(unmocked="passthrough", upstream=program()) as server:
@@ -235,8 +235,8 @@ async def _cut(request: web.Request) -> web.StreamResponse:
     ],
     ids=["404", "401", "307", "500", "page", "refuses", "nothing", "cut"],
 )
-def test_what_is_no_mcp_server(answer: Any, problem: str) -> None:
-    """Each wrong answer is told for what it is, without the credentials of the address."""
+def test_other_servers(answer: Any, problem: str) -> None:
+    """Each wrong answer is described, without the credentials of the address."""
 
     async def ask() -> None:
         async with served({"POST /mcp": answer}) as url, open_client() as client:
@@ -249,8 +249,8 @@ def test_what_is_no_mcp_server(answer: Any, problem: str) -> None:
     assert "s3cret" not in str(error.value)
 
 
-def test_tools_that_are_none_are_refused() -> None:
-    """A listing with a tool without a schema is the real server's mistake, and told as one."""
+def test_invalid_tools_are_refused() -> None:
+    """A tool without a schema is reported as an error of the real server."""
 
     async def open_it() -> None:
         async with real_server(RealServer(pages=[[{"name": "a"}]])) as real, mcp_server(upstream=real.url):
@@ -300,14 +300,14 @@ MAYBE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         ({"outputSchema": TEXT}, {"outputSchema": NUMBER}, ["another `outputSchema`"]),
     ],
 )
-def test_differences_are_told_in_words(old: Any, new: Any, told: list[str]) -> None:
-    """What a reader must know to mend a mock: arguments, types, and what else of a tool is another."""
+def test_differences_are_described(old: Any, new: Any, told: list[str]) -> None:
+    """They list changed arguments, types, and other changes that matter for a mock."""
     tools = [booking(**{"properties": {}, **each}) for each in (old, new)]
     assert differences(tools[:1], tools[1:]) == [f"`book` has {line}" for line in told]
 
 
 def test_tools_come_and_go() -> None:
-    """A tool that is gone and one that is new are told by name, in the order of names."""
+    """Removed and new tools are named, sorted by name."""
     assert differences([booking({}), SLOTS], [BOOKING, SLOTS]) == [
         "`book` is gone",
         "`create_booking` is new",
@@ -315,7 +315,7 @@ def test_tools_come_and_go() -> None:
 
 
 def test_other_parts_of_a_schema_are_named() -> None:
-    """A change beside the arguments, as of what else may be sent, is told by its key."""
+    """A change outside the arguments is named by its key."""
     closed = booking({})
     closed["inputSchema"] = {**closed["inputSchema"], "additionalProperties": False}
     assert differences([booking({})], [closed]) == ["`book` has another `inputSchema` (additionalProperties)"]

@@ -1,4 +1,4 @@
-"""What goes wrong between an agent and its model is never the agent's fault, and is told once."""
+"""Errors between an agent and its model never blame the agent, and are reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent tells its model becomes known to judges and to checks of names."""
+"""Judges and checks of names know what an agent tells its model."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ __all__ = ["project", "upstream"]
 
 
 class Models(Provider):
-    """A provider of two models, of which the small one never calls a tool."""
+    """A provider of two models; the small one never calls a tool."""
 
     def __init__(self) -> None:
         super().__init__()

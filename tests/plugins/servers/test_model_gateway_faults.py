@@ -1,4 +1,4 @@
-"""Models that fail behind the gateway: the agent's client is told as its API tells it, and nothing hangs."""
+"""Failing models behind the gateway: the agent's client gets its API's errors, and nothing hangs."""
 
 from __future__ import annotations
 

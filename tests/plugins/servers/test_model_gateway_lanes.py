@@ -94,7 +94,7 @@ scenario("guest", goal="look one", max_turns=1, tools={"find": 1}, trajectory={"
 
 
 def changed_agent(project: Project, say: str) -> None:
-    """Let the agent do something else, if the user says "odd"."""
+    """Make the agent do something different if the user writes "odd"."""
     agent = project.write(
         "odd_agent.py",
         "import asyncio, os, runpy, sys\n"

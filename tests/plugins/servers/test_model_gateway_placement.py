@@ -30,7 +30,7 @@ TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {}}}]
 
 @dataclass
 class Talk:
-    """A conversation whose agent keeps its history as chat completions."""
+    """A conversation whose agent stores its history as chat completions."""
 
     known: GatewayConversation
     history: list[Json] = field(default_factory=list)

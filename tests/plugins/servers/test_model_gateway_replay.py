@@ -126,7 +126,7 @@ def configure(
 
 
 def said(project: Project) -> bytes:
-    """Everything that was said and called in the last run."""
+    """All messages and calls of the last run."""
     turns = [
         {key: turn[key] for key in ("userMessage", "agentMessage", "toolCalls", "usage")}
         for scenario in project.results["scenarios"]

@@ -1,4 +1,4 @@
-"""What a turn keeps of the requests to its agent's model."""
+"""What a turn stores of the requests to its agent's model."""
 
 from __future__ import annotations
 

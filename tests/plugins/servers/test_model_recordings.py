@@ -1,4 +1,4 @@
-"""What the gateway hands to the recordings of a model's API, and takes from them."""
+"""Recordings of a model's API by the gateway."""
 
 from __future__ import annotations
 

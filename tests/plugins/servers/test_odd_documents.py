@@ -1,4 +1,4 @@
-"""Documents of mock servers that are no files, too large, or odd within: refused, and not read."""
+"""Documents of mock servers that are not files, too large, or malformed: refused, and not read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 def test_a_number_of_very_many_digits(project: Project, suffix: str) -> None:
-    """It is named as that, in every file: not with a traceback, nor with advice for programmers."""
+    """The error says so in every file, without a traceback or Python's advice."""
     digits = "9" * 5_000
     text = json.dumps(SHOP)[:-1] + f', "x-number": {digits}}}'
     path = project.write(f"api.{suffix}", text if suffix == "json" else text.replace("{", "\n{", 1))

@@ -1,4 +1,4 @@
-"""Agents with tools of their own beside a mock server: no ban holds because nobody could see it broken."""
+"""Agents with their own tools next to a mock server: no ban passes because a call was invisible."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HIDDEN = "calls of agent 'agent' cannot be seen"
 
 
 class Shop:
-    """An agent over HTTP. Each word of a message is a tool of the MCP server, or `own:refund` of its own;
+    """An HTTP agent. Each word of a message is a tool of the MCP server, or `own:refund` of its own;
     `connect` only lists the server's tools, and `hello` does nothing."""
 
     def __init__(self, wired: str | None = None) -> None:
-        """`wired`: the real tool that it runs whatever it is told."""
+        """`wired`: the real tool that it always runs."""
         self.wired = wired
         self.refunds = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
@@ -53,7 +53,7 @@ class Shop:
         }
 
     def reply(self, message: str, mcp: str) -> str:
-        """Call what each word says."""
+        """Call the tool of each word."""
         for word in message.split() if self.wired is None else [f"own:{self.wired}"]:
             if word.startswith("own:"):
                 self.refunds += 1
@@ -136,8 +136,8 @@ def statuses(project: Project) -> dict[str, str]:
     return {each["name"]: each["status"] for each in project.results["scenarios"]}
 
 
-def test_what_an_unseen_call_could_change_is_errored(project: Project) -> None:
-    """The agent refunds by a tool of its own, and calls a listed tool: what that could break is errored."""
+def test_results_that_an_unseen_call_could_change_are_errored(project: Project) -> None:
+    """The agent refunds by its own tool and calls a listed one."""
     for name, trajectory in OPEN.items():
         project.scenario(
             f'{HEAD}scenario("{name}", turns=["stock own:refund"], {TOOLS}, trajectory={trajectory})',
@@ -170,7 +170,7 @@ def test_what_the_list_proves_is_judged(project: Project) -> None:
 
 
 def test_an_agent_that_reports_none_of_its_calls(project: Project) -> None:
-    """Where the mock server answers calls that the agent should have reported, it may hide its own, too."""
+    """If it does not report calls that the mock server answered, it may hide its own, too."""
     for name, trajectory in OPEN.items():
         project.scenario(
             f'{HEAD}scenario("{name}", turns=["stock own:refund"], {TOOLS}, trajectory={trajectory})',
@@ -222,8 +222,8 @@ def test_a_mock_does_not_prove_a_tool_to_be_the_servers(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["here", "workers"])
-def test_a_server_that_nobody_connected_to(project: Project, arguments: tuple[str, ...]) -> None:
-    """An agent that is wired to the real server is errored, whatever the list and the user say."""
+def test_a_server_without_connections(project: Project, arguments: tuple[str, ...]) -> None:
+    """An agent that uses the real server is errored, whatever the list and the user say."""
     ban = f'{TOOLS}, trajectory={{"forbidden": ["pay"]}}'
     project.scenario(f'scenario("a", turns=["own:pay"], {ban})\nscenario("b", turns=["hello"], {ban})')
     with Shop() as shop:
@@ -236,7 +236,7 @@ def test_a_server_that_nobody_connected_to(project: Project, arguments: tuple[st
 
 
 def test_each_mock_server_needs_a_client(project: Project) -> None:
-    """An agent that is given one of two mock servers has the tools of the other one elsewhere."""
+    """An agent that gets one of two mock servers has the other one's tools from elsewhere."""
     answer = {"200": {"description": "ok"}}
     operations = {"/cancel": {"post": {"operationId": "cancel", "responses": answer}}}
     document = {"openapi": "3.0.0", "info": {"title": "x", "version": "1"}, "paths": operations}
@@ -258,7 +258,7 @@ def test_each_mock_server_needs_a_client(project: Project) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["here", "workers"])
 def test_each_agent_needs_a_client(project: Project, arguments: tuple[str, ...]) -> None:
-    """Of two agents beside one mock server, the one that is wired to the real server is errored."""
+    """Of two agents with one mock server, the one that uses the real server is errored."""
     project.scenario(f'scenario("a", turns=["stock"], {TOOLS}, trajectory={{"forbidden": ["pay"]}})')
     with Shop() as shop, Shop(wired="pay") as other:
         mock = {**LISTED["mcp_mock"], "port": free_port()}
@@ -297,7 +297,7 @@ def test_a_client_that_connects_late(project: Project) -> None:
 def test_a_visibility_that_nothing_supports(
     project: Project, agent: dict[str, Any], said: str, visibility: str
 ) -> None:
-    """No ban holds because nobody could see it broken: exit status 2, which names the ways out."""
+    """No ban passes because a call was invisible: the exit status is 2, with ways to fix it."""
     if visibility == "returned" and "type" not in agent:
         visibility = "reported"
     project.scenario('scenario("s", turns=["hi"], trajectory={"forbidden": ["pay"]})')

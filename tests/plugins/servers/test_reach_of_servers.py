@@ -1,4 +1,4 @@
-"""Mock servers and real tools that workers on other machines cannot reach, told before the start."""
+"""Mock servers and real tools that workers on other machines cannot reach, reported before the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a conversation of which a call was refused."""
+"""Blame for a conversation that ends after a refused call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agentest.support.trace_context import new_key
     ],
 )
 def test_a_refused_call_takes_the_blame_from_the_agent_alone(error: Exception, blame: Blame) -> None:
-    """An agent may break because we refused its call; a mock or a model that breaks keeps the blame."""
+    """An agent may fail because we refused its call; a failing mock or model is still to blame."""
 
     class Breaks:
         name = "agent"

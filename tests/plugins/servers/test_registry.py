@@ -20,7 +20,7 @@ from agentest.support.trace_context import TraceContext, new_key
 
 
 class Talk:
-    """A conversation that is held, or waits for that, and the calls that it was given."""
+    """A conversation that runs or waits to, and the calls it received."""
 
     def __init__(self, registry: Registry, name: str, agent: str) -> None:
         self.who = Identity(
@@ -94,7 +94,7 @@ class Agents:
         return talk
 
     async def call(self, owner: Talk, names: Names | None = None) -> str | None:
-        """A call that is made for `owner`; returns who answered it, None where it was refused."""
+        """Make a call for `owner`; return who answered it, or None if it was refused."""
         call = ServedCall(tool="stock", arguments={"of": owner.who.conversation_id})
         answer = await self.registry.answer(self.shop, names or (), call)
         return None if answer.how is CallOutcome.REFUSED else answer.result
@@ -143,8 +143,8 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_named_calls_never_reach_another_conversation(steps: list[tuple[str, int]]) -> None:
-    """Whatever begins, ends, is cancelled or calls late, a call goes to the conversation that it names or to
-    none; in the end every conversation that waited has begun."""
+    """Whatever starts, ends, is cancelled or calls late, a call reaches the conversation it names or none; in
+    the end every waiting conversation has started."""
 
     async def test(agents: Agents) -> None:
         lawful = 0
@@ -178,8 +178,8 @@ def test_named_calls_never_reach_another_conversation(steps: list[tuple[str, int
 
 
 @given(STEPS, st.booleans())
-def test_calls_without_names_go_to_the_one_under_way(steps: list[tuple[str, int]], promised: bool) -> None:
-    """Where no call has a name, one conversation at a time is under way, and its calls are its own."""
+def test_unnamed_calls_go_to_the_running_conversation(steps: list[tuple[str, int]], promised: bool) -> None:
+    """Without names, one conversation runs at a time and gets all calls."""
 
     async def test(agents: Agents) -> None:
         for step, at in steps:
@@ -209,7 +209,7 @@ async def settled() -> None:
 
 
 async def all_end(agents: Agents) -> None:
-    """End what is under way until nobody waits: no conversation is forgotten."""
+    """End running conversations until none waits, so that none is forgotten."""
     await settled()  # one that was cancelled may just be making room for the next
     while now := [talk for talk in agents.talks if talk.is_under_way]:
         for talk in now:
@@ -234,7 +234,7 @@ def test_two_hundred_at_once() -> None:
 
 
 def test_the_first_call_without_a_name_among_many_is_refused_and_ends_that() -> None:
-    """A call that may be of any of several is refused and told; from then on one is held at a time."""
+    """An ambiguous call is refused with a note; from then on one conversation runs at a time."""
 
     async def test(agents: Agents) -> None:
         await agents.prove()
@@ -255,8 +255,8 @@ def test_the_first_call_without_a_name_among_many_is_refused_and_ends_that() -> 
 
 
 def test_a_client_that_was_opened_in_the_first_conversation() -> None:
-    """Its calls carry the first trace for ever: they are refused in the second conversation, and answered
-    where the user promises that one is held at a time."""
+    """Its calls always have the first trace: they are refused in the second conversation, and answered if the
+    user promises that one runs at a time."""
 
     async def found(agents: Agents) -> None:
         first = await (await agents.start()).begun()
@@ -280,7 +280,7 @@ def test_a_client_that_was_opened_in_the_first_conversation() -> None:
 
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_late_calls_of_a_failed_conversation(exclusive: bool) -> None:
-    """A named call of a conversation that has failed goes to no other; alone it is no error of the run."""
+    """A named call of a failed conversation reaches no other, and is not an error of the run."""
 
     async def test(agents: Agents) -> None:
         first = await (await agents.start()).begun()
@@ -331,7 +331,7 @@ def test_an_agent_that_was_given_up_may_go_on(exclusive: bool) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_conversation_that_is_stopped(named: bool) -> None:
-    """The calls that come when a run has been stopped, of agents that nobody has told, are no error."""
+    """Calls after a run was stopped, from agents that do not know, are not an error."""
 
     async def test(agents: Agents) -> None:
         talk = await (await agents.start()).begun()
@@ -343,8 +343,8 @@ def test_a_conversation_that_is_stopped(named: bool) -> None:
     among(test)
 
 
-def test_named_calls_need_no_rest() -> None:
-    """Where calls name their conversation, nobody waits for an agent that was given up."""
+def test_named_calls_need_no_pause() -> None:
+    """If calls name their conversation, there is no wait for an abandoned agent."""
 
     async def test(agents: Agents) -> None:
         await agents.prove()
@@ -356,8 +356,7 @@ def test_named_calls_need_no_rest() -> None:
 
 
 def test_names_of_others() -> None:
-    """A certain name that is none, one of another agent's servers, one of a session; and traces of
-    somebody else, which say nothing."""
+    """An unknown name, one of another agent's servers, one of a session; foreign traces identify nothing."""
 
     async def test(agents: Agents) -> None:
         await agents.prove()

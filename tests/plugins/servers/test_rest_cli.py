@@ -63,7 +63,7 @@ class Real(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def shop(project: Project) -> Project:
-    """A project whose agent is a program that is started, and told where the API is."""
+    """A project that starts a program as its agent, with the API's address."""
     port = free_port()
     project.write("agent.py", AGENT)
     written(project.root, SHOP)
@@ -106,7 +106,7 @@ for name, end in {"good": "GET /orders/2", "bad": "DELETE /orders/2"}.items():
 
 
 def test_a_ban_by_the_name_of_the_function(shop: Project) -> None:
-    """What FastAPI made an id of is banned by its function's name also where nobody mocks it."""
+    """An operation with an id by FastAPI can be banned by its function's name, even unmocked."""
     paths = {
         "/orders/{id}": {
             "get": operation("get_order_orders__id__get", parameter("id", "path")),
@@ -163,8 +163,8 @@ def test_recorded_operations_of_fastapi_have_the_names_of_their_functions(shop: 
         real.shutdown()
 
 
-def test_an_evaluation_set_asks_no_real_api(shop: Project) -> None:
-    """Its calls without an answer get null by default: that is no leave for the real API to run."""
+def test_an_evaluation_set_calls_no_real_api(shop: Project) -> None:
+    """Unmocked calls get null by default, which does not let the real API run."""
     said = yaml.safe_load((shop.root / "agentest.config.yaml").read_text())
     said["agent"]["restMock"]["upstream"] = "http://127.0.0.1:9/api"
     shop.write("agentest.config.yaml", yaml.safe_dump(said))
@@ -176,7 +176,7 @@ def test_an_evaluation_set_asks_no_real_api(shop: Project) -> None:
 
 
 def test_no_credential_of_a_real_api_is_written_anywhere(shop: Project) -> None:
-    """Those of the file and of variables: in what the agent is told, in reports, journal and console."""
+    """Neither the agent nor reports, journal or console get those of the file or of variables."""
     literal = {"user": "literal-us3r-password", "query": "literal-qu3ry-key", "sig": "literal-s1gnature"}
     env = {
         "DB_PASSWORD": "pa%2Fss-of-variable",

@@ -1,4 +1,4 @@
-"""OpenAPI documents: what is read of them, and what is said of those with errors."""
+"""OpenAPI documents: parsing and errors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def body_problems(one: Operation, body: str) -> str | None:
     return read_request(one, asked, frozenset()).problem
 
 
-def test_yaml_is_read_as_openapi_wants_it(tmp_path: Path) -> None:
-    """A status is a text, `on` and `no` are no booleans, and a date is not a date."""
+def test_yaml_is_read_as_openapi_requires(tmp_path: Path) -> None:
+    """A status is text, `on` and `no` are not booleans, and a date is text."""
     operation = one(tmp_path, YAML, "shop.yaml")
     assert operation.tool == "get_order"
     assert list(operation.answers) == ["200"]
@@ -49,8 +49,8 @@ def test_yaml_is_read_as_openapi_wants_it(tmp_path: Path) -> None:
     assert (read.arguments, read.problem) == ({"id": 3, "status": "no"}, None)
 
 
-def test_references_lead_to_files_beside_it_and_to_themselves(tmp_path: Path) -> None:
-    """Schemas, parameters and whole paths may stand in other files; a schema may contain itself."""
+def test_references_to_other_files_and_cycles(tmp_path: Path) -> None:
+    """Schemas, parameters and paths may be in other files; a schema may contain itself."""
     tree = {
         "type": "object",
         "required": ["name"],
@@ -87,7 +87,7 @@ def test_schemas_of_both_dialects(version: str, tmp_path: Path) -> None:
 
 
 def test_nullable_references_of_3_0(tmp_path: Path) -> None:
-    """A reference with `nullable` beside it may be null, too."""
+    """A reference with `nullable` next to it may be null, too."""
     schema = {"properties": {"order": {"$ref": "#/components/schemas/Order", "nullable": True}}}
     told = document(
         {"/": {"post": operation("buy", body=schema)}}, "3.0.0", components={"schemas": {"Order": ORDER}}
@@ -98,7 +98,7 @@ def test_nullable_references_of_3_0(tmp_path: Path) -> None:
 
 
 def test_properties_of_one_direction(tmp_path: Path) -> None:
-    """What is `readOnly` need not be in a request, and what is `writeOnly` not in an answer."""
+    """`readOnly` properties are optional in requests, `writeOnly` ones in answers."""
     user = {
         "required": ["id", "name", "password"],
         "properties": {"id": {"readOnly": True}, "name": {}, "password": {"writeOnly": True}},
@@ -174,7 +174,7 @@ def test_names_of_operations_without_an_id(asked: str, tmp_path: Path) -> None:
 
 
 def test_names_that_fastapi_makes(tmp_path: Path) -> None:
-    """Mocks and trajectories may call the operation by its function's name, where no other has it."""
+    """Mocks and trajectories may use the function's name of an operation if it is unique."""
     order = operation("get_order_orders__id__get", parameter("id", "path"))
     api = api_of(tmp_path, document({"/orders/{id}": {"get": order}}))
     for mocks, name in (
@@ -276,7 +276,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_documents_with_errors(what: str, tmp_path: Path) -> None:
-    """One message says the file, the place in it, and what is wrong there."""
+    """One message has the file, the place in it, and the problem."""
     value, expected = BAD[what]
     with pytest.raises(ConfigError) as caught:
         api_of(tmp_path, value, "shop.yaml")
@@ -324,7 +324,7 @@ def test_the_most_specific_path_counts(path: str, tmp_path: Path) -> None:
 
 
 def test_methods_and_neighbours(tmp_path: Path) -> None:
-    """Where the path is known and the method is not, the methods are told; else what is near."""
+    """A known path with another method lists its methods; an unknown path lists similar ones."""
     routes = Routes(api_of(tmp_path, SHOP))
     assert routes.find("PUT", "/orders/7").methods == ("GET", "DELETE")
     assert routes.describe_operations("/order").startswith(

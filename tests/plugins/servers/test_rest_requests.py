@@ -25,7 +25,7 @@ MULTIPART = {"content-type": "multipart/form-data; boundary=cut"}
 
 @cache
 def made(told: str) -> Operation:
-    """The operation of a document whose one path is `/{p}`, where that is a parameter of it."""
+    """The operation of a document with one path `/{p}`, or without its parameter."""
     paths = eval(told)
     with tempfile.TemporaryDirectory() as folder:
         return api_of(Path(folder), document(paths)).operations[0]
@@ -94,7 +94,7 @@ QUERIES: dict[str, tuple[dict[str, Any], str, Any]] = {
 
 @pytest.mark.parametrize("what", QUERIES)
 def test_parameters_of_queries(what: str) -> None:
-    """A value is of the type that its schema says, in each of the styles."""
+    """A value has the type of its schema, in each of the styles."""
     told, query, expected = QUERIES[what]
     found = read(with_parameters(told), query)
     assert (found.problem, found.arguments, found.strangers) == (None, {"p": expected}, ())
@@ -183,7 +183,7 @@ def test_what_does_not_fit(what: str) -> None:
 
 
 def test_a_pattern_that_python_does_not_know() -> None:
-    """Whether it matches is not known: nothing is said."""
+    """Such a pattern is not checked."""
     told = parameter("p", kind={"type": "string", "pattern": r"^\p{L}+$"})
     assert read(with_parameters(told), "p=abc").problem is None
 
@@ -203,15 +203,15 @@ def test_headers_and_cookies_are_checked_and_are_no_arguments() -> None:
 
 
 def test_names_that_clash() -> None:
-    """The path's parameter keeps its name, then the query's; the others say where they are from."""
+    """The path's parameter keeps its name, then the query's; others get a prefix."""
     content = {"application/json": {"schema": {"type": "object"}}}
     told = with_content(content, parameter("id", "path"), parameter("id"), parameter("n"))
     found = read(told, "id=b&n=1", b'{"id": "c", "n": 2, "m": 3}', id="a")
     assert found.arguments == {"id": "a", "query_id": "b", "n": "1", "body_id": "c", "body_n": 2, "m": 3}
 
 
-def test_what_no_server_reads() -> None:
-    """Names in the query and bodies that the operation does not know are left out, and told."""
+def test_unknown_parts_are_left_out() -> None:
+    """Unknown query names and bodies are left out, and reported."""
     found = read(with_parameters(parameter("limit")), "lmit=3&api_key=s3cret", b"{}")
     assert (found.arguments, found.problem) == ({}, None)
     assert found.strangers == ("a body of 2 bytes", "`lmit` (did you mean `limit`?)")
@@ -277,7 +277,7 @@ BODIES: dict[str, tuple[Any, bytes, dict[str, str], Any]] = {
 
 @pytest.mark.parametrize("what", BODIES)
 def test_bodies(what: str) -> None:
-    """What is in an object is arguments; whatever else is the argument `body`."""
+    """The keys of an object are arguments; any other body is the argument `body`."""
     content, body, headers, expected = BODIES[what]
     found = read(with_content(content), body=body, headers=headers)
     assert (found.problem, found.arguments) == (None, expected)
@@ -318,7 +318,7 @@ BAD_BODIES: dict[str, tuple[Any, bytes, dict[str, str], str, int | None]] = {
 
 @pytest.mark.parametrize("what", BAD_BODIES)
 def test_bodies_that_cannot_be_read(what: str) -> None:
-    """The problem says why, and where the kind is wrong, so does the status."""
+    """The problem says why, with the right status for a wrong type."""
     content, body, headers, expected, status = BAD_BODIES[what]
     found = read(with_content(content), body=body, headers=headers)
     assert expected in str(found.problem)
@@ -326,7 +326,7 @@ def test_bodies_that_cannot_be_read(what: str) -> None:
 
 
 def test_a_large_body(tmp_path: Path) -> None:
-    """What does not fit in 9 MB is told in a few words."""
+    """The error about a value of 9 MB is short."""
     place_order = api_of(tmp_path, SHOP).operations[0]
     found = read(place_order, body=b'{"quantity": "%s"}' % (b"x" * 9_000_000))
     assert len(str(found.problem)) < 300
@@ -378,7 +378,7 @@ STYLES = st.sampled_from(
     st.lists(st.tuples(st.sampled_from(["p", "p[x]", "p[", "x", "p[x][y]", "é"]), st.text()), max_size=4),
 )
 def test_no_query_breaks_the_reading(told: Any, pairs: list[tuple[str, str]]) -> None:
-    """Whatever stands in a query, it is read or a problem is told."""
+    """Any query is read, or gives a problem."""
     asked = ToolHttpRequest(query=pairs, headers={}, body=b"", values={})
     found = read_request(with_parameters(told), asked, frozenset())
     assert found.problem is None or "`p" in found.problem
@@ -390,7 +390,7 @@ def test_no_query_breaks_the_reading(told: Any, pairs: list[tuple[str, str]]) ->
     st.sampled_from([*FORM.values(), *MULTIPART.values(), "application/json", "text/x", "", ";"]),
 )
 def test_no_body_breaks_the_reading(body: bytes, kind: str) -> None:
-    """Whatever bytes come as whatever kind, they are read or a problem is told."""
+    """Any bytes of any type are read, or give a problem."""
     content = {
         FORM["content-type"]: {},
         "multipart/form-data": {"schema": ITEM},

@@ -34,7 +34,7 @@ PACKED = {**JSON, "content-encoding": "gzip"}
 
 @dataclass
 class Told:
-    """What an agent was answered to a request."""
+    """The response to an agent's request."""
 
     status: int
     body: Any
@@ -155,7 +155,7 @@ def test_a_call_is_answered_as_the_document_says(tmp_path: Path) -> None:
 
 
 def test_statuses_and_headers_of_mocks(tmp_path: Path) -> None:
-    """A mock may answer with a status and headers of its own: raised, returned, in a sequence, alone."""
+    """A mock may set status and headers: raised, returned, in a sequence, or as its value."""
     slow = HttpResponse(429, {"detail": "slow down"}, headers={"Retry-After": "3"})
     paged = HttpResponse(200, [], headers={"Link": "<?page=2>", "content-type": "application/vnd.shop+json"})
     one = held(
@@ -203,8 +203,8 @@ BAD_RESPONSES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", BAD_RESPONSES)
-def test_responses_that_are_none(what: str) -> None:
-    """What cannot be sent is refused where it is written."""
+def test_invalid_responses(what: str) -> None:
+    """A response that cannot be sent is refused where it is created."""
     made, expected = BAD_RESPONSES[what]
     with pytest.raises((ValueError, AgentestError), match=expected):
         made()
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_the_status_of_fastapi(tmp_path: Path) -> None:
-    """Where the document has 422, that is what a misfit is answered; the mock's own parameters count, too."""
+    """If the document has 422, invalid requests get it, also by the mock's own parameters."""
 
     def find(n: int) -> int:
         return n
@@ -254,8 +254,8 @@ def test_the_status_of_fastapi(tmp_path: Path) -> None:
     assert one.told[0].body["error"].startswith("arguments: `n`: input should be a valid integer")
 
 
-def test_requests_that_are_no_operation(tmp_path: Path) -> None:
-    """They are answered 404 and 405 with what there is, recorded as calls that fit nothing, and told."""
+def test_unknown_operations(tmp_path: Path) -> None:
+    """They get 404 or 405 with the alternatives, and are recorded as invalid calls, with a note."""
     put = "PUT /orders/5", {"json": {"n": 3}}
     one = held(tmp_path, {"get_order": get_order}, "GET /order/5?a=b", put)
     assert [t.status for t in one.told] == [404, 405]
@@ -295,8 +295,8 @@ def test_a_tool_that_nobody_mocks(tmp_path: Path) -> None:
     assert one.result.scenarios[0].verdict.status is Status.FAILED
 
 
-def test_without_upstream_nobody_answers(tmp_path: Path) -> None:
-    """Under passthrough a tool without a mock answers null where there is no real API."""
+def test_without_upstream_the_answer_is_null(tmp_path: Path) -> None:
+    """With passthrough and no real API, an unmocked tool answers null."""
     one = held(tmp_path, {}, "GET /orders/5", unmocked_tools="passthrough")
     assert (one.told[0].status, one.told[0].body) == (200, None)
     assert one.calls[0].mocked is False
@@ -304,7 +304,7 @@ def test_without_upstream_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_the_real_api(tmp_path: Path) -> None:
-    """Under passthrough it gets what nobody mocks as it was sent, and its answer goes back as it is."""
+    """With passthrough it gets unmocked requests unchanged, and its answer is returned unchanged."""
     seen: list[Any] = []
 
     async def real(request: web.Request) -> web.Response:
@@ -417,8 +417,8 @@ def test_each_call_is_its_conversations(how: str, tmp_path: Path) -> None:
     assert not one.result.unclaimed
 
 
-def test_a_call_of_nobody(tmp_path: Path) -> None:
-    """It is refused with 409 and makes the run errored; what is not an operation at all is only told."""
+def test_a_call_without_a_conversation(tmp_path: Path) -> None:
+    """It gets 409 and makes the run errored; an unknown operation is only noted."""
     told: list[Told] = []
 
     async def handler(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
@@ -435,7 +435,7 @@ def test_a_call_of_nobody(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_the_document_does_not_have(tmp_path: Path) -> None:
-    """It goes to the agent as it is, and is told once for each operation."""
+    """It is sent unchanged, with one note per operation."""
     tools = {"get_order": {"id": 1}, "list_orders": {}, "cancel_order": "gone"}
     asked = ["GET /orders/1", "GET /orders/2", "GET /orders", "DELETE /orders/1"]
     one = held(tmp_path, tools, *asked)
@@ -450,8 +450,8 @@ def test_an_answer_that_the_document_does_not_have(tmp_path: Path) -> None:
     ]
 
 
-def test_what_servers_leave_out_is_told(tmp_path: Path) -> None:
-    """A name in the query that the operation does not know is left out, as real servers do, and told once."""
+def test_ignored_query_names_are_noted(tmp_path: Path) -> None:
+    """An unknown query name is ignored, as by real servers, with one note."""
     one = held(tmp_path, {"list_orders": []}, "GET /orders?limt=3", "GET /orders?limt=4")
     assert [c.args for c in one.calls] == [{}, {}]
     assert one.notes == [
@@ -484,8 +484,8 @@ def test_pages_of_this_machine(tmp_path: Path) -> None:
     assert [c.name for c in one.calls] == ["get_order"]
 
 
-def test_mocks_that_are_no_operation(tmp_path: Path) -> None:
-    """Where they reach the agent by this server alone, nothing is begun: scenario, mock, and what is near."""
+def test_mocks_without_an_operation(tmp_path: Path) -> None:
+    """If mocks are only reachable here, the run does not start: scenario, mock and similar names."""
     agent = {"type": "http", "endpoint": "http://127.0.0.1:9/", "body": {"m": "{{message}} {{rest_url}}"}}
     rest = {"openapi": str(written(tmp_path, SHOP))}
 
@@ -502,7 +502,7 @@ def test_mocks_that_are_no_operation(tmp_path: Path) -> None:
 
 
 def test_a_document_with_errors_ends_the_run_before_it_begins(tmp_path: Path) -> None:
-    """The message says whose document it is, and where."""
+    """The message has the agent and the place."""
     bad = document({"/a": {"get": operation("x", {"in": "query"})}})
     with pytest.raises(ConfigError) as caught:
         held(tmp_path, {}, value=bad)
@@ -511,7 +511,7 @@ def test_a_document_with_errors_ends_the_run_before_it_begins(tmp_path: Path) ->
 
 
 def test_other_agents_get_the_body(tmp_path: Path) -> None:
-    """Whose calls come in another way sees what the response says, and a failing tool as such."""
+    """Agents that call another way get the response's body, and a failing tool as such."""
     told: list[Any] = []
 
     async def handler(messages: Sequence[dict[str, Any]], ctx: TurnContext) -> str:
@@ -529,7 +529,7 @@ def test_other_agents_get_the_body(tmp_path: Path) -> None:
 
 
 def test_credentials_of_the_real_api_are_sent_and_never_shown(tmp_path: Path) -> None:
-    """User, password and keys of the query go with each request; the agent is told none of them."""
+    """User, password and query keys go with each request; the agent gets none."""
     with_keys = "http://bob:p%40ss-w0rd@127.0.0.1:{}/api?api_key=k3y-of-query&v=2"
     asked = "GET /orders/5"
 

@@ -1,4 +1,4 @@
-"""Mock mock servers of agents of a run from Python: who waits keeps nobody from beginning."""
+"""Mock servers for agents in Python: waiting conversations do not block others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentest.testing import arun_scenarios, run_scenarios
 
 
 def asked(url: str) -> Any:
-    """What the tool `stock` answers at a server."""
+    """The answer of the tool `stock` at a server."""
     params = {"name": "stock", "arguments": {"item": "tea"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -33,7 +33,7 @@ def asked(url: str) -> Any:
 
 
 def run(handlers: dict[str, Callable[..., Awaitable[str]]], count: int, **keys: Any) -> RunResult:
-    """Scenarios with agents that are handlers beside a server."""
+    """Run scenarios with handlers that have a server."""
     made = [scenario(f"s{n}", turns=["go"], tools={"stock": {"n": n}}) for n in range(count)]
     (first, handler), *others = handlers.items()
     served = {"type": "custom", "mcp_mock": True}
@@ -47,9 +47,9 @@ def run(handlers: dict[str, Callable[..., Awaitable[str]]], count: int, **keys: 
     return anyio.run(go)
 
 
-def test_who_waits_keeps_no_other_agent_waiting() -> None:
-    """With two places, one agent's conversations are held one at a time; those that wait leave the second
-    place to the other agent, on whose last conversation the first one waits."""
+def test_waiting_conversations_do_not_block_other_agents() -> None:
+    """With two places, one agent's conversations run one at a time; waiting ones leave the second place to
+    the other agent, on whose last conversation the first one waits."""
     others, all_held = 0, anyio.Event()
 
     async def other(messages: Any, ctx: Any) -> str:
@@ -71,7 +71,7 @@ def test_who_waits_keeps_no_other_agent_waiting() -> None:
 
 
 def test_many_at_once_when_the_address_names_them() -> None:
-    """Handlers that take the address of their conversation are held together after two of them."""
+    """Handlers that use their conversation's address run concurrently after the first two."""
     here, all_here = 0, anyio.Event()
 
     async def served(messages: Any, ctx: Any) -> str:
@@ -91,7 +91,7 @@ def test_many_at_once_when_the_address_names_them() -> None:
 
 
 def test_tools_behind_two_servers(tmp_path: Path) -> None:
-    """Each server takes the mocks that are no tools of its own for those of the other one."""
+    """Each server assumes that other mocks belong to the other server."""
     paths = {"/cart": {"get": {"operationId": "cart", "responses": {"200": {"description": "all"}}}}}
     document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
     tools = [{"name": "stock", "inputSchema": {"type": "object"}}]
@@ -118,8 +118,8 @@ def test_tools_behind_two_servers(tmp_path: Path) -> None:
     assert run_status(result) is Status.PASSED
 
 
-def test_a_stray_call_errs_the_run() -> None:
-    """A call to an address of nobody is refused; the run's status says so, from Python too."""
+def test_a_stray_call_makes_the_run_errored() -> None:
+    """A call to an unknown address is refused; the run's status shows it, from Python too."""
 
     async def served(messages: Any, ctx: Any) -> str:
         return str(await run_sync(asked, ctx.mcp_url[:-1]))
@@ -161,8 +161,8 @@ def test_whether_mocks_reach_an_agent(name: str) -> None:
             check_mocks(plan)
 
 
-def test_what_passthrough_would_do_is_said(tmp_path: Path) -> None:
-    """Where there is a real server, a tool without a mock would run for real; else it would answer null."""
+def test_the_note_about_passthrough(tmp_path: Path) -> None:
+    """With a real server an unmocked tool would really run; without one it would answer null."""
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([{"name": "stock", "inputSchema": {"type": "object"}}]))
 

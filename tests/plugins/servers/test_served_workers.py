@@ -1,4 +1,4 @@
-"""Calls that come to the run's own process are answered in the worker that holds their conversation."""
+"""Calls that arrive in the run's process are answered in the worker that runs their conversation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CALLS = "calls"
 
 
 class Conversation:
-    """A conversation of a worker, and what it was told."""
+    """A conversation of a worker, and its received calls."""
 
     def __init__(self, name: str) -> None:
         self.who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario="s", agent="shop")
@@ -170,7 +170,7 @@ def test_calls_and_answers() -> None:
 
 
 def test_a_call_that_may_be_of_a_workers_conversation() -> None:
-    """The worker knows that it was refused before whoever called is told so."""
+    """The worker knows of the refusal before the caller does."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("one")
@@ -183,8 +183,8 @@ def test_a_call_that_may_be_of_a_workers_conversation() -> None:
     scaling(use)
 
 
-def test_what_cannot_be_sent_or_answered() -> None:
-    """Arguments and answers that are nested too deeply, and a mistake of ours, are answers, too."""
+def test_values_that_cannot_be_sent() -> None:
+    """Deeply nested arguments and answers, and a bug of ours, still give answers."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
@@ -200,7 +200,7 @@ def test_what_cannot_be_sent_or_answered() -> None:
 
 
 def test_waiting_outside_and_leaving_before_the_beginning() -> None:
-    """Who must wait does so outside of its place; one that is cancelled meanwhile keeps nobody waiting."""
+    """Waiting takes no place; one cancelled meanwhile blocks no other."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         first, second, third = (Conversation(f"c{n}") for n in range(3))
@@ -276,7 +276,7 @@ def test_a_worker_that_dies() -> None:
 
 
 def test_a_conversation_that_is_stopped() -> None:
-    """The calls that come when a run has been stopped, of agents that nobody has told, are no error."""
+    """Calls after a run was stopped, from agents that do not know, are not an error."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
@@ -292,7 +292,7 @@ def test_a_conversation_that_is_stopped() -> None:
 
 
 def test_a_call_in_the_moment_of_the_end() -> None:
-    """A call that is on its way when its conversation ends is refused, and told."""
+    """A call in transit when its conversation ends is refused, with a note."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
@@ -314,7 +314,7 @@ def test_a_call_in_the_moment_of_the_end() -> None:
 
 
 class FakeGateway:
-    """A model gateway with one conversation, which it keeps for as long as `place` is set."""
+    """A model gateway with one conversation, kept while `place` is set."""
 
     lane = 2
 
@@ -361,8 +361,8 @@ class FakeGateway:
 ACCESS = ModelAccess(mocked=frozenset({"t"}), opening="hello", timeout_s=20)
 
 
-def test_a_model_gateway_knows_what_a_workers_conversation_says() -> None:
-    """It knows the text before the agent is asked, and its errors end the conversation in the worker."""
+def test_a_model_gateway_knows_a_workers_messages() -> None:
+    """It gets the text before the agent does, and its errors end the conversation in the worker."""
 
     async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         gateway, one = FakeGateway(), Conversation("c1")
@@ -442,7 +442,7 @@ for n in range(6):
 
 
 def told(project: Project) -> Any:
-    """What each conversation came to."""
+    """The outcome of each conversation."""
     return [
         (
             s["name"],
@@ -459,8 +459,8 @@ def told(project: Project) -> Any:
 
 @pytest.mark.parametrize("nameless", [False, True])
 def test_results_are_those_of_one_process(project: Project, nameless: bool) -> None:
-    """With workers, each call is answered by its own scenario's mocks in order, whether calls name their
-    conversation or one is held at a time over all workers."""
+    """With workers, the scenario's mocks answer each call in order, whether calls name their conversation or
+    one runs at a time over all workers."""
     project.scenario(SCENARIOS)
     with StockAgent() as agent:
         agent.configure(project, nameless=nameless, tool_visibility="reported")

@@ -1,4 +1,4 @@
-"""Mock servers and receivers of spans that each worker has, for the agent that it starts beside itself."""
+"""Mock servers and span receivers of each worker, for the agent that it starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ for n in range(4):
 """
 
 
-def test_mock_servers_beside_it(project: Project) -> None:
-    """Calls come to a mock server of the worker, and are answered by the scenario's mocks in order."""
+def test_with_mock_servers(project: Project) -> None:
+    """Calls reach a mock server of the worker, and the scenario's mocks answer in order."""
     configure(project, mcp_mock=True, tool_visibility="reported")
     project.scenario(SCENARIOS)
     done = project.run(*WORKERS)
@@ -35,8 +35,8 @@ def test_mock_servers_beside_it(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_traces_of_it(project: Project) -> None:
-    """Its spans come to a receiver of the worker, and into the one file of the run."""
+def test_with_traces(project: Project) -> None:
+    """Spans reach a receiver of the worker, and are stored in the run's file."""
     configure(project, traces=True)
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['meet', 'tell'])")
     done = project.run(*WORKERS)
@@ -47,8 +47,8 @@ def test_traces_of_it(project: Project) -> None:
     )
 
 
-def test_a_call_of_nobody(project: Project) -> None:
-    """A call at a worker's mock server that belongs to no conversation makes the run errored, too."""
+def test_a_call_without_a_conversation(project: Project) -> None:
+    """Such a call at a worker's mock server also makes the run errored."""
     configure(project, mcp_mock=True)
     project.scenario("scenario('s', turns=['stray tea'], tools={'stock': 1})\nscenario('t', turns=['hi'])")
     alone = project.run()

@@ -48,5 +48,5 @@ def test_one_call_that_two_spans_tell_of(case: str) -> None:
 
 @pytest.mark.parametrize("case", TWO)
 def test_a_tool_that_calls_another(case: str) -> None:
-    """Both calls are known, so that a ban on either holds for it."""
+    """Both calls are recorded, so a ban applies to either."""
     assert names_of(*TWO[case]) == [name for _, name, _ in TWO[case]]

@@ -120,7 +120,7 @@ def test_names_of_calls_without_ids_and_arguments_are_not_joined(pieces: Any, na
 
 
 def test_pieces_of_one_delta_continue_the_calls_at_their_positions() -> None:
-    """Without indexes and ids, the order in each delta is all that tells parallel calls apart."""
+    """Without indexes and ids, only the order in each delta separates parallel calls."""
     calls = StreamedCalls()
     calls.add([piece("book", ""), piece("weather", "")])
     calls.add([piece(None, '{"n":'), piece(None, '{"city":')])

@@ -19,7 +19,7 @@ from agentest.runner.tools import (
 
 
 def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -> list[str]:
-    """The lines of which judges are told, by the settings of an agent and a scenario."""
+    """The tool lines that judges see, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = scenario("s", turns=["Hi."], **of_scenario)
     about = agent_traits("agent", agent, served_tools(agent, root, [held]))
@@ -49,7 +49,7 @@ def test_tools_that_mock_servers_serve(tmp_path: Path) -> None:
 
 
 def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
-    """Where a server is not opened, a file that cannot be read is told, and its tools are not known."""
+    """If a server is not opened, an unreadable file is noted, and its tools are unknown."""
     (tmp_path / "tools.json").write_text("[")
     for server in (
         {"mcp_mock": {"port": 20001, "tools": "tools.json"}},

@@ -56,7 +56,7 @@ def a_tool(name: str = "stock", **args: Any) -> Attributes:
 
 @dataclass
 class Lab:
-    """A collector, and what it says."""
+    """A collector, and its notes."""
 
     patience_s: float = 0.0
     alone: bool = False
@@ -122,7 +122,7 @@ def closed(lab: Lab) -> Iterator[list[str]]:
 
 
 def test_spans_go_to_their_conversation_and_turn() -> None:
-    """Of many conversations at once each is told its own calls, in order, however its spans come in."""
+    """Concurrent conversations each get their own calls, in order, however spans arrive."""
     lab = Lab()
     first, second = lab.begin(), lab.begin()
     mine = lab.turn(first, 0, 1, a_tool(n=1), a_tool(n=2))
@@ -149,7 +149,7 @@ def test_a_turn_is_complete_when_each_request_has_ended() -> None:
 
 
 def test_it_waits_until_the_spans_are_there() -> None:
-    """A turn that is asked for before its spans have come is told as soon as they have."""
+    """A turn without spans waits, and gets them as soon as they arrive."""
     lab = Lab(patience_s=LONG_S)
     who, got = lab.begin(), []
 
@@ -169,8 +169,8 @@ def test_it_waits_until_the_spans_are_there() -> None:
     assert got[0].missing is None
 
 
-def test_nobody_waits_for_an_agent_that_never_sends_any() -> None:
-    """After three turns without a single span the rest are told at once that they are incomplete."""
+def test_there_is_no_wait_for_an_agent_without_spans() -> None:
+    """After three turns without spans, later ones are incomplete at once."""
     lab = Lab()
     who, told = lab.begin(), []
 
@@ -204,8 +204,8 @@ def test_a_session_names_traces_that_nobody_passed_on() -> None:
     assert lab.told(who, 2, began=50).missing  # its spans have not come yet
 
 
-def test_only_a_conversation_alone_gets_what_names_nobody() -> None:
-    """Where conversations are held one at a time, an agent's trace is of the one under way; else of none."""
+def test_unnamed_traces_go_only_to_a_single_conversation() -> None:
+    """If conversations run one at a time, an agent's trace belongs to the running one."""
     lab = Lab(alone=True)
     who = lab.begin()
     lab.add(sent(1, "b" * 32, None, {"http.route": "/health"}))
@@ -233,7 +233,7 @@ def test_a_processor_may_copy_the_baggage_into_spans() -> None:
 
 
 def test_a_connection_that_stays_open_has_many_turns() -> None:
-    """Spans of a WebSocket carry the trace of its first turn: later ones are told apart by their time."""
+    """Spans of a WebSocket have the trace of its first turn; time separates later ones."""
     lab = Lab()
     who = lab.begin()
     *first, root = lab.turn(who, 0, 10, a_tool(n=1))
@@ -248,8 +248,8 @@ def test_a_connection_that_stays_open_has_many_turns() -> None:
     assert lab.told(who, 1, began=30, requests=0).missing is None
 
 
-def test_late_spans_and_lost_ones_are_told() -> None:
-    """What came after the end was not judged, and a batch that was refused may have been anybody's."""
+def test_late_and_lost_spans_are_noted() -> None:
+    """Late spans were not judged, and a refused batch may affect any conversation."""
     lab = Lab()
     who, other = lab.begin(), lab.begin()
     lab.add(*lab.turn(who, 0, 1))
@@ -266,7 +266,7 @@ def test_late_spans_and_lost_ones_are_told() -> None:
 
 
 def test_kept_spans_are_redacted_and_bounded() -> None:
-    """A line for each span says whose it is and what it is about; long values are cut, secrets hidden."""
+    """Each span's line has its conversation and call; long values are cut, secrets hidden."""
     lab = Lab()
     who = lab.begin()
     spans = lab.turn(who, 0, 1, a_tool(key="s3cret", text="x" * MOST_CHARS))

@@ -1,4 +1,4 @@
-"""What spans tell: calls and models by every convention, each call once, in captured and in written spans."""
+"""Reading spans: calls and models in every convention, each call once, from captured and written spans."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ NOT_TOLD: dict[str, tuple[dict[str, Any], Any, str | None]] = {
 
 
 @pytest.mark.parametrize("case", NOT_TOLD)
-def test_arguments_that_are_not_told_are_not_made_up(case: str) -> None:
-    """A call without known arguments says so; what is not a JSON object is recorded as it is."""
+def test_unknown_arguments_stay_unknown(case: str) -> None:
+    """A call without known arguments is marked; ones that are not a JSON object are recorded as is."""
     attributes, args, problem = NOT_TOLD[case]
     [each] = calls_of([seen(a_span(1, name="x", attributes=attributes))], 3)
     assert (each.call.args, each.call.invalid_arguments, each.call.turn_index) == (args, problem, 3)
@@ -215,8 +215,8 @@ def bare(value: str, **more: Any) -> dict[str, Any]:
     return {"openinference.span.kind": "TOOL", "tool.name": "stock", "input.value": value, **more}
 
 
-def test_a_bare_value_is_found_in_what_the_model_asked_for() -> None:
-    """Of a tool with one argument its value alone is told; the model's span has the object."""
+def test_a_bare_value_is_found_in_the_models_request() -> None:
+    """A tool with one argument may report only its value; the model's span has the object."""
     model = a_span(1, attributes=asked_by_model(("a", {"item": "tea"}), ("b", {"item": "7"})))
     by_value = [a_span(2, attributes=bare("7")), a_span(3, attributes=bare("tea"))]
     assert [args for _, args, _ in told(model, *by_value)] == [{"item": "7"}, {"item": "tea"}]
@@ -227,8 +227,8 @@ def test_a_bare_value_is_found_in_what_the_model_asked_for() -> None:
     assert (known.call.args, known.call.call_id, known.call.result) == ({"item": "7"}, "b", 4)
 
 
-def test_a_name_alone_is_matched_only_where_nothing_else_can_be_meant() -> None:
-    """One call and one wish of a model belong together; of two, nobody knows which is which."""
+def test_a_name_alone_is_matched_only_if_unambiguous() -> None:
+    """One call matches one request of the model; of two, neither does."""
     names = [a_span(2, attributes=a_tool("stock")), a_span(3, attributes=a_tool("stock"))]
     one = a_span(1, attributes=asked_by_model((None, {"item": "tea"})))
     both = a_span(1, attributes=asked_by_model((None, {"item": "tea"}), (None, {"item": "rum"})))
@@ -410,8 +410,8 @@ def test_tokens_that_two_instrumentations_tell() -> None:
     assert usage_of([seen(span) for span in (*spans, more)])[1] == 3
 
 
-def test_spans_of_a_web_server_are_no_agents_work() -> None:
-    """What only reports a request says nothing of an agent; what names a session says which."""
+def test_spans_of_a_web_server_are_not_an_agents() -> None:
+    """A span of only a request shows no agent; one with a session identifies it."""
     assert not is_agentic(a_span(1, attributes={"http.route": "/health"}))
     spoken = a_span(1, attributes={"gen_ai.conversation.id": "s-1"})
     assert is_agentic(spoken)

@@ -1,4 +1,4 @@
-"""Runs whose agent reports its calls by spans alone: the real command line, and the turn loop by itself."""
+"""Runs of agents whose calls come only from spans: on the command line, and in the turn loop."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_what_the_user_writes_wins() -> None:
 
 @dataclass
 class Spans:
-    """What spans report each turn, each time that it is asked for."""
+    """The spans' calls of each turn, for each query."""
 
     answers: dict[int, list[TurnTraces]]
     asked: list[SpanRequest] = field(default_factory=list)
@@ -205,7 +205,7 @@ class Spans:
 
 
 class Speaker:
-    """An agent that is sent two requests a turn, and says a text or raises."""
+    """An agent that gets two requests per turn, and replies or raises."""
 
     name = "shop"
 
@@ -254,9 +254,9 @@ def called(conversation: Conversation) -> list[list[str]]:
     return [[call.name for call in turn.tool_calls] for turn in conversation.turns]
 
 
-def test_a_turn_knows_what_its_spans_tell() -> None:
-    """Calls, tokens and the number of model calls come from spans, where the agent itself reports none; they
-    are asked for once the agent has answered, with the number of its requests."""
+def test_a_turn_has_the_facts_of_its_spans() -> None:
+    """If the agent reports none, calls, tokens and model calls come from spans, which are queried after the
+    reply, with the number of requests."""
     source = Spans({0: [spans(0, "a", "b", usage=Usage(9, 4), model_calls=2)], 1: [spans(1)]})
     conversation = held(source, "yes", "no")
     assert called(conversation) == [["a", "b"], []]
@@ -267,7 +267,7 @@ def test_a_turn_knows_what_its_spans_tell() -> None:
 
 
 def test_an_agent_that_hands_over_is_seen_by_its_spans() -> None:
-    """A reply without a text is a turn where spans report a call in it, and the agent's error where not."""
+    """A reply without text is a turn if spans have a call in it, and the agent's error otherwise."""
     assert called(held(Spans({0: [spans(0, "transfer")]}), "")) == [["transfer"]]
     failure = held(Spans({}), "").failure
     assert failure
@@ -275,7 +275,7 @@ def test_an_agent_that_hands_over_is_seen_by_its_spans() -> None:
 
 
 def test_spans_that_come_late_still_count() -> None:
-    """What was missing when a turn closed and is there at the end is in the record; each call once."""
+    """Spans that arrive between a turn's end and the conversation's are recorded; each call once."""
     late = {
         0: [spans(0, "a", missing="traces incomplete"), spans(0, "a", "b")],
         1: [spans(1, missing="lost")],
@@ -288,7 +288,7 @@ def test_spans_that_come_late_still_count() -> None:
 
 
 def test_calls_before_an_error_are_kept() -> None:
-    """Where the agent breaks off, what its spans report the turn is in the record all the same."""
+    """If the agent fails, the calls in its spans are recorded."""
     source = Spans({0: [spans(0, "a")]})
     conversation = held(source, NoReply("it is on fire"))
     assert conversation.unfinished
@@ -298,7 +298,7 @@ def test_calls_before_an_error_are_kept() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["in-the-turn", "late"])
 def test_a_real_tool_that_ran_in_place_of_a_mock(late: bool) -> None:
-    """Spans of a tool that is mocked, and that no mock server was asked for: the real one ran."""
+    """A span of a mocked tool without a call at the mock server means that the real one ran."""
     at_once = spans(0, "book")
     answers = [replace(at_once, calls=(), missing="lost"), at_once] if late else [at_once]
     failure = held(Spans({0: answers}), "booked", book={"ok": True}).failure
@@ -307,7 +307,7 @@ def test_a_real_tool_that_ran_in_place_of_a_mock(late: bool) -> None:
 
 
 def test_a_connection_that_stays_open_is_waited_for_at_the_end() -> None:
-    """Its span ends with the conversation: no turn waits for it, and what it told is known then."""
+    """Its span ends with the conversation: no turn waits for it, and its calls are known then."""
     hidden = spans(0, "a", missing="it stays open")
     source = Spans({0: [hidden, spans(0, "a")], 1: [replace(hidden, calls=()), spans(1, "b")]})
     conversation = held(source, "yes", "no", stays_open=True)
@@ -334,10 +334,8 @@ SIGHTS: list[tuple[dict[str, Any], bool]] = [
 @pytest.mark.parametrize(
     ("keys", "alone"), SIGHTS, ids=["unsaid", "reported", "returned", "ag_ui", "mcp", "off"]
 )
-def test_spans_that_are_missing_hide_calls_that_nobody_else_tells_of(
-    keys: dict[str, Any], alone: bool
-) -> None:
-    """Whether spans are all that reports calls: not where the agent's protocol or a mock server does."""
+def test_missing_spans_hide_calls_without_another_source(keys: dict[str, Any], alone: bool) -> None:
+    """Spans are not the only source if the protocol or a mock server reports calls."""
     known = {"endpoint": "http://127.0.0.1:1", "traces": {"port": 4318}, **keys}
     agent = TypeAdapter(AgentConfig).validate_python(known)
     assert agent_traits("shop", agent).visible_by_spans_only is alone

@@ -132,8 +132,8 @@ def one(**span: Any) -> bytes:
     ],
     ids=["empty", "cut", "list", "text", "no-list", "number", "id", "zero-id", "time", "attributes", "deep"],
 )
-def test_what_is_no_request_in_json_is_refused(body: bytes) -> None:
-    """Whatever comes in place of a request, the message says what it is not."""
+def test_invalid_requests_are_refused(body: bytes) -> None:
+    """The message says what the body is not."""
     with pytest.raises(InvalidSpans, match="not an ExportTraceServiceRequest in JSON"):
         spans_in_json(body)
 

@@ -1,4 +1,4 @@
-"""Which process looks after which agents, when workers hold the conversations."""
+"""Which process runs which agents' servers, when workers run the conversations."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_each_call_is_its_conversations(how: str) -> None:
 
 
 def test_calls_without_a_name() -> None:
-    """They are those of the only conversation: the agent's are held one at a time, and a note says why."""
+    """They belong to the only conversation: the agent's run one at a time, with a note."""
     notes: list[str] = []
     result = run(shops(20), tool_agent("nothing"), notes)
     assert {s.name for s in result.scenarios if s.verdict.status is Status.FAILED} == {"s7", "s17"}
@@ -137,8 +137,8 @@ JUDGED: dict[str, tuple[dict[str, Any], Status]] = {
 
 
 @pytest.mark.parametrize("case", JUDGED)
-def test_what_lacks_a_call_that_was_refused(case: str) -> None:
-    """Whose it was is not known: no agent is blamed for what it lacks, nor does it keep a ban by it."""
+def test_results_after_a_refused_call(case: str) -> None:
+    """Its conversation is unknown, so no agent fails for a missing call or passes a ban."""
     keys, status = JUDGED[case]
 
     async def stranger(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -163,8 +163,8 @@ def test_what_lacks_a_call_that_was_refused(case: str) -> None:
     assert "set exclusive: true" in result.unclaimed[0].message
 
 
-def test_an_agent_that_never_asks() -> None:
-    """What held by that alone is told: its tools may not know the mock server, and the real ones have run."""
+def test_an_agent_that_never_calls_the_mock_server() -> None:
+    """A warning says that a pass may be vacuous, because real tools may have run."""
 
     async def silent(messages: list[dict[str, Any]], ctx: Any) -> str:
         return "done"
@@ -177,7 +177,7 @@ def test_an_agent_that_never_asks() -> None:
 
 
 def test_calls_that_lose_their_names() -> None:
-    """Once many are held at once, calls without a name may be of any of them."""
+    """If many conversations run at once, a call without a name may be of any of them."""
     wanted = {"match_mode": "contains", "expected": ["stock"]}
     together = anyio.Event()
     begun: list[str] = []
@@ -201,7 +201,7 @@ def test_calls_that_lose_their_names() -> None:
 
 
 def test_a_call_that_comes_after_the_end() -> None:
-    """It belongs to nobody any more, though it names its conversation: it goes to no other one."""
+    """It names an ended conversation, and reaches no other."""
     late: list[dict[str, Any]] = []
 
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
@@ -242,7 +242,7 @@ class Done:
 
 @pytest.mark.parametrize("unknown", ["fetch", "cancel"])
 def test_a_call_after_the_last_reply(unknown: str) -> None:
-    """What it ends a conversation with does so though nobody is asked any more."""
+    """It can still end its conversation."""
     tools = {"cancel": len} if unknown == "cancel" else {}
     mocks = MockResolver(tools, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
@@ -255,7 +255,7 @@ def test_a_call_after_the_last_reply(unknown: str) -> None:
 
 
 def test_an_agent_that_ran_a_real_tool_and_then_broke() -> None:
-    """That it has run is told, beside the agent's error: the conversation is errored, not failed."""
+    """The real tool is reported next to the agent's error: errored, not failed."""
 
     class Breaks:
         name = "agent"

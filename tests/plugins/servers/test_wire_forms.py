@@ -1,4 +1,4 @@
-"""Whatever agents and models send: reading it never fails, and what is not understood stays as it is."""
+"""Reading any agent and model data never fails, and unknown parts stay unchanged."""
 
 from __future__ import annotations
 

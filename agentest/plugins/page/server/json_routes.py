@@ -1,4 +1,4 @@
-"""What all routes share: the project, and one way to read a request, to answer it and to refuse it."""
+"""The common parts of all routes: the project, reading requests, answering and refusing them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _SCENARIO_SUFFIX = ".sim.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest:
-    """What to save, and where."""
+    """The content to save, and its place."""
 
     kind: Kind
     path: str

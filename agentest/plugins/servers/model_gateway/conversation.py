@@ -77,7 +77,7 @@ class CallsEnded(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class GatewayState:
-    """What all conversations of a gateway know of it."""
+    """The state of a gateway that all its conversations share."""
 
     origin: str = ""
     """Its address."""

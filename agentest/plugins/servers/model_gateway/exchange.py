@@ -89,7 +89,7 @@ class GatewayError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Rounds:
-    """What has happened so far."""
+    """The rounds so far."""
 
     new: list[Json] = field(default_factory=list)
     """Messages that the agent has not received: those of the model with the results of its calls."""

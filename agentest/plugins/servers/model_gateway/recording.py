@@ -27,7 +27,7 @@ _SHORTEST_KEY = 12
 
 
 class LiveApi(Protocol):
-    """The model's own API, which is asked for what is not recorded."""
+    """The model's own API, which is called for anything not recorded."""
 
     @property
     def method(self) -> str: ...

@@ -411,7 +411,7 @@ def _json_error(status: int, message: str, form: WireForm | None) -> web.Respons
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a request to the gateway leads."""
+    """The destination of a request to the gateway."""
 
     conversation: str | None
     """The key of the conversation that the address names."""

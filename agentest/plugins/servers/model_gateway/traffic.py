@@ -28,7 +28,7 @@ _REMEMBERED = 200
 
 @dataclass(slots=True, kw_only=True)
 class GatewayTraffic:
-    """What passes through one gateway: the conversations under way whose agents call their model there."""
+    """The traffic of one gateway: the running conversations whose agents call their model there."""
 
     agent: str
     mocks: bool

@@ -140,7 +140,7 @@ class Collector:
         on_note: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Create a collector for a group of agents, of which `agent` is the first.
+        """Create a collector for a group of agents; `agent` is the first of them.
 
         `one_at_a_time` returns True if conversations run one at a time.
         """
