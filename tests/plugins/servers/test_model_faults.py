@@ -15,14 +15,14 @@ from project import Project
 from scripted_provider import FORM_OF, FORMS, Provider
 from test_model_gateway import Gateway, Talk, anyio_backend, gateway
 from test_model_gateway_faults import request_of
-from test_model_gateway_run import SCHEMA, configure, project, provider, upstream
+from test_model_gateway_run import SCHEMA, configure, provider, upstream
 
 from agentest import fault, scenario
 from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.plugins.servers.port import ModelFaults
 from agentest.support.errors import ScenarioError
 
-__all__ = ["anyio_backend", "project", "provider", "upstream"]
+__all__ = ["anyio_backend", "provider", "upstream"]
 
 EACH_WAY = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 EACH_FORM = pytest.mark.parametrize("form", FORMS)

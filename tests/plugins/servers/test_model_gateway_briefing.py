@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scripted_provider import FORM_OF, FORMS, ROOTS
 from test_model_gateway import anyio_backend, gateway
-from test_model_gateway_run import configure, project, provider, upstream
+from test_model_gateway_run import configure, provider, upstream
 
-__all__ = ["anyio_backend", "project", "provider", "upstream"]
+__all__ = ["anyio_backend", "provider", "upstream"]
 from project import Project
 
 from agentest import scenario

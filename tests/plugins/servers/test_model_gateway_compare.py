@@ -12,11 +12,11 @@ from aiohttp import web
 from jsonschema import Draft202012Validator
 from project import Project
 from scripted_provider import FORMS, Provider, reply_to
-from test_model_gateway_run import SCHEMA, configure, project, upstream
+from test_model_gateway_run import SCHEMA, configure, upstream
 
 from agentest.config.config import apply_override
 
-__all__ = ["project", "upstream"]
+__all__ = ["upstream"]
 
 
 class Models(Provider):
