@@ -23,7 +23,6 @@ from agentest.agents.port import (
     takes_attachments,
     well_formed_reply,
 )
-from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
 from agentest.conversation.user import NextMessage, User, UserLeftRole
 from agentest.domain.end_reason import Ending
@@ -32,6 +31,7 @@ from agentest.domain.messages import (
     Message,
     Session,
     ToolResult,
+    ToolSpec,
     UserText,
 )
 from agentest.domain.tool_visibility import Approve
@@ -56,6 +56,7 @@ from agentest.support.text import shortened, turn_name
 
 if TYPE_CHECKING:
     from agentest.agents.bypassed_tools import MockedTools
+    from agentest.agents.server_output import AgentServers
 
 MAX_TOOL_ROUNDS = 50
 _MAX_EXCHANGES = 6
@@ -96,7 +97,7 @@ class TurnLoop:
         *,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
-        servers: AgentServers = NO_SERVERS,
+        servers: AgentServers | None = None,
     ) -> None:
         self._spec = spec
         self._agent = agent
@@ -114,7 +115,7 @@ class TurnLoop:
         self._session_id = spec.session_id or session_id_of(session, spec.conversation_id)
         self._date = spec.date or today()
         self._tools = mocks.specs()
-        self._mocked_tools = _mocked_tools(agent.name, mocks, sources) if self._tools else None
+        self._mocked_tools = _mocked_tools(agent.name, self._tools, sources) if self._tools else None
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
@@ -186,7 +187,7 @@ class TurnLoop:
             len(self._turns),
             with_mentions(text, attached) if attached else text,
             attached,
-            printed=self._servers.positions(),
+            printed=self._servers.positions() if self._servers else {},
             waited=waited,
         )
         SENT_REQUESTS.set(self._sent.setdefault(turn.turn_index, deque(maxlen=_MAX_EXCHANGES)))
@@ -200,7 +201,8 @@ class TurnLoop:
         self._messages.append(UserText(text, message.attachments))
         reply = await self._text_reply(turn)
         self._messages.append(AgentMessage(reply))
-        calls, doubt = self._mocks.calls_of(turn.turn_index), self._doubt_of(turn.turn_index)
+        calls = self._mocks.record.of_turn(turn.turn_index)
+        doubt = self._doubt_of(turn.turn_index) if self._sources else None
         self._turns = (*self._turns, turn.closed(reply, calls, self._waited(), doubt))
         self._current = None
         self._on_turn(self._turns)
@@ -220,10 +222,11 @@ class TurnLoop:
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._request_reply(turn, context)
             if not reply.tool_requests:
-                await self._complete(turn)
+                if self._sources:
+                    await self._complete(turn)
                 if reply.text and reply.text.strip():
                     return reply.text
-                if self._mocks.calls_of(turn.turn_index):
+                if self._mocks.record.of_turn(turn.turn_index):
                     return ""
                 raise AgentError(
                     "the agent's reply is empty: it has neither text nor tool calls. "
@@ -260,7 +263,8 @@ class TurnLoop:
         turn.reply_count += 1
         if reply.observed:
             self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
-        await self._check_sources()
+        if self._sources:
+            await self._check_sources()
         self._check_bypass(turn.turn_index)
         turn.note(reply, self._agent.name, self._redact)
         if self._initial_state is None:
@@ -289,16 +293,15 @@ class TurnLoop:
             await source.check(cause_of)
 
     def _check_bypass(self, turn_index: int) -> None:
-        if self._mocked_tools and (calls := self._mocks.calls_of(turn_index)):
+        if self._mocked_tools and (calls := self._mocks.record.of_turn(turn_index)):
             self._mocked_tools.check(calls)
 
     async def _complete(self, turn: TurnProgress) -> None:
         """Wait for missing calls of an answered turn. Raises MockBypassed."""
-        if self._sources:
-            with self._agent_wait:
-                for source in self._sources:
-                    await source.complete(turn)
-            self._check_bypass(turn.turn_index)
+        with self._agent_wait:
+            for source in self._sources:
+                await source.complete(turn)
+        self._check_bypass(turn.turn_index)
 
     async def _complete_late(self) -> None:
         with self._agent_wait:
@@ -317,20 +320,19 @@ class TurnLoop:
         turn = self._current
         try:
             await (self._complete(turn) if turn else self._complete_late())
-            if turn:
-                self._check_bypass(turn.turn_index)
         except MockBypassed as error:  # the report of a real tool that ran must not be lost
             failure = _with_bypass(failure, failure_of(error, self._redact))
         except AgentestError:
             pass  # another error has already ended it
         if turn is None:
             return self._finished(Ending.ERROR, self._without_doubtful_blame(failure))
-        calls = self._mocks.calls_of(turn.turn_index)
+        calls = self._mocks.record.of_turn(turn.turn_index)
         waited = self._waited()
         printed: tuple[ServerOutput, ...] = ()
         if failure.blame is Blame.AGENT:
-            with self._agent_wait:
-                printed = await self._servers.since(turn.printed)
+            if self._servers:
+                with self._agent_wait:
+                    printed = await self._servers.since(turn.printed)
             failure = _with_load_hint(failure, printed)
         failure = self._without_doubtful_blame(_with_dead_servers(failure, printed))
         return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, waited))
@@ -367,7 +369,7 @@ class TurnLoop:
     def _with_late_calls(self, turn: Turn) -> Turn:
         """Return a closed turn with the calls that became known later, or moved to a later turn."""
         index, hidden = turn.turn_index, turn.calls_hidden
-        calls, moved = self._mocks.calls_of(index), self._mocks.moved_from(index)
+        calls, moved = self._mocks.record.of_turn(index), self._mocks.record.moved_from(index)
         if not self._sources and (calls, moved) == (turn.tool_calls, turn.asked_calls):
             return turn
         known = hidden is not None and any(each.came_late(index, hidden) for each in self._sources)
@@ -391,13 +393,13 @@ class _Stopwatch:
         self.seconds += perf_counter() - self._began
 
 
-def _mocked_tools(agent: str, mocks: MockResolver, sources: Sequence[CallSource]) -> MockedTools:
+def _mocked_tools(agent: str, tools: Sequence[ToolSpec], sources: Sequence[CallSource]) -> MockedTools:
     from agentest.agents.bypassed_tools import MockedTools
 
     leading = next((source for source in sources if source.remedy), None)
     if leading is None:
-        return MockedTools(agent, mocks.specs(), exact=True)
-    return MockedTools(agent, mocks.specs(), leading.own_tools, leading.remedy)
+        return MockedTools(agent, tools, exact=True)
+    return MockedTools(agent, tools, leading.own_tools, leading.remedy)
 
 
 def with_state(conversation: Conversation, end: EndState) -> Conversation:

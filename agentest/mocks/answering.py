@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentest.domain.changes import ChangedAnswers
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
-from agentest.mocks.calls import HttpResponse, RecordedCall
+from agentest.mocks.calls import HttpResponse, MockOutcome, RecordedCall
 from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
@@ -52,9 +52,10 @@ class ConversationMocks:
         conversation_id: str,
         timeout_s: float,
         redact: Callable[[str], str],
+        state: dict[str, Any],
     ) -> None:
-        self.state: dict[str, Any] = {}
-        """The value of `ctx.state` in mocks."""
+        """Create the mocks. `state` is the value of `ctx.state`."""
+        self.state = state
         self._tools = tools
         self._scenario = scenario
         self._conversation_id = conversation_id
@@ -155,22 +156,6 @@ def _as_sent(name: str, result: Any) -> Any:
         raise MockError(
             f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
         ) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockOutcome:
-    """The outcome of a call, as it is recorded and as the agent receives it."""
-
-    result: Any = None
-    sent: Any = None
-    as_text: bool = False
-    """True if it is sent as plain text: a date needs quotes only in JSON."""
-    error: str | None = None
-    invalid_arguments: str | None = None
-    http: HttpResponse | None = None
-    """The status and headers that the mock sets."""
-    raised: str | None = None
-    """The exception that the mock's code raised by mistake, and its location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

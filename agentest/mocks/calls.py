@@ -16,7 +16,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
-from agentest.support.lazy_dataclasses import replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -115,6 +115,22 @@ class RecordedCall:
         """Add a report of a further source, or an updated one."""
         self.call = _merged(self.call, reported)
         self._reports[reported.seen_by] = reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockOutcome:
+    """The outcome of a call, as it is recorded and as the agent receives it."""
+
+    result: Any = None
+    sent: Any = None
+    as_text: bool = False
+    """True if it is sent as plain text: a date needs quotes only in JSON."""
+    error: str | None = None
+    invalid_arguments: str | None = None
+    http: HttpResponse | None = None
+    """The status and headers that the mock sets."""
+    raised: str | None = None
+    """The exception that the mock's code raised by mistake, and its location."""
 
 
 class CallRecord:

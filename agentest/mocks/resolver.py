@@ -7,15 +7,15 @@ import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import CUT_OFF, NO_MOCK, UNANSWERED, ToolCall
-from agentest.mocks.answering import Attendant, ConversationMocks, MockOutcome, ToolSimulator
 from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
 from agentest.mocks.calls import (
     CallRecord,
+    MockOutcome,
     PendingRealCall,
     RecordedCall,
     check_tool_name,
@@ -37,6 +37,9 @@ from agentest.support.json_text import (
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, turn_name
+
+if TYPE_CHECKING:
+    from agentest.mocks.answering import Attendant, ConversationMocks, ToolSimulator
 
 
 class MockResolver:
@@ -64,16 +67,18 @@ class MockResolver:
         self._timeout_s = timeout_s
         self._redact = redact
         self._initial = state
-        self._mocks = ConversationMocks(
-            tools, scenario=scenario, conversation_id=conversation_id, timeout_s=timeout_s, redact=redact
-        )
-        self._record = CallRecord(mocked=tools)
+        self.state: dict[str, Any] = {}
+        """The value of `ctx.state` in mocks: one object for the whole conversation."""
+        self._called: ConversationMocks | None = None
+        """None until the first call, as most conversations have none."""
+        self.record = CallRecord(mocked=tools)
+        """All calls, by turn too."""
         self._attendant: Attendant | None = None
 
     def attended_by(self, attendant: Attendant) -> None:
         """Let an attendant observe every call from now on, and answer calls if it wants to."""
         self._attendant = attendant
-        self._record.on_change = attendant.noticed
+        self.record.on_change = attendant.noticed
 
     def with_tools(self, tools: Mapping[str, Mock]) -> MockResolver:
         """Return a resolver for other tools in the same conversation. It shares only the state."""
@@ -84,21 +89,17 @@ class MockResolver:
             timeout_s=self._timeout_s,
             redact=self._redact,
         )
-        other._mocks.state = self._mocks.state
+        other.state = self.state
         return other
 
     def begin(self) -> None:
         """Fill the mocks' shared state with its initial value. Raises MockError."""
-        self._mocks.state.update(copy_initial_state(self._initial))
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The value of `ctx.state` in mocks: one object for the whole conversation."""
-        return self._mocks.state
+        if self._initial is not None:
+            self.state.update(copy_initial_state(self._initial))
 
     def end_state(self) -> EndState:
         """Return the state at the end of the conversation."""
-        return end_state(self._mocks.state, self._initial)
+        return end_state(self.state, self._initial)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Describe the mocks as tools."""
@@ -106,27 +107,23 @@ class MockResolver:
 
     def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls of a turn, in order, including one that ended the conversation."""
-        return self._record.of_turn(turn_index)
-
-    def moved_from(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """Return the calls that waited for approval in a turn and moved to a later turn."""
-        return self._record.moved_from(turn_index)
+        return self.record.of_turn(turn_index)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls so far, in order."""
-        return self._record.calls
+        return self.record.calls
 
     @property
     def statuses(self) -> tuple[int | None, ...]:
         """The real tool's HTTP status of each of the `calls`; None: it has none."""
-        return self._record.statuses
+        return self.record.statuses
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls not answered here (`CallRecord.observe`). Raises AgentError for an invalid name."""
         for call in calls:
             check_tool_name(call.name)
-        self._record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
+        self.record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
 
     def real_call(self, name: str, args: Any, turn_index: int) -> PendingRealCall | None:
         """Record a call that the agent's own tool is to answer. Returns None if the tool must not run.
@@ -139,7 +136,7 @@ class MockResolver:
         if name in self._tools or not self._passthrough or self._recorded_for(name, args):
             return None
         call = ToolCall(name, args, None, False, turn_index, error=UNANSWERED, seen_by=SeenBy.AGENT)
-        return PendingRealCall(self._record, self._record.begin(call), self._redact)
+        return PendingRealCall(self.record, self.record.begin(call), self._redact)
 
     async def resolve_json(
         self,
@@ -174,7 +171,7 @@ class MockResolver:
     def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
         """Record an impossible call and answer it with an error. Returns the text of the tool message."""
         call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
-        return json_text(self._record.finish(call, {"error": problem}, error=problem))
+        return json_text(self.record.finish(call, {"error": problem}, error=problem))
 
     async def serve(
         self,
@@ -218,7 +215,7 @@ class MockResolver:
         call.status = status
         error = self._redact(shortened(json_text(known))) if failed else None
         asked: dict[str, Any] = {"approval": approval} if approval else {}
-        self._record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran, **asked)
+        self.record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran, **asked)
 
     async def _resolved(
         self,
@@ -243,10 +240,10 @@ class MockResolver:
             by_hand = await self._attendant.answer(call, proposed) if self._attendant else None
             outcome = by_hand.outcome if by_hand else proposed or MockOutcome()
         except AgentestError as error:
-            self._record.finish(call, None, error=self._redact(str(error)), simulated=False)
+            self.record.finish(call, None, error=self._redact(str(error)), simulated=False)
             raise
         call.http = outcome.http
-        self._record.finish(
+        self.record.finish(
             call,
             outcome.result,
             error=outcome.error,
@@ -255,20 +252,35 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
+    @property
+    def _called_mocks(self) -> ConversationMocks:
+        if self._called is None:
+            from agentest.mocks.answering import ConversationMocks
+
+            self._called = ConversationMocks(
+                self._tools,
+                scenario=self._scenario,
+                conversation_id=self._conversation_id,
+                timeout_s=self._timeout_s,
+                redact=self._redact,
+                state=self.state,
+            )
+        return self._called
+
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
         if call.name in self._tools:
-            return await self._mocks.outcome(call.name, args, call.turn_index)
+            return await self._called_mocks.outcome(call.name, args, call.turn_index)
         answers = self._recorded_for(call.name, args)
         if not answers and self._simulator:
             result = await self._simulator.answer(
-                call, [each for each in self._record.calls if each is not call]
+                call, [each for each in self.record.calls if each is not call]
             )
             return MockOutcome(result=result, sent=result, as_text=isinstance(result, str))
         if not answers:
             return None
         # Recorded answers are given in order, and the last one is repeated.
-        before = sum(each.name == call.name and each.args == args for each in self._record.calls) - 1
+        before = sum(each.name == call.name and each.args == args for each in self.record.calls) - 1
         answer = copied(answers[min(before, len(answers) - 1)])
         return MockOutcome(result=answer, sent=answer, as_text=isinstance(answer, str))
 
@@ -290,7 +302,7 @@ class MockResolver:
         has_answer = name in self._tools or bool(self._recorded_for(name, args))
         simulated = self._simulator is not None and not has_answer and not misfit
         mocked = by_hand or has_answer or simulated
-        call = self._record.begin(
+        call = self.record.begin(
             ToolCall(
                 name,
                 args,
@@ -305,7 +317,7 @@ class MockResolver:
             )
         )
         if not mocked and not self._passthrough and not misfit:
-            self._record.finish(call, None, error=NO_MOCK)
+            self.record.finish(call, None, error=NO_MOCK)
             raise UnmockedToolError(self._unmocked(name, turn_index))
         return call
 
@@ -324,7 +336,7 @@ class MockResolver:
         )
 
     def _refuse(self, call: RecordedCall, problem: str) -> Any:
-        return self._record.finish(call, {"error": problem}, invalid_arguments=problem)
+        return self.record.finish(call, {"error": problem}, invalid_arguments=problem)
 
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
@@ -354,10 +366,8 @@ class EndState:
     """Keys whose values are not JSON or are incomplete."""
 
 
-def copy_initial_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
+def copy_initial_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a scenario's state for one conversation. Raises MockError if it cannot be copied."""
-    if state is None:
-        return {}
     try:
         return dict(deepcopy(state))
     except BaseException as error:

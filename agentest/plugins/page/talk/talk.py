@@ -40,8 +40,8 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
-from agentest.mocks.answering import ManualAnswer, MockOutcome
-from agentest.mocks.calls import RecordedCall
+from agentest.mocks.answering import ManualAnswer
+from agentest.mocks.calls import MockOutcome, RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
