@@ -38,7 +38,7 @@ def conversation_reasons(result: ConversationResult) -> list[Reason]:
     reasons = _certain_reasons(result)
     if result.criteria:
         reasons += _criterion_reasons(result, failed=any_failed(reasons))
-    if missed_goal(result):
+    if GOAL in result.metrics and missed_goal(result):
         message = missed_goal_message(result)
         reasons.append(Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL))
     return reasons
@@ -125,20 +125,16 @@ class LocatedTrajectory:
 
 def located_trajectories(result: ConversationResult) -> Iterator[LocatedTrajectory]:
     """Yield every single trajectory: first those of the whole conversation, then those of its turns."""
-    if result.trajectory:
-        yield from _located_parts(None, result.trajectory)
-    for turn in result.turns:
-        if turn.trajectory:
-            yield from _located_parts(turn.turn_index, turn.trajectory)
-
-
-def _located_parts(turn_index: int | None, trajectory: TrajectoryResult) -> Iterator[LocatedTrajectory]:
-    for part in trajectory.parts or (trajectory,):
-        yield LocatedTrajectory(turn_index=turn_index, result=part)
+    of_turns = ((turn.turn_index, turn.trajectory) for turn in result.turns)
+    for turn_index, trajectory in ((None, result.trajectory), *of_turns):
+        for part in (trajectory.parts or (trajectory,)) if trajectory else ():
+            yield LocatedTrajectory(turn_index=turn_index, result=part)
 
 
 def threshold_counted_trajectories(result: ConversationResult) -> tuple[LocatedTrajectory, ...]:
     """Return the mismatched trajectories that are not reasons, because a threshold counts what they lack."""
+    if TRAJECTORY_METRICS.keys().isdisjoint(result.metrics):
+        return ()
     return tuple(each for each in located_trajectories(result) if _is_counted(result, each.result))
 
 

@@ -140,6 +140,7 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     TurnEvaluation: ("trajectory",),
 }
 """Class → the fields that others wrote, which may be oversized."""
+_TRAJECTORY_TEXTS = ("summary", "expected", "forbidden", "actual")
 
 
 def _shortened(value: _T) -> _T:
@@ -179,14 +180,13 @@ def _stored_trajectory(result: TrajectoryResult) -> TrajectoryResult:
     """Limit the texts of a trajectory, which show calls with arguments, to MAX_CHARS in total."""
     parts = _each(_stored_trajectory, result.parts)
     result = result if parts is result.parts else replaced(result, parts=parts)
-    if len(result.reason) <= MAX_CHARS:
+    texts: dict[str, Any] = {name: getattr(result, name) or "" for name in _TRAJECTORY_TEXTS}
+    if sum(map(len, texts.values())) <= MAX_CHARS:
         return result
     left = MAX_CHARS
-    texts: dict[str, Any] = {}
-    for name in ("summary", "expected", "forbidden", "actual"):
-        if (text := getattr(result, name)) is not None:
-            texts[name] = shortened(text, max(left, 0))
-            left -= len(text)
+    for name, text in texts.items():
+        texts[name] = shortened(text, max(left, 0)) if text else getattr(result, name)
+        left -= len(text)
     return replaced(result, **texts)
 
 

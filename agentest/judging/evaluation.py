@@ -61,6 +61,8 @@ class ConversationEvaluation:
         self._evaluator = evaluator
         self._number = number
         self._at_end = at_end or evaluator.judges_at_end
+        self._is_judged = bool(evaluator.metrics or evaluator.scenario.criteria)
+        """True if there are questions for judges, even if no model answers them."""
         self._checked: dict[int, tuple[object, TurnEvaluation]] = {}
         """Turn → the calls that were known when it was checked, and what was found."""
         self._judged: list[Judgement] = []
@@ -84,12 +86,13 @@ class ConversationEvaluation:
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
             await self._check_turn(turns)
-            custom = self._if_custom_metrics(partial(self._measure_turn, turns))
-
-            async def judge() -> None:
-                self._judged.append(await self._evaluator.one_turn(turns, self._number))
-
-            await self._judge_while_measuring(custom, judge)
+            tasks: list[MeasurementTask] = []
+            if self._evaluator.custom:
+                tasks.append(partial(self._measure_turn, turns))
+            if self._is_judged:
+                tasks.append(partial(self._judge_turn, turns))
+            if tasks:
+                await run_concurrently(tasks)
         except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result
             self._record_problem(error)
 
@@ -104,10 +107,15 @@ class ConversationEvaluation:
             if not self._at_end:
                 self._calls |= {each[-1].turn_index: _known_calls(each[-1]) for each in histories}
             await self._check(conversation, histories)
-            others: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
-            others += self._if_custom_metrics(partial(self._measure, conversation, histories))
-            await self._judge_while_measuring(others, partial(self._judge, conversation))
-            self._grades = await self._evaluator.grade(conversation, self._number)
+            tasks: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
+            if self._evaluator.custom:
+                tasks.append(partial(self._measure, conversation, histories))
+            if self._is_judged:
+                tasks.append(partial(self._judge, conversation))
+            if tasks:
+                await run_concurrently(tasks)
+            if self._evaluator.graders:
+                self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._record_problem(error)
 
@@ -115,7 +123,9 @@ class ConversationEvaluation:
         """Return the result; call it after everything has been added."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
-        turns = tuple(add_grades(turn, self._grades) for turn in self._evaluated_turns())
+        turns = self._evaluated_turns()
+        if self._grades:
+            turns = tuple(add_grades(turn, self._grades) for turn in turns)
         graded = {name: grade.conversation for name, grade in self._grades.items() if grade.conversation}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
         result = ConversationResult(
@@ -147,19 +157,6 @@ class ConversationEvaluation:
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
 
-    async def _judge_while_measuring(self, others: Sequence[MeasurementTask], judge: MeasurementTask) -> None:
-        """Judge while other metrics are measured. Without a judge, start no task for it."""
-        if self._evaluator.judge is not None:
-            await run_concurrently([*others, judge])
-            return
-        if others:
-            await run_concurrently(others)
-        await judge()
-
-    def _if_custom_metrics(self, measuring: MeasurementTask) -> list[MeasurementTask]:
-        """Return the measurement if there are custom metrics; each task is a point to stop a run."""
-        return [measuring] if self._evaluator.custom else []
-
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
         if self._at_end or not conversation.shortened:  # a stored one, of which no turn was added
@@ -185,6 +182,9 @@ class ConversationEvaluation:
             self._judged.append(await self._evaluator.everything(conversation, self._number))
         else:
             self._judged.append(await self._evaluator.judge_conversation(conversation, self._number))
+
+    async def _judge_turn(self, turns: Sequence[Turn]) -> None:
+        self._judged.append(await self._evaluator.one_turn(turns, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
         """Judge a turn again that was judged before late calls arrived. The first answers do not count."""

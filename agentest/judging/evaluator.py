@@ -71,6 +71,7 @@ class ScenarioEvaluator(ScenarioJudge):
         if turn.turn_index >= len(script):  # the simulated user writes it
             return TurnEvaluation(turn.turn_index)
         scripted = script[turn.turn_index]
+        blind = self.agent.visibility.hidden(turn, turns) if scripted.trajectory else None
         return TurnEvaluation(
             turn_index=turn.turn_index,
             trajectory=await self._matched(
@@ -78,8 +79,8 @@ class ScenarioEvaluator(ScenarioJudge):
                 [turn],
                 (*turn.tool_calls, *turn.asked_calls),
                 1,
-                blind=self.agent.visibility.hidden(turn, turns),
-                listed=self.agent.visibility.listed_in(turn),
+                blind=blind,
+                listed=self.agent.visibility.listed_if(blind),
                 of_turn=True,
             )
             if scripted.trajectory
@@ -184,15 +185,15 @@ class ScenarioEvaluator(ScenarioJudge):
         """Match the calls of the whole conversation against the scenario's trajectory."""
         if conversation.shortened or not self.scenario.trajectory:
             return None
-        failure = conversation.failure
+        failure, blind = conversation.failure, self.agent.visibility.hidden(conversation)
         return await self._matched(
             self.scenario.trajectory,
             (*conversation.turns, conversation.unfinished),
             conversation.tool_calls,
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
-            blind=self.agent.visibility.hidden(conversation),
-            listed=self.agent.visibility.listed_in(conversation),
+            blind=blind,
+            listed=self.agent.visibility.listed_if(blind),
         )
 
     async def _matched(

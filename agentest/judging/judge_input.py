@@ -288,15 +288,15 @@ class CallVisibility:
     def wholly_hidden(self, record: Turn | Conversation) -> str | None:
         """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
         why = self.hidden(record)
-        return None if why is not None and why in (self._partly_blind, self.unreported) else why
+        return None if self.listed_if(why) is not None else why
 
-    @property
-    def _partly_blind(self) -> str | None:
-        return self.blind if self.partial else None
+    def listed_if(self, why: str | None) -> frozenset[str] | None:
+        """Return the tools whose calls are all visible if some are hidden for this reason, or None if none.
 
-    def listed_in(self, record: Turn | Conversation) -> frozenset[str] | None:
-        """Return the tools whose calls are all visible; None if the calls of any tool may be hidden."""
-        return None if self.wholly_hidden(record) else self.listed
+        None: the calls of any tool may be hidden.
+        """
+        partly = (None, self.unreported, self.blind if self.partial else None)
+        return self.listed if why in partly else None
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
         """Return True if the last turn can be judged for missing calls.

@@ -143,7 +143,11 @@ class Broadcast:
             self._receivers[kind] = [each for each in self._reporters if receives(each, kind)]
         for reporter in self._receivers[kind]:
             try:
-                self._pass_on(reporter, event)
+                if isinstance(event, RunFinished):
+                    with with_reminders(f"writing the report of {reporter.name}"):
+                        reporter.on_event(event)
+                else:
+                    reporter.on_event(event)
             except Exception as error:  # noqa: BLE001 - a reporter's trouble must not cost the run its results
                 self._reporters.remove(reporter)
                 self._receivers.clear()
@@ -156,13 +160,6 @@ class Broadcast:
                     self._again.append((reporter, event))
                 else:
                     self._fail(reporter, error)
-
-    def _pass_on(self, reporter: Reporter, event: Event) -> None:
-        if not isinstance(event, RunFinished):
-            reporter.on_event(event)
-            return
-        with with_reminders(f"writing the report of {reporter.name}"):
-            reporter.on_event(event)
 
     def finish(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Retry the reporters that could not write their report, with pauses between the attempts."""

@@ -300,7 +300,7 @@ class Journal:
                 self._write(ScenarioLine(scenario=CODECS.write(event.result), amended=True))
             case RunFinished():
                 self._write(EndLine(run=CODECS.write(stored_head(event.result))))
-        if self._file.used:
+        if not self._began and self._file.used:
             self._note_begun()
 
     @property
@@ -352,7 +352,7 @@ class Journal:
 
     def _note_begun(self) -> None:
         """Call `on_begun` as soon as the beginning of the journal is in the file."""
-        if self._began or not self.flush():
+        if not self.flush():
             return
         with suppress(OSError):  # the next event tries again
             self._on_begun()

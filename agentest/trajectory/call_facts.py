@@ -512,7 +512,10 @@ def step_text(step: Step) -> str:
     return f"any_of({', '.join(paths)})"
 
 
-def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
+NO_CALLS = "no calls"
+
+
+def listed(texts: Iterable[str], nothing: str = NO_CALLS) -> str:
     """Join texts with commas; beyond the first twenty, only their number is given."""
     items = list(texts)
     more = f", … {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""

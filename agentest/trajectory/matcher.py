@@ -22,6 +22,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.trajectory.alignment import align_calls
 from agentest.trajectory.call_facts import (
+    NO_CALLS,
     ROUNDS_NOT_REPORTED,
     CallFacts,
     CallView,
@@ -183,7 +184,14 @@ def _without_calls(spec: Trajectory, turns: int) -> TrajectoryResult:
         return TrajectoryResult(matched=True, summary=summary)
     score = TrajectoryScore(met=1.0, precision=1.0, recall=1.0)
     return TrajectoryResult(
-        matched=True, summary=summary, without_calls=True, score=score, **_call_fields(spec, ())
+        matched=True,
+        summary=summary,
+        without_calls=True,
+        score=score,
+        mode=None if spec.expected is None else spec.match_mode,
+        expected=None if spec.expected is None else NO_CALLS,
+        forbidden=listed(map(expected_text, spec.forbidden)) if spec.forbidden else None,
+        actual=NO_CALLS,
     )
 
 

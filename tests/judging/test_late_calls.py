@@ -27,8 +27,9 @@ class SlowEvaluator:
     judges_at_end = False
     skip_decided = False
     judge = object()
-    custom = ()
+    custom = graders = ()
     credited = ()
+    metrics = ("helpfulness",)
     scenario = Scenario("s", "", 0)
 
     def __init__(self) -> None:
