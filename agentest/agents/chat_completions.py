@@ -24,7 +24,6 @@ from agentest.agents.json_reader import (
     text_at,
     truncated_stream_error,
 )
-from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
@@ -32,7 +31,7 @@ from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import replace
-from agentest.support.templates import Template, Values
+from agentest.support.templates import NO_VALUES, Template, Values
 
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
@@ -67,12 +66,18 @@ class ChatCompletionsClient:
         self._asks_for_tokens = config.streaming and _STREAM_OPTIONS not in config.body
         self._has_reported_tokens = False
         self._body = Template(config.body)
+        self._has_placeholders = bool(self._body.names) or self._sender.has_placeholders
+        self._settings = config.body
         self._streamed = {"stream": True} if config.streaming else {}
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the agent's reply. Raises NoReply. Each attempt has the full time-out."""
-        values = TurnValues(messages, ctx)
-        body = self._body.filled(values)
+        values, body = NO_VALUES, self._settings
+        if self._has_placeholders:
+            from agentest.agents.placeholders import TurnValues
+
+            values = TurnValues(messages, ctx)
+            body = self._body.filled(values)
         payload = {**body, **self._streamed, "messages": [*body.get("messages", []), *to_wire(messages)]}
         if self._sends_state and ctx.session and ctx.session.state:
             state = dict(ctx.session.state)
@@ -80,7 +85,11 @@ class ChatCompletionsClient:
         names = {tool.name for tool in ctx.tools}
         if "tools" in body:
             names.update(text_at(mapping_at(tool, "function"), "name") for tool in objects_at(body, "tools"))
-        answered = await self._request_reply(payload, values, partial(self._read, names))
+        read = partial(self._read, names)
+        if self._asks_for_tokens:
+            answered = await self._request_with_usage(payload, values, read)
+        else:
+            answered = await self._sender.post(self._endpoint, payload, read, values=values)
         return replace(
             answered.value,
             latency_ms=answered.latency_ms,
@@ -88,11 +97,9 @@ class ChatCompletionsClient:
             first_token_ms=answered.first_token_ms,
         )
 
-    async def _request_reply(
+    async def _request_with_usage(
         self, payload: dict[str, Any], values: Values, read: _ReadReply
     ) -> HttpAnswer[AgentReply]:
-        if not self._asks_for_tokens:
-            return await self._sender.post(self._endpoint, payload, read, values=values)
         with_usage = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
         read_or_rejected = partial(self._read_or_rejected, read)
         first = await self._sender.post(

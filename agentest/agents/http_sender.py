@@ -177,6 +177,10 @@ class HttpSender:
             **{name.lower(): value for name, value in config.sent_headers.items()},
         }
         self._templates = Template(self._headers)
+        self.has_placeholders = bool(self._templates.names)
+        """True if values fill the agent's headers."""
+        self._has_traced_turns = bool(config.call_sources)
+        """True if requests may have to name their turn: only call sources look for these names."""
 
     async def post(
         self,
@@ -251,9 +255,11 @@ class HttpSender:
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
             # Do not charge the agent for a blocked event loop, unless it blocked the loop itself.
-            took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
-            if response.held_up and took > self._timeout_s:
-                raise NoReply(self._timeout_message(request.url), attempt - 1)
+            took = limit.elapsed
+            if response.held_up:
+                took = min(took + response.held_up, limit.elapsed_in_all)
+                if took > self._timeout_s:
+                    raise NoReply(self._timeout_message(request.url), attempt - 1)
             # A GET proves nothing: many servers answer every path.
             if self._advisor and request.content is not None and response.is_success:
                 self._advisor.has_answered = True
@@ -266,7 +272,7 @@ class HttpSender:
         return await self._advisor.advised(problem, response, sent) if self._advisor else problem
 
     def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
-        turn = turn_of_requests()
+        turn = turn_of_requests() if self._has_traced_turns else None
         if not (request.headers or self._templates.names or turn) and request.content is not None:
             return list(self._headers.items())
         by_name = {name.lower(): value for name, value in request.headers.items()}
@@ -331,7 +337,8 @@ class HttpSender:
     async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
             response = await self._client.send_direct(request.method, request.url, headers, request.content)
-            note_request()
+            if self._has_traced_turns:
+                note_request()
             return response
         except CONNECTION_ERRORS as error:
             if shortage := find_shortage(error):

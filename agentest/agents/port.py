@@ -289,9 +289,10 @@ class AgentCopies:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         return await self.copies[0].reply(messages, ctx)
 
-    def of_lane(self, lane: int) -> Agent:
-        """Return the copy with this number, from 1."""
-        return self.copies[lane - 1]
+
+def of_lane(agent: Agent, lane: int) -> Agent:
+    """Return the copy with this number, from 1; the agent itself if its server runs once."""
+    return agent.copies[lane - 1] if isinstance(agent, AgentCopies) else agent
 
 
 class ConversationalAgent:

@@ -20,7 +20,7 @@ from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, unmocked_tools_setting
+from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import first, narrow_plan, shuffled, with_units
 from agentest.scenarios.discovery import ENDINGS
@@ -485,11 +485,10 @@ def _named_files(prepared: Prepared) -> set[Path]:
 
 def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
-    unmocked = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
     custom = sorted({metric.name for metric in prepared.plan.custom} - unit.unmeasured)
     judged = [unit.metrics, custom, unit.thresholds, unit.graders, unit.information, unit.max_turns]
-    values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
-    return [*values, *judged]
+    values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug]
+    return [*values, prepared.unmocked_tools, *judged]
 
 
 def _content_hash(content: bytes) -> str:

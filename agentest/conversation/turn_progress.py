@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import field
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.agents.port import (
     AccessDenied,
@@ -14,7 +14,6 @@ from agentest.agents.port import (
     MockBypassed,
     TurnContext,
 )
-from agentest.agents.server_output import Positions
 from agentest.domain.changes import InjectedFault
 from agentest.domain.transcript import (
     AttachedFile,
@@ -41,6 +40,9 @@ from agentest.support.errors import (
     SessionMismatch,
 )
 from agentest.support.lazy_dataclasses import dataclass, replace
+
+if TYPE_CHECKING:
+    from agentest.agents.server_output import Positions
 
 
 class CallSource:
@@ -166,7 +168,8 @@ class TurnProgress:
         self.usage += reply.usage
         if reply.model_calls:  # 0 means that the agent does not count its model calls
             self.model_calls = (self.model_calls or 0) + reply.model_calls
-        self.count_retries(reply.retries)
+        if reply.retries:
+            self.count_retries(reply.retries)
 
     def closed(
         self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent, AgentCopies
+from agentest.agents.port import Agent
 from agentest.agents.server_output import AgentServers
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.server import Server
@@ -65,13 +65,6 @@ class LiveConversation:
     def config(self) -> AgentConfig:
         """The settings of the agent."""
         return self.prepared.plan.agents[self.unit.agent]
-
-    @property
-    def copy(self) -> Agent:
-        """The copy of the agent that takes part: the agent itself, if there is only one."""
-        if self.lane is not None and isinstance(self.agent, AgentCopies):
-            return self.agent.of_lane(self.lane)
-        return self.agent
 
     @property
     def servers(self) -> AgentServers:

@@ -279,11 +279,8 @@ def is_handed_over(calls: Iterable[ToolCall]) -> bool:
     return any(call.mocked or call.seen_by in _HANDED_OVER for call in calls)
 
 
-def bypass_reason(unit: Unit, result: ConversationResult) -> str | None:
-    """Return why the run must stop if the agent ran a mocked tool itself; None if it did not."""
-    failure = result.conversation.failure
-    if failure is None or not failure.bypassed:
-        return None
+def bypass_reason(unit: Unit, failure: Failure) -> str:
+    """Return why the run must stop after a conversation in which the agent ran a mocked tool itself."""
     from agentest.agents.bypassed_tools import quote_tool_names
 
     return (

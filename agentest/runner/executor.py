@@ -179,7 +179,8 @@ class _Scheduler:
         """Run the units. Returns results by scope for every unit that began, even if it was interrupted."""
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
-                await self._start(units, tasks)
+                # A task of its own, because each free slot would wake all that waits for the run's end.
+                tasks.start_soon(self._start, units, tasks)
             for progress in self._undecided:
                 await self._decide(progress)
         if self._in_progress:
@@ -379,8 +380,8 @@ class _Scheduler:
             self._report_finished(unit, number, finished)
         if self._allowance:
             self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
-        if bypassed := bypass_reason(unit, finished.result):
-            self._stop.because_of_real_tool(bypassed)
+        if failure and failure.bypassed:
+            self._stop.because_of_real_tool(bypass_reason(unit, failure))
             return
         if trial:
             self.trials.end(unit.agent, trial)

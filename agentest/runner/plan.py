@@ -308,12 +308,6 @@ def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ..
     return (wanted,), known
 
 
-def unmocked_tools_setting(config: Config, options: Options) -> UnmockedTools | None:
-    """Return the explicit setting for calls that nothing answers, from command line or configuration."""
-    configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
-    return options.unmocked_tools or configured
-
-
 def _entries(
     scenario: Scenario,
     config: Config,

@@ -24,7 +24,7 @@ from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration, Status
 from agentest.plugin import if_command
-from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
+from agentest.runner.plan import Options, Plan, ResumedRun, UnmockedTools, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
@@ -212,6 +212,8 @@ class Prepared:
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
     managed_servers: ManagedServers = ManagedServers()
+    unmocked_tools: UnmockedTools | None = None
+    """How to treat calls that nothing answers, if the command line or the configuration says so."""
     copies: Mapping[str, tuple[AnyAgent, ...]] = field(default_factory=dict)
     """Agent → its settings for each copy of its server, if there are several."""
     resumed_run: ResumedRun | None = None
@@ -397,6 +399,7 @@ def prepared_for(
     reports = requested_reports(request.reports.reporters, request.here or request.root) or parse_reports(
         config.reporters, request.root
     )
+    unmocked_tools = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
     calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,
@@ -411,6 +414,7 @@ def prepared_for(
         calibrations=calibrations,
         files=files,
         managed_servers=managed_servers_of(config, plan.agents, loaded.redact),
+        unmocked_tools=request.options.unmocked_tools or unmocked_tools,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.port import Agent
+from agentest.agents.port import Agent, of_lane
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user import MutatedUser, OfflineUser, RedactedUser, ScriptedUser, User
@@ -39,7 +39,7 @@ from agentest.runner.call_sources import (
     SourcesOfAgents,
     WaitingBlock,
 )
-from agentest.runner.plan import Unit, unmocked_tools_setting
+from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import known_tools, read_mock_server_tools, tools_of_unit
@@ -213,13 +213,13 @@ class LiveConversations:
                 calls += await stack.enter_async_context(sources.conversation(live))
             loop = TurnLoop(
                 live.spec,
-                live.copy,
+                live.agent if live.lane is None else of_lane(live.agent, live.lane),
                 user,
                 live.mocks,
                 calls,
                 on_turn=request.on_turn,
                 redact=self.prepared.loaded.redact.error,
-                servers=live.servers,
+                servers=live.servers if self.prepared.managed_servers.servers else None,
             )
             conversation = await loop.run()
             for finish in live.finishers:
@@ -254,9 +254,7 @@ class LiveConversations:
 
     def _mocks(self, request: ConversationRequest) -> MockResolver:
         prepared, unit = self.prepared, request.unit
-        unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
-        if prepared.plan.agents[unit.agent].only_sees_calls:
-            unmocked_tools = "passthrough"
+        unmocked_tools = "passthrough" if unit.traits.only_sees_calls else prepared.unmocked_tools
         simulates = unit.scenario.simulates_tools or unmocked_tools == "simulate"
         if unmocked_tools == "simulate":
             unmocked_tools = "error"

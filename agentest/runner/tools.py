@@ -405,6 +405,8 @@ class AgentTraits:
     queue: str | None = None
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
+    only_sees_calls: bool = False
+    """True if calls are seen at its model gateway, and it runs its tools."""
     mocks_inside: bool = False
     """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
@@ -443,6 +445,7 @@ def agent_traits(name: str, agent: AnyAgent, served: ServedTools = NO_SERVED_TOO
         replies_show_calls=agent.tool_visibility is None,
         queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=agent.call_servers,
+        only_sees_calls=agent.only_sees_calls,
         mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
         tools_on_either_side=agent.tools_on_either_side,
         spans_count=_spans_count(agent),

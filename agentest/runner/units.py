@@ -138,13 +138,10 @@ class UnitEvaluation:
         self._fail_on = settings.fail_on
         self._named = connections.models.named
         self._user_for = connections.models.user_for
+        self.needs_judge = self._judge is not None or bool(self._named)
+        """True if a model judges."""
         self._evaluators: dict[str, ScenarioEvaluator] = {}
         """By scope, for units in progress."""
-
-    @property
-    def needs_judge(self) -> bool:
-        """True if a model judges."""
-        return self._judge is not None or bool(self._named)
 
     def may_wait(self, unit: Unit) -> bool:
         """Return True if the evaluation of a turn may wait: for a judge or for functions of users."""

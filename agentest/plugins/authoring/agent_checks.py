@@ -11,7 +11,7 @@ import anyio
 from agentest.agents.advice import detect_within_limit, is_at
 from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http_sender import endpoint_probe_of
-from agentest.agents.port import Agent, AgentCopies, AgentReply
+from agentest.agents.port import Agent, AgentReply, of_lane
 from agentest.agents.protocol_probe import (
     DetectedProtocol,
     is_absent,
@@ -168,7 +168,7 @@ async def _check_protocol(
     """Send a message as a run does. Returns the reply, or None after telling what is wrong."""
     name = subject("protocol", agent)
     try:
-        async with short_talk(_one_copy(client)) as talk:
+        async with short_talk(of_lane(client, 1)) as talk:
             reply = await talk.say(_HELLO)
     except (AgentError, CannotSend) as error:
         problem = shortened(str(error), 600)
@@ -181,10 +181,6 @@ async def _check_protocol(
     said = repr(text) if text else f"a call of {reply.tool_requests[0].name}"
     tell(good(name, f"{config.type}, as configured: it answered {_HELLO!r} with {said}"))
     return reply
-
-
-def _one_copy(agent: Agent) -> Agent:
-    return agent.of_lane(1) if isinstance(agent, AgentCopies) else agent
 
 
 async def _problem_check(name: str, agent: HttpAgent, problem: str, sender: Client) -> Check:
@@ -227,7 +223,7 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
     if not wanted:
         advice = "agentest doctor --interleave sends 4 messages to see whether conversations mix."
         return left_open(name, f"{_INTERLEAVED} were not tried: the agent was running already", advice)
-    copy = _one_copy(client)
+    copy = of_lane(client, 1)
     try:
         async with short_talk(copy, "agentest-a") as one, short_talk(copy, "agentest-b") as other:
             for talk, fact in zip((one, other), _FACTS, strict=True):

@@ -120,8 +120,9 @@ class ConversationSlots:
                 result = (await self._runner.run(unit, number, ongoing)).result
             finally:
                 self._runner.end(unit)
-        if bypassed := bypass_reason(unit, result):
-            self._stop.because_of_real_tool(bypassed)
+        failure = result.conversation.failure
+        if failure and failure.bypassed:
+            self._stop.because_of_real_tool(bypass_reason(unit, failure))
         return result
 
 

@@ -48,7 +48,6 @@ from agentest.runner.plan import (
     finalized_entries,
     map_units,
     units_among,
-    unmocked_tools_setting,
 )
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
@@ -114,7 +113,6 @@ async def open_servers(resources: RunResources) -> RunServers:
 def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> ServerInputs:
     """Return what the servers of a group need."""
     prepared, plan = resources.prepared, resources.prepared.plan
-    config, options = prepared.loaded.config, prepared.request.options
     agents = [plan.agents[name] for name in group.agents]
     units = [unit for unit in plan.units if unit.agent in group.agents]
     tools: dict[str, ToolSpec] = {}  # of each tool the most detailed mock
@@ -131,7 +129,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
         group=group,
         tools=tuple(tools.values()),
         only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
-        passthrough=unmocked_tools_setting(config, options) == "passthrough",
+        passthrough=prepared.unmocked_tools == "passthrough",
         root=prepared.request.root,
         client=resources.client,
         stack=resources.closing,
@@ -139,7 +137,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
         redact=prepared.loaded.redact,
         spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
         mocked_in=places,
-        replays=_replays(options, agents[0]),
+        replays=_replays(prepared.request.options, agents[0]),
         keep_span=resources.reports.keep_span,
         left_out=plan.left_out,
     )
@@ -468,6 +466,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     return replace(
         prepared,
         request=replace(prepared.request, options=options),
+        unmocked_tools=options.unmocked_tools,
         plan=replace(plan, entries=entries, units=units_among(entries), left_out=left_out),
         notes=notes,
     )
