@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, field, replace
+from dataclasses import KW_ONLY, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -22,7 +22,6 @@ from agentest.domain.transcript import Remark, SentRequest, ToolCall, Usage
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import Sender
-from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
@@ -64,33 +63,6 @@ class AgentReply:
     """Number of requests for approval that the scenario's `approve` has answered."""
     calls_hidden: str | None = None
     """Why this reply cannot report calls although its type can, as the end of a sentence."""
-
-
-def well_formed_reply(reply: AgentReply) -> AgentReply:
-    """Replace lone surrogates in a reply's texts, because they cannot be encoded as UTF-8.
-
-    The `observed` calls are cleaned where they are recorded.
-    """
-    text = None if reply.text is None else well_formed(reply.text)
-    has_other_texts = (
-        reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
-    )
-    if text is reply.text and not has_other_texts:
-        return reply
-    return replace(
-        reply,
-        text=text,
-        tool_requests=tuple(
-            ToolRequest(well_formed(r.id), well_formed(r.name), well_formed(r.arguments))
-            for r in reply.tool_requests
-        ),
-        remarks=tuple(
-            replace(r, author=well_formed(r.author), text=well_formed(r.text)) for r in reply.remarks
-        ),
-        author=reply.author and well_formed(reply.author),
-        state=well_formed_value(reply.state),
-        state_before=well_formed_value(reply.state_before),
-    )
 
 
 class AppFailed(Exception):
@@ -324,12 +296,6 @@ class ConversationalAgent:
 def is_conversational(agent: Agent) -> bool:
     """Return True if an agent has per-conversation state, so that only a new conversation forgets."""
     return hasattr(agent.copies[0] if isinstance(agent, AgentCopies) else agent, "conversation")
-
-
-def open_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
-    """Open a conversation with an agent: the agent itself, unless it has per-conversation state."""
-    conversation = getattr(agent, "conversation", None)
-    return nullcontext(agent) if conversation is None else conversation()
 
 
 def takes_attachments(agent: Agent) -> bool:

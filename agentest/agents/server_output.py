@@ -103,6 +103,3 @@ class AgentServers:
                 before = now
         outputs = (each.since(positions[each.name]) for each in self.printed)
         return tuple(each for each in outputs if each)
-
-
-NO_SERVERS = AgentServers()

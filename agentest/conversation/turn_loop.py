@@ -19,11 +19,16 @@ from agentest.agents.port import (
     MockBypassed,
     NoReply,
     TurnContext,
-    open_conversation,
     takes_attachments,
+)
+from agentest.conversation.turn_progress import (
+    CallSource,
+    TurnProgress,
+    WaitingTimes,
+    failure_of,
+    open_conversation,
     well_formed_reply,
 )
-from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
 from agentest.conversation.user import NextMessage, User, UserLeftRole
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import field
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.agents.port import (
     AccessDenied,
+    Agent,
     AgentReply,
     MockBypassed,
     TurnContext,
 )
 from agentest.domain.changes import InjectedFault
+from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import (
     AttachedFile,
     Blame,
@@ -39,6 +41,7 @@ from agentest.support.errors import (
     ProgramDelayed,
     SessionMismatch,
 )
+from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
@@ -225,6 +228,39 @@ class TurnProgress:
             faults=self.faults,
             model_cost=self.model_cost,
         )
+
+
+def well_formed_reply(reply: AgentReply) -> AgentReply:
+    """Replace lone surrogates in a reply's texts, because they cannot be encoded as UTF-8.
+
+    The `observed` calls are cleaned where they are recorded.
+    """
+    text = None if reply.text is None else well_formed(reply.text)
+    has_other_texts = (
+        reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
+    )
+    if text is reply.text and not has_other_texts:
+        return reply
+    return replace(
+        reply,
+        text=text,
+        tool_requests=tuple(
+            ToolRequest(well_formed(r.id), well_formed(r.name), well_formed(r.arguments))
+            for r in reply.tool_requests
+        ),
+        remarks=tuple(
+            replace(r, author=well_formed(r.author), text=well_formed(r.text)) for r in reply.remarks
+        ),
+        author=reply.author and well_formed(reply.author),
+        state=well_formed_value(reply.state),
+        state_before=well_formed_value(reply.state_before),
+    )
+
+
+def open_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
+    """Open a conversation with an agent: the agent itself, unless it has per-conversation state."""
+    conversation = getattr(agent, "conversation", None)
+    return nullcontext(agent) if conversation is None else conversation()
 
 
 def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:

@@ -10,7 +10,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from agentest.domain.metrics import Range, scale_of
-from agentest.domain.reasons import criteria_totals
+from agentest.domain.reasons import conversation_passed, conversation_status, criteria_totals
 from agentest.domain.results import (
     AttackRate,
     ConversationResult,
@@ -23,7 +23,6 @@ from agentest.domain.results import (
     Totals,
 )
 from agentest.domain.transcript import ATTACK_CHECK, TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
-from agentest.domain.verdict import conversation_passed, conversation_status
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
     clustered_mean,

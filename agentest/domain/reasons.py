@@ -1,4 +1,4 @@
-"""Find the reasons why one conversation did not pass: failed trajectories, checks, criteria and goals.
+"""Decide whether one conversation passed, and find the reasons if not: trajectories, checks, criteria, goals.
 
 Together with `verdict`, this is the only module that decides what passes. It also has the outcomes of goals
 and criteria as values, sentences and totals.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from agentest.domain.end_reason import IN_WORDS
-from agentest.domain.metrics import GOAL, TRAJECTORY_METRICS
+from agentest.domain.metrics import GOAL, METRICS, TRAJECTORY_METRICS
 from agentest.domain.results import (
     NO_MODEL,
     CheckResult,
@@ -23,6 +23,7 @@ from agentest.domain.results import (
     Score,
     Status,
     TrajectoryResult,
+    Unscored,
 )
 from agentest.domain.transcript import Blame
 from agentest.support.lazy_dataclasses import dataclass
@@ -42,6 +43,31 @@ def conversation_reasons(result: ConversationResult) -> list[Reason]:
         message = missed_goal_message(result)
         reasons.append(Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL))
     return reasons
+
+
+def conversation_status(result: ConversationResult) -> Status:
+    """Return a conversation's status, for rates and comparisons; errored if unknown but not failed."""
+    reasons = conversation_reasons(result)
+    if any_failed(reasons) or result.severe_failures:
+        return Status.FAILED
+    if reasons or result.severity_unknown or _has_unscored_metric(result):
+        return Status.ERRORED
+    return Status.PASSED
+
+
+def conversation_passed(result: ConversationResult) -> bool:
+    """True if the conversation passed, based on the information so far."""
+    return conversation_status(result) is Status.PASSED
+
+
+def conversation_failed(result: ConversationResult) -> bool:
+    """True if the conversation failed, based on the information so far."""
+    return bool(result.severe_failures) or any_failed(conversation_reasons(result))
+
+
+def _has_unscored_metric(result: ConversationResult) -> bool:
+    """True if a metric of Agentest has no score; a custom metric counts only through its threshold."""
+    return any(isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
 
 
 def _certain_reasons(result: ConversationResult) -> list[Reason]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, TypeVar
 
-from agentest.domain.reasons import conversation_reasons, threshold_counted_trajectories
+from agentest.domain.reasons import conversation_passed, conversation_reasons, threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
@@ -33,7 +33,6 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
-from agentest.domain.verdict import conversation_passed
 from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
 from agentest.support.text import shortened as excerpt

@@ -14,8 +14,14 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.domain.metrics import COST, GOAL, LATENCY_P95, LIMITS, METRICS, PASS_RATE
-from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
+from agentest.domain.metrics import COST, GOAL, LATENCY_P95, LIMITS, PASS_RATE
+from agentest.domain.reasons import (
+    any_failed,
+    conversation_failed,
+    conversation_reasons,
+    conversation_status,
+    missed_goals,
+)
 from agentest.domain.results import (
     DECIDED,
     ChangedScenario,
@@ -131,26 +137,6 @@ def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> Me
     return _metric_verdict(name, threshold, score, 0.0)
 
 
-def conversation_status(result: ConversationResult) -> Status:
-    """Return a conversation's status, for rates and comparisons; errored if unknown but not failed."""
-    reasons = conversation_reasons(result)
-    if any_failed(reasons) or result.severe_failures:
-        return Status.FAILED
-    if reasons or result.severity_unknown or _has_unscored_metric(result):
-        return Status.ERRORED
-    return Status.PASSED
-
-
-def conversation_passed(result: ConversationResult) -> bool:
-    """True if the conversation passed, based on the information so far."""
-    return conversation_status(result) is Status.PASSED
-
-
-def conversation_failed(result: ConversationResult) -> bool:
-    """True if the conversation failed, based on the information so far."""
-    return bool(result.severe_failures) or any_failed(conversation_reasons(result))
-
-
 def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
     """True if this conversation fails a scenario without pass rate; a goal's threshold decides on goals."""
     return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
@@ -218,11 +204,6 @@ def _metric_verdict(name: str, threshold: float, score: float | None, tolerance:
 def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
     for conversation in conversations:
         yield from conversation.metric_results
-
-
-def _has_unscored_metric(result: ConversationResult) -> bool:
-    """True if a metric of Agentest has no score; a custom metric counts only through its threshold."""
-    return any(isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
 
 
 def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:

@@ -12,8 +12,8 @@ from math import fsum
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
+from agentest.domain.reasons import conversation_status
 from agentest.domain.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
-from agentest.domain.verdict import conversation_status
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.differences import Cluster

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from agentest.domain.metrics import NO_FAILURE, TRAJECTORY_METRICS, TRAJECTORY_SCORE, require_entry_for_each
-from agentest.domain.reasons import located_trajectories
+from agentest.domain.reasons import conversation_failed, located_trajectories
 from agentest.domain.results import (
     DECIDED,
     CheckResult,
@@ -27,7 +27,6 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Blame, Conversation, Failure, Turn
-from agentest.domain.verdict import conversation_failed
 from agentest.judging.judgement import Judgement, growing_histories
 from agentest.scenarios.model import Scenario
 from agentest.support.calling import run_concurrently
@@ -137,11 +136,9 @@ class ConversationEvaluation:
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
             checks=self._whole,
         )
-        return self._with_partial_credit(result)
+        return self._with_partial_credit(result) if self._evaluator.credited else result
 
     def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
-        if not self._evaluator.credited:
-            return result
         credit = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
         return replace(result, metrics={**result.metrics, **credit})
 
@@ -155,7 +152,7 @@ class ConversationEvaluation:
             _, turn = self._checked[index]
             metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
-        return _with_last_checks(tuple(turns), self._final_state)
+        return _with_last_checks(turns, self._final_state) if self._final_state else tuple(turns)
 
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
@@ -198,9 +195,10 @@ class ConversationEvaluation:
         return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
-        turns = _with_last_checks(tuple(turn for _, turn in self._checked.values()), self._final_state)
+        turns = _with_last_checks([turn for _, turn in self._checked.values()], self._final_state)
         result = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
-        return conversation_failed(self._with_partial_credit(result))
+        result = self._with_partial_credit(result) if self._evaluator.credited else result
+        return conversation_failed(result)
 
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:
         self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)
@@ -230,10 +228,10 @@ def add_grades(turn: TurnEvaluation, grades: Mapping[str, GraderResult]) -> Turn
 
 
 def _with_last_checks(
-    turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
+    turns: Sequence[TurnEvaluation], checks: tuple[CheckResult, ...]
 ) -> tuple[TurnEvaluation, ...]:
     if not (turns and checks):
-        return turns
+        return tuple(turns)
     return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
 
 

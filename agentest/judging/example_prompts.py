@@ -12,7 +12,7 @@ from agentest.domain.metrics import BUILTIN
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.judging.judge import BATCH_METRIC, Judge
-from agentest.judging.judge_input import AgentBackground, CallVisibility
+from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.models.port import Answer, CallKey, Message
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.errors import ModelUnavailable

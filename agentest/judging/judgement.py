@@ -1,4 +1,7 @@
-"""Select the questions for judges about a conversation and its turns, and convert the answers to results."""
+"""Select the questions for judges about a conversation and its turns, and convert the answers to results.
+
+What judges are asked depends on which of the agent's calls can be seen (`CallVisibility`).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from agentest.domain.results import (
     Skipped,
     Unscored,
 )
-from agentest.domain.transcript import Conversation, Turn
+from agentest.domain.tool_visibility import cannot_be_seen
+from agentest.domain.transcript import Conversation, ModelBriefing, Turn
 from agentest.judging.judge_input import (
-    AgentBackground,
+    JudgeBackground,
     JudgeQuestion,
-    background_of,
     conversation_context,
     criterion_question,
     part_context,
@@ -40,6 +43,104 @@ _NO_JUDGE_OF_OUTCOME = (
     f"the scenario has an `expected_outcome`, but {NO_MODEL}; name one (`model`, --model), or check the "
     "outcome without a judge (`trajectory`, `expect`, `final_state`)"
 )
+
+
+NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallVisibility:
+    """Visibility of an agent's tool calls.
+
+    Attributes:
+        agent: the agent's name.
+        blind: why its calls cannot be seen, and how to change that; None: they can be seen.
+        replies_show_calls: True if an answer that reports calls makes the `blind` calls visible.
+        has_tools: True if a tool of the agent is known or its scenario expects calls.
+        has_none: True if the agent is known to have no tools.
+        reports_calls: True if the agent reports every call it makes, so that no report means no call.
+        partial: True if `blind` applies to some of its calls only.
+        unreported: why calls are hidden if a mock server answered some and the agent reported none; None if
+            the configuration says that the agent reports all calls, or if it has no mock server.
+        listed: the tools whose calls are all visible even if other calls are hidden.
+    """
+
+    agent: str = ""
+    blind: str | None = None
+    replies_show_calls: bool = True
+    has_tools: bool = False
+    has_none: bool = False
+    reports_calls: bool = False
+    partial: bool = False
+    unreported: str | None = None
+    listed: frozenset[str] = frozenset()
+
+    def hidden(self, record: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
+        """Return why calls of a turn or conversation cannot be seen, as earlier turns may show; or None."""
+        if record.call_refused:
+            return record.call_refused
+        if record.calls_hidden and self.blind is None:
+            return f"{cannot_be_seen(self.agent)}: {record.calls_hidden}"
+        blind = None if record.tells_calls and self.replies_show_calls else self.blind
+        if blind or not self.unreported:
+            return blind
+        return self.unreported if any(each.withholds_calls for each in (record, *turns)) else None
+
+    def wholly_hidden(self, record: Turn | Conversation) -> str | None:
+        """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
+        why = self.hidden(record)
+        return None if self.listed_if(why) is not None else why
+
+    def listed_if(self, why: str | None) -> frozenset[str] | None:
+        """Return the tools whose calls are all visible if some are hidden for this reason, or None if none.
+
+        None: the calls of any tool may be hidden.
+        """
+        partly = (None, self.unreported, self.blind if self.partial else None)
+        return self.listed if why in partly else None
+
+    def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
+        """Return True if the last turn can be judged for missing calls.
+
+        This requires that the agent has known tools or reports all its calls. An agent that answers with text
+        only and has no known tools may call tools behind its endpoint.
+        """
+        reports_all = self.reports_calls or turns[-1].tells_calls
+        return reports_all or self.has_tools or any(turn.tool_calls for turn in turns)
+
+    def unseen(self, turns: Sequence[Turn]) -> str:
+        """Return why the agent may have made calls that are not shown, or ""."""
+        hidden = next((why for turn in turns if (why := self.hidden(turn))), "")
+        return hidden or ("" if self.has_none or self.may_lack_calls(turns) else NO_KNOWN_TOOLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentBackground:
+    """Information about an agent for judges. An empty text means unknown. `tools` has one tool per line."""
+
+    instructions: str = ""
+    tools: str = ""
+    visibility: CallVisibility = CallVisibility()
+    briefed: Callable[[ModelBriefing], AgentBackground] | None = None
+    """Returns the same with what the agent told its model; None if nobody sees that."""
+
+
+def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
+    """Return the background for the judges of a scenario's conversation. At least one turn is shown."""
+    briefing = next((turn.briefing for turn in reversed(turns) if turn.briefing), None)
+    if briefing and agent.briefed:
+        agent = agent.briefed(briefing)
+    return JudgeBackground(
+        goal=scenario.goal,
+        profile=scenario.profile,
+        knowledge=scenario.knowledge,
+        expected_outcome=scenario.expected_outcome,
+        instructions=agent.instructions,
+        tools=agent.tools,
+        date=scenario.date or "",
+        started_at=turns[0].started_at or "",
+        unseen=agent.visibility.unseen(turns),
+    )
 
 
 QuestionOutcome: TypeAlias = "SampledAnswers | str"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from agentest.domain.reasons import threshold_counted_trajectories
+from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import ConversationResult, Reason, ScenarioResult
 from agentest.domain.transcript import (
     NO_TEXT,
@@ -17,7 +17,6 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     call_text,
 )
-from agentest.domain.verdict import conversation_passed
 from agentest.report.alignments import (
     AlignmentTable,
     alignment_of_reason,

@@ -26,9 +26,9 @@ from agentest.domain.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.domain.reasons import conversation_failed
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.domain.truncation import without_unneeded_parts
-from agentest.domain.verdict import conversation_failed
 from agentest.runner.conversation_run import (
     ConversationRunner,
     JudgedConversation,
@@ -309,7 +309,8 @@ class _Scheduler:
             return
         first = progress.wanted + 1
         for number in [left for left in progress.missing_numbers if left not in begun]:
-            await self._wait_for_budget(progress.unit, number, self._slots)
+            if self._allowance:
+                await self._wait_for_budget(progress.unit, number, self._slots)
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
             await self._slots.acquire()
         tasks.start_soon(self._run_additional, progress, first, tasks)
@@ -348,7 +349,7 @@ class _Scheduler:
 
     async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
         """Wait until the budget covers this conversation, without its slot, which others may need again."""
-        if self._allowance is None or self._allowance.starts(unit, number):
+        if not self._allowance or self._allowance.starts(unit, number):
             return
         self._slots.release()
         if slot is self._slots:
@@ -412,7 +413,8 @@ class _Scheduler:
 
     def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
-        return sum(self._ledger.of(unit.scope).values(), ModelUsage())
+        used = self._ledger.of(unit.scope).values() if self._ledger.is_used else ()
+        return sum(used, ModelUsage())
 
     def _retained(self, unit: Unit, finished: JudgedConversation) -> ConversationResult:
         """Return the part of a reported conversation that is needed until its scenario ends."""

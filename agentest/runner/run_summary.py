@@ -44,7 +44,7 @@ from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
 from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
-from agentest.judging.judge_input import AgentBackground, CallVisibility
+from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait

@@ -8,9 +8,10 @@ from math import ceil, log
 from statistics import mean
 
 from agentest.domain.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
+from agentest.domain.reasons import conversation_status
 from agentest.domain.repeat_setting import MOST, Repeat
 from agentest.domain.results import ConversationResult, Score, Status, Verdict
-from agentest.domain.verdict import conversation_status, fails_scenario
+from agentest.domain.verdict import fails_scenario
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.sequential import (
     CombinedLook,

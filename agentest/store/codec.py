@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.domain.confidence import totals_of
 from agentest.domain.metrics import GOAL
-from agentest.domain.reasons import threshold_counted_trajectories
+from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
     AttackRate,
@@ -54,7 +54,7 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
-from agentest.domain.verdict import conversation_passed, metric_verdicts, with_severe_failures
+from agentest.domain.verdict import metric_verdicts, with_severe_failures
 from agentest.store.dataclass_codec import Codecs, Layout, read_number
 from agentest.store.shapes import (
     Counts,

@@ -13,7 +13,8 @@ from builders import turn
 from agentest import ScenarioError, scenario
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
-from agentest.judging.judge_input import AgentBackground, background_of, turn_context
+from agentest.judging.judge_input import turn_context
+from agentest.judging.judgement import AgentBackground, background_of
 from agentest.judging.questions import SYSTEM
 from agentest.scenarios.model import Scenario
 from agentest.support.dates import format_date, mask_moments

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.domain.end_reason import Ending
-from agentest.domain.reasons import trajectory_status
+from agentest.domain.reasons import conversation_passed, conversation_status, trajectory_status
 from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
@@ -43,8 +43,6 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
 from agentest.domain.verdict import (
     averages,
-    conversation_passed,
-    conversation_status,
     decide,
     metric_verdicts,
     run_status,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agentest.domain.metrics import TRAJECTORY_METRICS
-from agentest.domain.verdict import conversation_passed
+from agentest.domain.reasons import conversation_passed
 from agentest.plugin import PLUGINS
 from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, AgentestKeys, EvalSet, eval_set_json

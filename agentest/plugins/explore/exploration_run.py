@@ -15,9 +15,9 @@ from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.config import ExploreSettings
 from agentest.domain.events import ExplorationProgressed
+from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
-from agentest.domain.verdict import conversation_passed
 from agentest.plugins.explore.claims import ClaimJudge
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal

@@ -14,10 +14,10 @@ from typing import Any
 import anyio
 
 from agentest.config.config import ExploreSettings
+from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall, failed
-from agentest.domain.verdict import conversation_passed
 from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, ViolationIn
 from agentest.plugins.explore.reductions import (
     NEED_CONTROL,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentest.config.config import INVARIANTS, ExploreSettings
+from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import (
     ExploredPart,
@@ -25,7 +26,6 @@ from agentest.domain.results.exploration import (
     NotTried,
 )
 from agentest.domain.transcript import call_text
-from agentest.domain.verdict import conversation_passed
 from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.plugins.explore.exploration import changes_of, finding_id
 from agentest.plugins.explore.model import FindingKey, Reduced, Variation, relaxed

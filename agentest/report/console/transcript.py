@@ -10,6 +10,7 @@ from typing import Any
 from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.reasons import (
     check_status,
+    conversation_status,
     criterion_status,
     located_trajectories,
     trajectory_status,
@@ -42,7 +43,6 @@ from agentest.domain.transcript import (
     are_arguments_unknown,
     call_text,
 )
-from agentest.domain.verdict import conversation_status
 from agentest.report.alignments import (
     AlignmentTable,
     alignment_of_reason,

@@ -16,7 +16,8 @@ from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import ConversationResult, GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
-from agentest.judging.judge_input import JudgeBackground, background_of, conversation_context
+from agentest.judging.judge_input import JudgeBackground, conversation_context
+from agentest.judging.judgement import background_of
 from agentest.judging.questions import CRITERION
 from agentest.plugins.page.labels.conversations_to_label import (
     GatheredConversations,

@@ -17,7 +17,7 @@ from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Turn
-from agentest.judging.judge_input import background_of
+from agentest.judging.judgement import background_of
 from agentest.runner.plan import Options, make_plan
 from agentest.runner.run_summary import known_agent
 from agentest.scenarios.discovery import DiscoveredScenarios

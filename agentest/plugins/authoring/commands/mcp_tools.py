@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentest.cli.comparison import compare_runs, format_comparisons
 from agentest.cli.location import Project
+from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult
-from agentest.domain.verdict import conversation_passed
 from agentest.history.comparison import Change
 from agentest.history.comparison_report import conclusion, describe_change, headline
 from agentest.plugins.authoring.commands.docs import Documentation

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.transcript import Conversation
-from agentest.judging.judge_input import JudgeBackground, background_of
+from agentest.judging.judge_input import JudgeBackground
+from agentest.judging.judgement import background_of
 from agentest.plugins.adk.formats.eval_set import EvalCase
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.plugins.adk.metrics.grader import facts_of

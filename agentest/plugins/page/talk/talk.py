@@ -16,17 +16,12 @@ from pathlib import Path
 import anyio
 
 from agentest.agents.factory import make_agents
-from agentest.agents.port import (
-    Agent,
-    AgentReply,
-    Resources,
-    TurnContext,
-    open_conversation,
-)
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.conversation.turn_loop import new_session_id, with_state
+from agentest.conversation.turn_progress import open_conversation
 from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import AgentMessage, Message, UserText
